@@ -1,0 +1,84 @@
+#include "base/file_map.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen {
+namespace {
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(const std::filesystem::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) fail(ErrorKind::kModel, fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
+  }
+  ~Descriptor() { ::close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+  // The size in bytes of a regular file.
+  size_t size(const std::filesystem::path& path) const {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0) {
+      fail(ErrorKind::kModel, fmt::format("{}: cannot stat: {}", path.string(), std::strerror(errno)));
+    }
+    if (!S_ISREG(status.st_mode)) fail(ErrorKind::kModel, fmt::format("{}: not a regular file", path.string()));
+    return static_cast<size_t>(status.st_size);
+  }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+FileMap::FileMap(const std::filesystem::path& path) : path_(path) {
+  const Descriptor file(path);
+  size_ = file.size(path);
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) {
+    fail(ErrorKind::kModel, fmt::format("{}: cannot map {} bytes: {}", path.string(), size_, std::strerror(errno)));
+  }
+  data_ = static_cast<const std::byte*>(address);
+}
+
+FileMap::~FileMap() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+FileMap::FileMap(FileMap&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+std::string read_file(const std::filesystem::path& path, size_t limit_bytes) {
+  const Descriptor file(path);
+  const size_t size = file.size(path);
+  if (size > limit_bytes) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: too large (expected at most {} bytes, found {})", path.string(), limit_bytes, size));
+  }
+  std::string text(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t got = ::read(file.get(), text.data() + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(ErrorKind::kModel, fmt::format("{}: cannot read: {}", path.string(), std::strerror(errno)));
+    if (got == 0)
+      fail(ErrorKind::kModel, fmt::format("{}: ended early (expected {} bytes, found {})", path.string(), size, done));
+    done += static_cast<size_t>(got);
+  }
+  return text;
+}
+
+}  // namespace qgen

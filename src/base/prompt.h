@@ -1,0 +1,17 @@
+// What flows from the chat template to the tokenizer: text that remembers who wrote it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace qgen {
+
+// Only text that the template's author wrote can become special tokens; what a user (or a message of the
+// conversation) brought in is always plain text, whatever it spells.
+struct PromptPart {
+  std::string text;
+  bool trusted = false;
+};
+using Prompt = std::vector<PromptPart>;  // neighbours differ in `trusted`; no part is empty
+
+}  // namespace qgen

@@ -1,0 +1,10 @@
+// The index of a token in a model's vocabulary.
+#pragma once
+
+#include <cstdint>
+
+namespace qgen {
+
+using TokenId = int32_t;
+
+}  // namespace qgen
