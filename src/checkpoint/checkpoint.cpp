@@ -1,0 +1,142 @@
+#include "checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+
+namespace qgen {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Sorted, so that the same folder reads the same way everywhere.
+std::vector<fs::path> safetensors_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() == ".safetensors") found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
+  const fs::path path = location.folder / "config.json";
+  if (!fs::exists(path)) {
+    std::string hint;
+    if (fs::exists(location.folder / "params.json")) {
+      hint = "params.json is Mistral's own layout; the Hugging Face layout of the same model has a config.json";
+    } else if (location.single_file) {
+      hint = "qgen reads the model's sizes from the config.json beside the weights";
+    }
+    fail(ErrorKind::kModel, fmt::format("{}: config.json is missing", location.folder.string()), hint);
+  }
+  return JsonDocument::parse(read_file(path, 64 << 20), path.string());
+}
+
+}  // namespace
+
+WeightFiles parse_index(std::string_view text, const std::string& subject, const fs::path& folder) {
+  WeightFiles files;
+  files.index_name = subject;
+  const auto document = JsonDocument::parse(text, subject);
+  std::set<std::string> names;
+  for (const auto& [tensor, value] : document->root().at("weight_map").members()) {
+    const std::string file(value.as_string());
+    if (file.empty() || file == "." || file == ".." ||
+        file.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
+      value.fail(fmt::format("{} is no plain file name", json_quote(file)),
+                 "an index may only name files in its own folder");
+    }
+    files.file_of_tensor.emplace(tensor, file);
+    names.insert(file);
+  }
+  if (names.empty()) fail(ErrorKind::kModel, fmt::format("{}: weight_map is empty", subject));
+  for (const std::string& name : names) files.paths.push_back(folder / name);
+  return files;
+}
+
+WeightFiles find_weight_files(const fs::path& folder) {
+  const fs::path index = folder / "model.safetensors.index.json";
+  WeightFiles files;
+  if (fs::exists(index)) {
+    files = parse_index(read_file(index), index.string(), folder);
+    for (const fs::path& path : files.paths) {
+      if (!fs::exists(path)) {
+        fail(ErrorKind::kModel,
+             fmt::format("{}: names a file that is missing: {}", index.string(), path.filename().string()),
+             "an unfinished download? fetch the folder again");
+      }
+    }
+  } else if (fs::exists(folder / "model.safetensors")) {
+    files.paths = {folder / "model.safetensors"};
+  } else {
+    files.paths = safetensors_in(folder);
+    // Mistral's own copy of the same weights lies beside the Hugging Face one in some repositories.
+    const auto is_native = [](const fs::path& path) { return path.filename().string().starts_with("consolidated"); };
+    if (!std::all_of(files.paths.begin(), files.paths.end(), is_native)) std::erase_if(files.paths, is_native);
+  }
+  if (files.paths.empty()) {
+    std::string hint;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension == ".bin" || extension == ".pt" || extension == ".pth") {
+        hint = fmt::format("{} is a pickle; qgen reads safetensors only", entry.path().filename().string());
+      }
+    }
+    fail(ErrorKind::kModel, fmt::format("{}: no .safetensors file", folder.string()), hint);
+  }
+  return files;
+}
+
+Checkpoint Checkpoint::open(const ModelLocation& location) {
+  Checkpoint checkpoint;
+  checkpoint.location_ = location;
+  checkpoint.config_ = read_config(location);
+  WeightFiles files;
+  if (location.single_file) {
+    files.paths = {*location.single_file};
+  } else {
+    files = find_weight_files(location.folder);
+  }
+  for (const fs::path& path : files.paths) {
+    checkpoint.files_.emplace_back(path);
+    Safetensors parsed = parse_safetensors(checkpoint.files_.back().bytes(), path.string());
+    std::move(parsed.tensors.begin(), parsed.tensors.end(), std::back_inserter(checkpoint.tensors_));
+  }
+  for (size_t i = 0; i < checkpoint.tensors_.size(); ++i) {
+    const TensorView& tensor = checkpoint.tensors_[i];
+    const auto [other, inserted] = checkpoint.by_name_.emplace(tensor.name, i);
+    if (!inserted) {
+      fail(ErrorKind::kModel, fmt::format("{}: tensor {} is also in {}", tensor.file, json_quote(tensor.name),
+                                          checkpoint.tensors_[other->second].file));
+    }
+  }
+  for (const auto& [name, file] : files.file_of_tensor) {
+    const TensorView* tensor = checkpoint.find(name);
+    if (tensor == nullptr || fs::path(tensor->file).filename() != file) {
+      fail(ErrorKind::kModel,
+           fmt::format("{}: tensor {} is not in {} (found {})", files.index_name, json_quote(name), file,
+                       tensor == nullptr ? "nowhere" : fs::path(tensor->file).filename().string()));
+    }
+  }
+  return checkpoint;
+}
+
+const TensorView* Checkpoint::find(std::string_view name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &tensors_[it->second];
+}
+
+size_t Checkpoint::weight_bytes() const {
+  size_t bytes = 0;
+  for (const TensorView& tensor : tensors_) bytes += tensor.bytes.size();
+  return bytes;
+}
+
+}  // namespace qgen

@@ -1,0 +1,60 @@
+// A checkpoint opened where it lies: its files mapped, its tensors by name, its config.json.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/file_map.h"
+#include "base/json.h"
+#include "checkpoint/tensor.h"
+
+namespace qgen {
+
+// Where a model is: the folder that holds config.json and the tokenizer, and the weight files to read.
+struct ModelLocation {
+  std::string name;  // for the report: "Qwen/Qwen3-8B-FP8", "stories260K-FP8"
+  std::filesystem::path folder;
+  std::optional<std::filesystem::path> single_file;  // when the user named one .safetensors file
+};
+
+// `model` is a folder, a .safetensors file, or org/name[@revision] in the Hugging Face cache (never the
+// network). Throws a model Error; for an absent org/name its hint is the `hf download` line.
+ModelLocation locate_model(const std::string& model);
+
+class Checkpoint {
+ public:
+  // Maps every weight file and reads config.json. Throws a model Error.
+  static Checkpoint open(const ModelLocation& location);
+
+  const TensorView* find(std::string_view name) const;  // nullptr if absent
+  const std::vector<TensorView>& tensors() const { return tensors_; }
+  Json config() const { return config_->root(); }
+  const ModelLocation& location() const { return location_; }
+  size_t weight_bytes() const;  // all tensors
+
+ private:
+  ModelLocation location_;
+  std::vector<FileMap> files_;
+  std::vector<TensorView> tensors_;
+  std::unordered_map<std::string_view, size_t> by_name_;  // keys view tensors_[i].name
+  std::unique_ptr<JsonDocument> config_;
+};
+
+// The weight files of a folder: those its index names, else model.safetensors, else every *.safetensors.
+// For each, the tensors that the index expects in it (empty without an index).
+struct WeightFiles {
+  std::vector<std::filesystem::path> paths;
+  std::unordered_map<std::string, std::string> file_of_tensor;  // from the index
+  std::string index_name;
+};
+WeightFiles find_weight_files(const std::filesystem::path& folder);
+
+// Parses model.safetensors.index.json; rejects names that leave the folder.
+WeightFiles parse_index(std::string_view text, const std::string& subject, const std::filesystem::path& folder);
+
+}  // namespace qgen
