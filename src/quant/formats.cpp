@@ -1,0 +1,303 @@
+#include "quant/formats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/numbers.h"
+
+namespace qgen {
+namespace {
+
+// The first row whose tensors are there binds the module.
+const Format kFormats[] = {kPlainFormat, kFp8Format, kScaledFormat};
+
+// Layouts that we recognize only to say their name.
+struct Unsupported {
+  std::string_view suffix;
+  std::string_view name;
+};
+constexpr Unsupported kUnsupported[] = {
+    {"weight_packed", "compressed-tensors pack-quantized or 4-bit"},
+    {"qweight", "GPTQ or AWQ"},
+    {"SCB", "bitsandbytes LLM.int8"},
+    {"deq_scale", "msModelSlim W8A8"},
+    {"weight_offset", "msModelSlim"},
+    {"scales", "MLX"},
+    {"W_q", "HQQ"},
+    {"weight._data", "quanto"},
+    {"_weight_qdata", "torchao"},
+    {"weight_scales", "EETQ"},
+    {"qscale_weight", "Mistral's own FP8 layout"},
+};
+
+// Tensors that a weight-only engine reads without effect.
+struct Ignorable {
+  std::string_view suffix;
+  std::string_view reason;
+};
+constexpr Ignorable kIgnorable[] = {
+    {".input_scale", "static activation scale; activations are not quantized"},
+    {".input_zero_point", "static activation zero point; activations are not quantized"},
+    {".activation_scale", "static activation scale; activations are not quantized"},
+    {".act_scale", "static activation scale; activations are not quantized"},
+    {".input_scale_ub", "bound of activation scales; activations are not quantized"},
+    {".k_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".v_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".q_scale", "FP8 attention scale; attention is computed in float"},
+    {".kv_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".output_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".rotary_emb.inv_freq", "rotary frequencies are computed from config.json"},
+    {".masked_bias", "attention mask buffer"},
+};
+
+// Whether a name's last part is a parameter of some quantization rather than a weight of the model.
+bool looks_like_quantization(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  for (const std::string_view part : {"scale", "zero", "packed", "qweight", "g_idx", "SCB", "quant", "weight_shape",
+                                      "absmax", "weight_format", "weight_offset", "W_q", "_data", "qdata"}) {
+    if (last.find(part) != last.npos) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint = {}) {
+  fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", tensor.file, tensor.name, problem), std::move(hint));
+}
+
+template <typename T>
+std::vector<T> copy_elements(const TensorView& tensor) {
+  std::vector<T> out(tensor.elements());
+  if (!out.empty()) std::memcpy(out.data(), tensor.bytes.data(), tensor.bytes.size());
+  return out;
+}
+
+void read_tiles(const Json& weights, QuantConfig& out) {
+  if (const auto block = weights.get("block_structure")) {
+    if (block->is_string()) {
+      const std::string text(block->as_string());
+      int64_t r = 0, c = 0;
+      if (std::sscanf(text.c_str(), "%ldx%ld", &r, &c) != 2 || r < 1 || c < 1)
+        block->fail(fmt::format("not ROWSxCOLUMNS: '{}'", text));
+      out.tiles.emplace_back(r, c);
+    } else {
+      const auto sizes = block->elements();
+      if (sizes.size() != 2) block->fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
+      out.tiles.emplace_back(sizes[0].as_integer(1, 1 << 30), sizes[1].as_integer(1, 1 << 30));
+    }
+  }
+  if (const auto group = weights.get("group_size")) {
+    if (const int64_t g = group->as_integer(-1, 1 << 30); g > 0) out.tiles.emplace_back(1, g);
+  }
+}
+
+}  // namespace
+
+std::span<const Format> formats() { return kFormats; }
+
+QuantConfig QuantConfig::read(const Json& config) {
+  QuantConfig out;
+  std::optional<Json> quant = config.get("quantization_config");
+  if (!quant) quant = config.get("compression_config");
+  if (!quant) return out;
+  if (const auto method = quant->get("quant_method")) out.method = method->as_string();
+  if (const auto block = quant->get("weight_block_size")) {
+    const auto sizes = block->elements();
+    if (sizes.size() != 2) block->fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
+    out.tiles.emplace_back(sizes[0].as_integer(1, 1 << 30), sizes[1].as_integer(1, 1 << 30));
+  }
+  if (const auto groups = quant->get("config_groups")) {
+    for (const auto& [name, group] : groups->members()) {
+      if (!group.is_object()) continue;  // a preset's name with its targets: it declares no tiles
+      if (const auto weights = group.get("weights")) read_tiles(*weights, out);
+    }
+  }
+  if (const auto transforms = quant->get("transform_config")) {
+    if (!transforms->members().empty()) {
+      transforms->fail("transforms while running (rotations) are not supported",
+                       "the weights alone would give wrong text");
+    }
+  }
+  if (const auto sparsity = quant->get("sparsity_config")) {
+    if (const auto format = sparsity->get("format"); format && format->as_string() != "dense") {
+      format->fail(fmt::format("sparse weights ('{}') are not supported", format->as_string()));
+    }
+  }
+  return out;
+}
+
+const TensorView* Module::peek(std::string_view suffix) const {
+  return checkpoint_.find(fmt::format("{}.{}", name_, suffix));
+}
+
+const TensorView& Module::take(std::string_view suffix) {
+  const std::string name = fmt::format("{}.{}", name_, suffix);
+  const TensorView* tensor = checkpoint_.find(name);
+  if (tensor == nullptr)
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, name));
+  consumed_.insert(name);
+  return *tensor;
+}
+
+Weight Module::take_codes(std::string_view suffix, Codes codes) {
+  const TensorView& tensor = take(suffix);
+  if (tensor.shape != std::vector<int64_t>{rows_, cols_}) {
+    fail_tensor(tensor, fmt::format("wrong shape (expected [{}, {}], found {})", rows_, cols_, tensor.shape_text()),
+                "config.json and the weights do not belong together?");
+  }
+  Weight weight;
+  weight.name = name_;
+  weight.rows = rows_;
+  weight.cols = cols_;
+  weight.codes = codes;
+  weight.data = tensor.bytes;
+  return weight;
+}
+
+Grid Module::take_grid(std::string_view suffix) {
+  const TensorView& tensor = take(suffix);
+  std::vector<float> values = tensor_values(tensor);
+  for (const float value : values) {
+    if (!std::isfinite(value))
+      fail_tensor(tensor, fmt::format("holds {}", value),
+                  "the file is damaged, or its scales overflowed when it was made");
+  }
+  // (rows, columns) of the grid; a vector counts rows.
+  const auto& shape = tensor.shape;
+  int64_t r = 1, c = 1;
+  if (shape.size() == 1) {
+    r = shape[0];
+  } else if (shape.size() == 2) {
+    r = shape[0];
+    c = shape[1];
+  } else if (!shape.empty()) {
+    fail_tensor(tensor, fmt::format("too many dimensions (expected at most 2, found {})", tensor.shape_text()));
+  }
+  std::vector<std::pair<int64_t, int64_t>> candidates;
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const auto add = [&](int64_t group_rows, int64_t group_cols) {
+    if (ceil_div(rows_, group_rows) != r || ceil_div(cols_, group_cols) != c) return;
+    // Declared sizes that reach beyond the matrix mean the same where they cover it alike.
+    const auto same = [&](const auto& other) {
+      return std::min(other.first, rows_) == std::min(group_rows, rows_) &&
+             std::min(other.second, cols_) == std::min(group_cols, cols_);
+    };
+    if (std::none_of(candidates.begin(), candidates.end(), same)) candidates.emplace_back(group_rows, group_cols);
+  };
+  if (r == rows_ && c == 1) add(1, cols_);
+  if (candidates.empty()) {
+    for (const auto& [group_rows, group_cols] : config_.tiles) {
+      // Blocks may be cut short at the edge, groups along a row may not.
+      if (group_rows > 1 || group_cols >= cols_ || cols_ % group_cols == 0) add(group_rows, group_cols);
+    }
+  }
+  if (candidates.empty() && r == 1 && c == 1) add(rows_, cols_);
+  if (candidates.size() > 1) {
+    fail_tensor(tensor,
+                fmt::format("two of the block sizes that config.json declares fit its shape {}", tensor.shape_text()));
+  }
+  if (candidates.empty() && r > 0 && c > 0) {
+    // Nothing declared fits: whole groups, then the published block size, then blocks that divide the matrix.
+    if (r == rows_ && cols_ % c == 0) add(1, cols_ / c);
+    if (candidates.empty()) add(128, 128);
+    if (candidates.empty() && rows_ % r == 0 && cols_ % c == 0) add(rows_ / r, cols_ / c);
+  }
+  if (candidates.empty()) {
+    std::string declared;
+    for (const auto& [group_rows, group_cols] : config_.tiles)
+      declared += fmt::format(" {}x{}", group_rows, group_cols);
+    fail_tensor(tensor, fmt::format("its shape {} is no grid of blocks over [{}, {}]{}", tensor.shape_text(), rows_,
+                                    cols_, declared.empty() ? "" : fmt::format(" (declared:{})", declared)));
+  }
+  Grid grid = make_grid(rows_, cols_, candidates[0].first, candidates[0].second);
+  grid.values = std::move(values);
+  return grid;
+}
+
+std::vector<float> tensor_values(const TensorView& tensor) {
+  std::vector<float> out;
+  out.reserve(tensor.elements());
+  switch (tensor.dtype) {
+    case Dtype::kF32: out = copy_elements<float>(tensor); break;
+    case Dtype::kF16:
+      for (const uint16_t bits : copy_elements<uint16_t>(tensor)) out.push_back(f16_to_float(bits));
+      break;
+    case Dtype::kBf16:
+      for (const uint16_t bits : copy_elements<uint16_t>(tensor)) out.push_back(bf16_to_float(bits));
+      break;
+    case Dtype::kF8E8M0:
+    case Dtype::kU8:
+      for (const uint8_t bits : copy_elements<uint8_t>(tensor)) out.push_back(e8m0_to_float(bits));
+      break;
+    case Dtype::kI8:
+      for (const int8_t value : copy_elements<int8_t>(tensor)) out.push_back(value);
+      break;
+    default:
+      fail_tensor(tensor, fmt::format("type {} cannot be read here (expected F32, F16, BF16, F8_E8M0 or I8)",
+                                      dtype_name(tensor.dtype)));
+  }
+  return out;
+}
+
+bool Binder::has_matrix(const std::string& module) const { return has_tensor(module + ".weight"); }
+
+Weight Binder::matrix(const std::string& module_name, int64_t rows, int64_t cols) {
+  Module module(checkpoint_, config_, consumed_, module_name, rows, cols);
+  for (const Format& format : kFormats) {
+    if (format.detect(module)) return format.bind(module);
+  }
+  for (const Unsupported& row : kUnsupported) {
+    if (const TensorView* tensor = module.peek(row.suffix)) {
+      fail_tensor(*tensor, fmt::format("the {} layout is not supported", row.name), "`qgen --help` lists what is");
+    }
+  }
+  const TensorView& weight = module.take("weight");
+  if (weight.dtype == Dtype::kI8 || weight.dtype == Dtype::kF8E4M3 || weight.dtype == Dtype::kF8E5M2) {
+    fail_tensor(weight,
+                fmt::format("{} codes without their scale (expected {}.weight_scale or {}.weight_scale_inv)",
+                            dtype_name(weight.dtype), module_name, module_name),
+                "without it the model would write garbage; is a shard missing?");
+  }
+  fail_tensor(weight, fmt::format("weights of type {} are not supported", dtype_name(weight.dtype)));
+}
+
+std::vector<float> Binder::vector(const std::string& name, int64_t n) {
+  const TensorView* tensor = checkpoint_.find(name);
+  if (tensor == nullptr)
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, name));
+  consumed_.insert(name);
+  if (tensor->shape != std::vector<int64_t>{n}) {
+    fail_tensor(*tensor, fmt::format("wrong shape (expected [{}], found {})", n, tensor->shape_text()));
+  }
+  if (tensor->dtype != Dtype::kF32 && tensor->dtype != Dtype::kF16 && tensor->dtype != Dtype::kBf16) {
+    fail_tensor(*tensor, fmt::format("wrong type (expected F32, F16 or BF16, found {})", dtype_name(tensor->dtype)));
+  }
+  return tensor_values(*tensor);
+}
+
+std::vector<Binder::Ignored> Binder::finish(std::span<const std::string_view> prefixes, std::string_view family) const {
+  std::vector<Ignored> ignored;
+  for (const TensorView& tensor : checkpoint_.tensors()) {
+    if (consumed_.contains(tensor.name)) continue;
+    const auto row = std::find_if(std::begin(kIgnorable), std::end(kIgnorable),
+                                  [&](const Ignorable& candidate) { return tensor.name.ends_with(candidate.suffix); });
+    if (row != std::end(kIgnorable)) {
+      ignored.push_back({tensor.name, row->reason});
+      continue;
+    }
+    if (looks_like_quantization(tensor.name)) {
+      fail_tensor(tensor, "a quantization parameter that nothing here understands",
+                  "to read the weights without it would give wrong text");
+    }
+    const bool ours = std::any_of(prefixes.begin(), prefixes.end(),
+                                  [&](std::string_view prefix) { return tensor.name.starts_with(prefix); });
+    if (ours) fail_tensor(tensor, fmt::format("not part of a {} model as config.json describes it", family));
+    ignored.push_back({tensor.name, "not part of the language model"});
+  }
+  return ignored;
+}
+
+}  // namespace qgen

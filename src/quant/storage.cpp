@@ -1,0 +1,147 @@
+#include "quant/storage.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/numbers.h"
+
+namespace qgen {
+namespace {
+
+constexpr size_t kScanChunkBytes = 4 << 20;
+
+template <typename T>
+T load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+// Codes with all magnitude bits at or above `first`: e4m3 NaN is 0x7F, e5m2 infinity and NaN 0x7C to 0x7F.
+int64_t count_from(std::span<const std::byte> bytes, uint8_t first) {
+  int64_t count = 0;
+  for (const std::byte b : bytes) count += (static_cast<uint8_t>(b) & 0x7F) >= first;
+  return count;
+}
+
+void touch_pages(std::span<const std::byte> bytes) {
+  constexpr size_t kPageBytes = 4096;
+  for (size_t i = 0; i < bytes.size(); i += kPageBytes)
+    static_cast<void>(*static_cast<const volatile std::byte*>(bytes.data() + i));
+}
+
+}  // namespace
+
+std::string_view codes_name(Codes codes) {
+  switch (codes) {
+    case Codes::kF32: return "f32";
+    case Codes::kF16: return "f16";
+    case Codes::kBf16: return "bf16";
+    case Codes::kI8: return "int8";
+    case Codes::kE4M3: return "fp8";
+    case Codes::kE5M2: return "fp8-e5m2";
+  }
+  return "?";
+}
+
+int64_t code_bytes(Codes codes) {
+  switch (codes) {
+    case Codes::kF32: return 4;
+    case Codes::kF16:
+    case Codes::kBf16: return 2;
+    default: return 1;
+  }
+}
+
+Grid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols) {
+  Grid grid;
+  grid.group_rows = group_rows;
+  grid.group_cols = group_cols;
+  grid.tile_rows = (rows + grid.group_rows - 1) / grid.group_rows;
+  grid.tile_cols = (cols + grid.group_cols - 1) / grid.group_cols;
+  return grid;
+}
+
+size_t Weight::bytes() const {
+  return data.size() + (scale.values.size() + offset.values.size()) * sizeof(float) +
+         column_order.size() * sizeof(int32_t);
+}
+
+void decode_codes(const Weight& weight, int64_t n, std::span<double> out) {
+  const std::byte* row = weight.data.data() + n * weight.cols * code_bytes(weight.codes);
+  for (int64_t k = 0; k < weight.cols; ++k) {
+    switch (weight.codes) {
+      case Codes::kF32: out[k] = load<float>(row + 4 * k); break;
+      case Codes::kF16: out[k] = f16_to_float(load<uint16_t>(row + 2 * k)); break;
+      case Codes::kBf16: out[k] = bf16_to_float(load<uint16_t>(row + 2 * k)); break;
+      case Codes::kI8: out[k] = load<int8_t>(row + k); break;
+      case Codes::kE4M3: out[k] = e4m3_to_float(load<uint8_t>(row + k)); break;
+      case Codes::kE5M2: out[k] = e5m2_to_float(load<uint8_t>(row + k)); break;
+    }
+  }
+}
+
+void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
+  std::vector<double> codes(weight.cols);
+  decode_codes(weight, n, codes);
+  for (int64_t k = 0; k < weight.cols; ++k) {
+    double value = codes[k];
+    if (!weight.offset.empty()) value -= weight.offset.at(n, k);
+    if (!weight.scale.empty()) value *= weight.scale.at(n, k);
+    out[weight.column_order.empty() ? k : weight.column_order[k]] = value;
+  }
+}
+
+std::string method_name(const Weight& weight) {
+  std::string name(codes_name(weight.codes));
+  const Grid& grid = weight.scale;
+  if (grid.empty()) return name;
+  if (grid.group_rows == weight.rows && grid.group_cols == weight.cols) {
+    name += " tensor";
+  } else if (grid.group_rows == 1 && grid.tile_cols == 1) {
+    name += " channel";
+  } else if (grid.group_rows == 1) {
+    name += fmt::format(" group {}", grid.group_cols);
+  } else {
+    name += fmt::format(" block {}x{}", grid.group_rows, grid.group_cols);
+  }
+  if (!weight.offset.empty()) name += " asymmetric";
+  if (!weight.column_order.empty()) name += " act-order";
+  return name;
+}
+
+void scan_weights(std::span<Weight* const> weights) {
+  struct Chunk {
+    size_t weight;
+    size_t begin;
+  };
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    for (size_t begin = 0; begin < weights[i]->data.size(); begin += kScanChunkBytes) chunks.push_back({i, begin});
+  }
+  std::vector<std::atomic<int64_t>> counts(weights.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < chunks.size();) {
+      const Weight& weight = *weights[chunks[i].weight];
+      const auto bytes =
+          weight.data.subspan(chunks[i].begin, std::min(kScanChunkBytes, weight.data.size() - chunks[i].begin));
+      if (weight.codes == Codes::kE4M3) counts[chunks[i].weight] += count_from(bytes, 0x7F);
+      if (weight.codes == Codes::kE5M2) counts[chunks[i].weight] += count_from(bytes, 0x7C);
+      if (weight.codes != Codes::kE4M3 && weight.codes != Codes::kE5M2) touch_pages(bytes);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (unsigned i = 1; i < std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), chunks.size()); ++i) {
+    threads.emplace_back(work);
+  }
+  work();
+  threads.clear();
+  for (size_t i = 0; i < weights.size(); ++i) weights[i]->nan_codes = counts[i];
+}
+
+}  // namespace qgen
