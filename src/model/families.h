@@ -1,0 +1,27 @@
+// The table of architectures. A family is one file that describes it and one row here.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "model/description.h"
+
+namespace qgen {
+
+struct Family {
+  std::string_view name;          // model_type of config.json
+  std::string_view architecture;  // its class in `architectures`
+  std::string_view examples;      // for people
+  Description (*describe)(const Json& config);
+};
+std::span<const Family> families();
+
+// The description of the model that this config.json declares, by model_type, else by architectures.
+Description describe(const Json& config);
+
+Description describe_llama(const Json& config);
+Description describe_mistral(const Json& config);
+Description describe_qwen2(const Json& config);
+Description describe_qwen3(const Json& config);
+
+}  // namespace qgen

@@ -1,0 +1,177 @@
+#include "model/plan.h"
+
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "model/families.h"
+
+namespace qgen {
+namespace {
+
+// What all four families' tensors are called by; anything else under these names belongs to no step.
+constexpr std::string_view kPrefixes[] = {"model.", "lm_head."};
+
+class Planner {
+ public:
+  explicit Planner(Checkpoint checkpoint) : plan_(std::make_unique<Plan>()) {
+    plan_->checkpoint = std::move(checkpoint);
+    plan_->model = describe(plan_->checkpoint.config());
+    binder_ = std::make_unique<Binder>(plan_->checkpoint);
+  }
+
+  std::unique_ptr<Plan> run() {
+    const Description& model = plan_->model;
+    const Weight* embed = matrix(model.names.embed, model.vocab, model.hidden);
+    plan_->steps.push_back(EmbedStep{embed});
+    for (int64_t layer = 0; layer < model.layers; ++layer) add_layer(layer);
+    plan_->steps.push_back(LogitsStep{vector(model.names.final_norm, model.hidden), head(embed)});
+    plan_->ignored = binder_->finish(kPrefixes, model.family);
+    return std::move(plan_);
+  }
+
+ private:
+  void add_layer(int64_t layer) {
+    const Description& model = plan_->model;
+    const auto named = [&](const std::string& pattern) { return fmt::format(fmt::runtime(pattern), layer); };
+    const int64_t q_rows = model.heads * model.head_dim, kv_rows = model.kv_heads * model.head_dim;
+    auto& steps = plan_->steps;
+    const auto* input_norm = vector(named(model.names.input_norm), model.hidden);
+    steps.push_back(QkvStep{input_norm, linear(named(model.names.q), q_rows, model.hidden, model.qkv_bias),
+                            linear(named(model.names.k), kv_rows, model.hidden, model.qkv_bias),
+                            linear(named(model.names.v), kv_rows, model.hidden, model.qkv_bias)});
+    RotateStoreStep rotate{layer, nullptr, nullptr};
+    if (model.qk_norm) {
+      rotate.q_norm = vector(named(model.names.q_norm), model.head_dim);
+      rotate.k_norm = vector(named(model.names.k_norm), model.head_dim);
+    }
+    steps.push_back(rotate);
+    steps.push_back(AttendStep{layer, model.window[layer]});
+    steps.push_back(OutStep{linear(named(model.names.o), model.hidden, q_rows, model.o_bias)});
+    const auto* post_norm = vector(named(model.names.post_norm), model.hidden);
+    steps.push_back(GateUpStep{post_norm,
+                               linear(named(model.names.gate), model.intermediate, model.hidden, model.mlp_bias),
+                               linear(named(model.names.up), model.intermediate, model.hidden, model.mlp_bias)});
+    steps.push_back(DownStep{linear(named(model.names.down), model.hidden, model.intermediate, model.mlp_bias)});
+  }
+
+  // A head of its own where the files have one; else the embedding, unless config.json forbids it.
+  Linear head(const Weight* embed) {
+    const Description& model = plan_->model;
+    if (binder_->has_matrix(model.names.head)) return linear(model.names.head, model.vocab, model.hidden, false);
+    if (model.tied_head == false) {
+      fail(ErrorKind::kModel,
+           fmt::format("{}: tensor {}.weight is missing", plan_->checkpoint.location().name, model.names.head),
+           "config.json says tie_word_embeddings: false, so the embedding does not stand in for it");
+    }
+    return {embed, nullptr};
+  }
+
+  Linear linear(const std::string& module, int64_t rows, int64_t cols, bool bias_required) {
+    Linear out{matrix(module, rows, cols), nullptr};
+    const std::string bias = module + ".bias";
+    if (bias_required || binder_->has_tensor(bias)) out.bias = vector_named(bias, rows);
+    return out;
+  }
+
+  const Weight* matrix(const std::string& module, int64_t rows, int64_t cols) {
+    plan_->weights.push_back(binder_->matrix(module, rows, cols));
+    return &plan_->weights.back();
+  }
+  const std::vector<float>* vector(const std::string& module, int64_t n) { return vector_named(module + ".weight", n); }
+  const std::vector<float>* vector_named(const std::string& tensor, int64_t n) {
+    plan_->vectors.push_back(binder_->vector(tensor, n));
+    return &plan_->vectors.back();
+  }
+
+  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Binder> binder_;
+};
+
+}  // namespace
+
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) { return Planner(std::move(checkpoint)).run(); }
+
+std::string_view step_name(const Step& step) {
+  constexpr std::string_view kNames[] = {"embed",        "norm+qkv",          "norm+rotate+store", "attend",
+                                         "out+residual", "norm+gate+up+silu", "down+residual",     "norm+logits"};
+  return kNames[step.index()];
+}
+
+std::string Plan::method() const {
+  std::map<std::string, size_t> quantized, plain;
+  for (const Weight& weight : weights)
+    (weight.quantized() ? quantized : plain)[method_name(weight)] += weight.data.size();
+  const auto& counts = quantized.empty() ? plain : quantized;
+  std::string best;
+  size_t most = 0;
+  for (const auto& [name, bytes] : counts) {
+    if (bytes > most) {
+      best = name;
+      most = bytes;
+    }
+  }
+  return best;
+}
+
+int64_t Plan::parameters() const {
+  int64_t count = 0;
+  for (const Weight& weight : weights) count += weight.rows * weight.cols;
+  for (const auto& vector : vectors) count += int64_t(vector.size());
+  return count;
+}
+
+size_t Plan::weight_bytes() const {
+  size_t bytes = 0;
+  for (const Weight& weight : weights) bytes += weight.bytes();
+  for (const auto& vector : vectors) bytes += vector.size() * sizeof(float);
+  return bytes;
+}
+
+size_t Plan::bytes_per_token() const {
+  const Weight* embed = std::get<EmbedStep>(steps.front()).table;
+  size_t bytes = weight_bytes() - embed->bytes() + embed->bytes() / size_t(embed->rows);
+  if (std::get<LogitsStep>(steps.back()).head.weight == embed) bytes += embed->bytes();
+  return bytes;
+}
+
+int64_t Plan::nan_codes() const {
+  int64_t count = 0;
+  for (const Weight& weight : weights) count += weight.nan_codes;
+  return count;
+}
+
+std::string_view kv_name(KvType type) {
+  switch (type) {
+    case KvType::kF16: return "f16";
+    case KvType::kBf16: return "bf16";
+    case KvType::kF32: return "f32";
+  }
+  return "?";
+}
+
+int64_t kv_element_bytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
+
+int64_t padded_head_dim(const Description& model) { return (model.head_dim + 15) / 16 * 16; }
+
+int64_t key_elements(const Description& model, int64_t context) {
+  return model.kv_heads * ((context + kKeyBlock - 1) / kKeyBlock * kKeyBlock) * model.head_dim;
+}
+
+int64_t value_elements(const Description& model, int64_t context) {
+  return model.kv_heads * ((context + kKeyBlock - 1) / kKeyBlock * kKeyBlock) * padded_head_dim(model);
+}
+
+size_t kv_bytes(const Plan& plan, int64_t context, KvType type) {
+  size_t elements = 0;
+  for (const Step& step : plan.steps) {
+    if (std::holds_alternative<RotateStoreStep>(step)) {
+      elements += size_t(key_elements(plan.model, context) + value_elements(plan.model, context));
+    }
+  }
+  return elements * size_t(kv_element_bytes(type));
+}
+
+}  // namespace qgen

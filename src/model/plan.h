@@ -1,0 +1,101 @@
+// The plan: a model as a flat list of fused steps with canonical weights. The planner writes it once; the
+// memory account, `inspect` and every engine walk the same list.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "model/description.h"
+#include "quant/formats.h"
+#include "quant/storage.h"
+
+namespace qgen {
+
+// y = W x + bias
+struct Linear {
+  const Weight* weight = nullptr;            // (rows, cols)
+  const std::vector<float>* bias = nullptr;  // (rows), or none
+};
+
+// The steps of a decoder, for T tokens at once. `residual` is (T, hidden).
+struct EmbedStep {      // residual = table[token]
+  const Weight* table;  // (vocab, hidden)
+};
+struct QkvStep {                   // q, k, v = W rms_norm(residual)
+  const std::vector<float>* norm;  // (hidden)
+  Linear q;                        // (heads * head_dim, hidden)
+  Linear k, v;                     // (kv_heads * head_dim, hidden)
+};
+struct RotateStoreStep {  // optional RMS norm of each head of q and k, rotation, q / sqrt(head_dim); k and v into the
+                          // cache
+  int64_t layer;
+  const std::vector<float>* q_norm;  // (head_dim), or none
+  const std::vector<float>* k_norm;
+};
+struct AttendStep {  // mixed = softmax(q k^T) v, causal
+  int64_t layer;
+  int64_t window;  // a query sees itself and window - 1 tokens before it; 0: all
+};
+struct OutStep {  // residual += W mixed
+  Linear o;       // (hidden, heads * head_dim)
+};
+struct GateUpStep {                // inner = silu(Wg rms_norm(residual)) * (Wu rms_norm(residual))
+  const std::vector<float>* norm;  // (hidden)
+  Linear gate, up;                 // (intermediate, hidden)
+};
+struct DownStep {  // residual += W inner
+  Linear down;     // (hidden, intermediate)
+};
+struct LogitsStep {                // logits = W rms_norm(residual)
+  const std::vector<float>* norm;  // (hidden)
+  Linear head;                     // (vocab, hidden)
+};
+using Step = std::variant<EmbedStep, QkvStep, RotateStoreStep, AttendStep, OutStep, GateUpStep, DownStep, LogitsStep>;
+std::string_view step_name(const Step& step);
+
+struct Plan {
+  Description model;
+  std::vector<Step> steps;
+  std::deque<Weight> weights;  // what the steps point to
+  std::deque<std::vector<float>> vectors;
+  std::vector<Binder::Ignored> ignored;  // tensors in the files that no step needs
+  Checkpoint checkpoint;                 // keeps the mapped files alive
+
+  // The method of most of the quantized bytes ("fp8 block 128x128"), else of the plain ones ("bf16").
+  std::string method() const;
+  int64_t parameters() const;  // elements of all matrices and vectors
+  size_t weight_bytes() const;
+  // Bytes of weights that one decoded token reads; of an embedding table it is one row.
+  size_t bytes_per_token() const;
+  int64_t nan_codes() const;
+};
+
+// Binds every tensor that the description names and fuses them into steps. Throws a model Error.
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint);
+
+// How the key-value cache stores an element.
+enum class KvType { kF16, kBf16, kF32 };
+std::string_view kv_name(KvType type);
+int64_t kv_element_bytes(KvType type);
+
+// Bytes that running a plan takes.
+struct MemoryUse {
+  size_t weights = 0;
+  size_t kv = 0;
+  size_t work = 0;
+  size_t total() const { return weights + kv + work; }
+};
+// Elements of one layer's cache for `context` tokens: k in blocks of 16 tokens, v in rows padded to 16.
+constexpr int64_t kKeyBlock = 16;
+int64_t padded_head_dim(const Description& model);
+int64_t key_elements(const Description& model, int64_t context);
+int64_t value_elements(const Description& model, int64_t context);
+size_t kv_bytes(const Plan& plan, int64_t context, KvType type);
+
+}  // namespace qgen
