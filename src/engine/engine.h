@@ -1,0 +1,85 @@
+// What executes a plan. An engine holds the weights where it computes and one timeline of tokens with its
+// key-value cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/token.h"
+#include "model/plan.h"
+
+namespace qgen {
+
+struct EngineOptions {
+  int64_t context = 0;  // tokens the cache holds
+  KvType kv = KvType::kF16;
+  int threads = 0;   // 0: all cores this process may use
+  std::string body;  // CPU: an instruction set by name; "": the best one
+};
+
+// Receives the scores of the token that follows token `index` of the call; valid during the call.
+using LogitsSink = std::function<void(int64_t index, std::span<const float> logits)>;
+// Receives what a step produced for the last token of a call (tests compare engines with it).
+using StepTrace = std::function<void(size_t step, std::span<const float> values)>;
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // "cpu, avx512-bf16, 2 threads"
+  virtual std::string description() const = 0;
+  // Appends tokens to the timeline and returns the scores (vocab) of the next one; `each`, where given, gets
+  // those after every token. Tokens must be in the vocabulary and fit in the context. The result is valid
+  // until the next call. Throws a runtime Error.
+  virtual std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each = {}) = 0;
+  virtual std::span<const float> decode(TokenId token) { return prefill({&token, 1}); }
+  // Forgets all tokens from `position` on.
+  virtual void rewind(int64_t position) = 0;
+  virtual int64_t position() const = 0;  // tokens in the timeline
+  virtual MemoryUse memory() const = 0;
+  virtual void set_trace(StepTrace trace) = 0;
+};
+
+// The table of engines, best first.
+struct EngineRow {
+  std::string_view name;  // --device NAME
+  std::string_view summary;
+  bool (*available)();
+  // Bytes beside weights and cache, without building anything.
+  size_t (*work_bytes)(const Plan& plan, const EngineOptions& options);
+  std::unique_ptr<Engine> (*make)(const Plan& plan, const EngineOptions& options);
+};
+std::span<const EngineRow> engines();
+
+// The row for `device`: auto, or a row's name, for the CPU also with an instruction set ("cpu:avx2", which
+// goes into options.body). Throws a usage Error for an unknown name, a device Error for an absent device.
+const EngineRow& find_engine(std::string_view device, EngineOptions& options);
+
+std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOptions& options);
+
+// The rotation of a timeline: cos and sin for every position, (positions, head_dim / 2) each, times the
+// attention factor. With a dynamic base they depend on the length of the sequence when a token comes in, and
+// keys keep the rotation they were stored with (as transformers does with a cache).
+class RotaryTable {
+ public:
+  RotaryTable(const Rope& rope, int64_t head_dim);
+  // For tokens first .. first + count - 1 of a timeline that will then be `first + count` long.
+  void compute(int64_t first, int64_t count);
+  std::span<const double> cos(int64_t index) const { return {cos_.data() + index * half_, size_t(half_)}; }
+  std::span<const double> sin(int64_t index) const { return {sin_.data() + index * half_, size_t(half_)}; }
+
+ private:
+  Rope rope_;
+  int64_t head_dim_;
+  int64_t half_;
+  int64_t longest_ = 0;  // the longest timeline seen, which sets the dynamic base
+  std::vector<double> frequencies_;
+  std::vector<double> cos_, sin_;  // (count, half)
+};
+
+}  // namespace qgen

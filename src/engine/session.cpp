@@ -1,0 +1,24 @@
+#include "engine/session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace qgen {
+
+std::span<const float> Session::sync(std::span<const TokenId> tokens) {
+  if (tokens.empty()) fail(ErrorKind::kRuntime, "the text is empty: nothing to go on from");
+  const size_t limit = std::min(tokens.size() - 1, tokens_.size());  // at least one token is run, for its scores
+  const size_t common =
+      size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
+  engine_.rewind(int64_t(common));
+  tokens_.assign(tokens.begin(), tokens.end());
+  return engine_.prefill(tokens.subspan(common));
+}
+
+std::span<const float> Session::append(TokenId token) {
+  tokens_.push_back(token);
+  return engine_.decode(token);
+}
+
+}  // namespace qgen
