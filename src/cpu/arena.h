@@ -1,0 +1,57 @@
+// One block of memory that many buffers are cut from, laid out twice: first to learn its size, then for real.
+// So what `qgen` says it will take is what it takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <sys/mman.h>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen::cpu {
+
+class Arena {
+ public:
+  Arena() = default;
+  ~Arena() {
+    if (base_ != nullptr) ::munmap(base_, size_);
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // `count` elements, aligned for vectors; null while the size is being learned. Zero at first.
+  template <typename T>
+  T* take(int64_t count) {
+    const size_t begin = used_;
+    used_ += (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
+    return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + begin);
+  }
+  size_t used() const { return used_; }
+
+  // Gets what the first layout used; then the same calls of take() give memory. `subject` is for the error.
+  void allocate(const char* subject) {
+    size_ = used_;
+    used_ = 0;
+    if (size_ == 0) return;
+    // Pages come when they are touched: a large context costs nothing until it is filled.
+    void* memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+      const double gib = double(size_) / (1 << 30);
+      size_ = 0;
+      fail(ErrorKind::kMemory, fmt::format("{}: cannot get {:.2f} GiB of memory", subject, gib),
+           "a smaller --context needs less");
+    }
+    base_ = static_cast<std::byte*>(memory);
+    ::madvise(memory, size_, MADV_HUGEPAGE);
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+  size_t size_ = 0;
+  size_t used_ = 0;
+};
+
+}  // namespace qgen::cpu

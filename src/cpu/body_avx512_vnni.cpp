@@ -1,0 +1,26 @@
+// AVX-512 with VNNI (Cascade Lake and later): INT8 weights by integer dot products, the rest in f32.
+#include "cpu/vec_avx512.h"
+
+namespace qgen::cpu {
+namespace {
+
+#include "cpu/generic.inc"
+#include "cpu/int8_vnni.inc"
+
+bool supported() { return supports_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+}  // namespace
+
+const Body kAvx512VnniBody = {"avx512-vnni",
+                              supported,
+                              {QGEN_GENERIC_KERNELS(0),
+                               QGEN_GENERIC_KERNELS(1),
+                               QGEN_GENERIC_KERNELS(2),
+                               {{Form::kPlanes, int8_one}, {Form::kPlanes, int8_many}, {Form::kPlanes, int8_many}},
+                               QGEN_GENERIC_KERNELS(4),
+                               QGEN_GENERIC_KERNELS(5)},
+                              QGEN_ALL_GENERIC_KERNELS,
+                              32,
+                              QGEN_COMMON_FUNCTIONS};
+
+}  // namespace qgen::cpu

@@ -1,0 +1,469 @@
+// The CPU engine: walks the plan with all workers at once. Weights stay as they are in memory and are decoded
+// inside the dot products; activations are f32 between steps and 16-bit inside the large products.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "cpu/arena.h"
+#include "cpu/bodies.h"
+#include "cpu/crew.h"
+#include "cpu/linear.h"
+#include "engine/engine.h"
+
+namespace qgen {
+namespace cpu {
+namespace {
+
+constexpr int64_t kBatchTokens = 512;  // tokens that go through the plan together
+constexpr int64_t kLogitsTokens = 16;  // rows of logits held at once when all are asked for
+constexpr int64_t kMaxTaskRows = 1024;
+
+// A step's own state: its layers and the input they share.
+struct StepState {
+  std::vector<LinearKernel> layers;
+  StepInput* input = nullptr;
+};
+
+// The linear layers of a step; they read the same input.
+std::vector<Linear> linears(const Step& step) {
+  struct Visitor {
+    std::vector<Linear> operator()(const QkvStep& s) const { return {s.q, s.k, s.v}; }
+    std::vector<Linear> operator()(const OutStep& s) const { return {s.o}; }
+    std::vector<Linear> operator()(const GateUpStep& s) const { return {s.gate, s.up}; }
+    std::vector<Linear> operator()(const DownStep& s) const { return {s.down}; }
+    std::vector<Linear> operator()(const LogitsStep& s) const { return {s.head}; }
+    std::vector<Linear> operator()(const EmbedStep&) const { return {}; }
+    std::vector<Linear> operator()(const RotateStoreStep&) const { return {}; }
+    std::vector<Linear> operator()(const AttendStep&) const { return {}; }
+  };
+  return std::visit(Visitor{}, step);
+}
+
+// More workers than a token's bytes keep busy would only wait for each other.
+int useful_workers(const Plan& plan) {
+  constexpr size_t kBytesPerWorker = 1 << 20;
+  return int(std::clamp<size_t>(plan.bytes_per_token() / kBytesPerWorker, 1, size_t(available_cores())));
+}
+
+class CpuEngine : public Engine {
+ public:
+  CpuEngine(const Plan& plan, const EngineOptions& options, bool measure_only)
+      : plan_(plan),
+        model_(plan.model),
+        options_(options),
+        body_(find_body(options.body)),
+        batch_(std::min(kBatchTokens, options.context)),
+        group_(model_.heads / model_.kv_heads),
+        padded_dim_(padded_head_dim(model_)),
+        workers_(options.threads > 0 ? options.threads : useful_workers(plan)),
+        rotary_(model_.rope, model_.head_dim) {
+    for (const Step& step : plan.steps) states_.push_back(make_state(step));
+    lay_out_work(work_);
+    lay_out_cache(cache_);
+    if (measure_only) return;
+    work_.allocate("work space");
+    cache_.allocate("key-value cache");
+    lay_out_work(work_);
+    lay_out_cache(cache_);
+    crew_ = std::make_unique<Crew>(workers_);
+  }
+
+  std::string description() const override {
+    return fmt::format("cpu {}, {} thread{}", body_.name, workers_, workers_ == 1 ? "" : "s");
+  }
+  int64_t position() const override { return position_; }
+  void rewind(int64_t position) override { position_ = std::min(position_, position); }
+  void set_trace(StepTrace trace) override { trace_ = std::move(trace); }
+  MemoryUse memory() const override {
+    size_t widened = 0;
+    for (const StepState& state : states_) {
+      for (const LinearKernel& layer : state.layers) widened += layer.widened_bytes();
+    }
+    return {plan_.weight_bytes() + widened, cache_.used(), work_.used()};
+  }
+
+  std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+    const int64_t total = int64_t(tokens.size());
+    if (position_ + total > options_.context) {
+      fail(ErrorKind::kRuntime, fmt::format("the context is full (expected at most {} tokens, found {})",
+                                            options_.context, position_ + total));
+    }
+    rotary_.compute(position_, total);
+    for (int64_t done = 0; done < total; done += batch_) {
+      const int64_t count = std::min(batch_, total - done);
+      run_layers(tokens.subspan(done, count), done);
+      const bool last = done + count == total;
+      if (each) {
+        for (int64_t t = 0; t < count; t += kLogitsTokens) {
+          const int64_t rows = std::min(kLogitsTokens, count - t);
+          run_logits(t, rows);
+          for (int64_t i = 0; i < rows; ++i) each(done + t + i, {logits_ + i * model_.vocab, size_t(model_.vocab)});
+          if (last && t + rows == count) std::copy_n(logits_ + (rows - 1) * model_.vocab, model_.vocab, logits_);
+        }
+      } else if (last) {
+        run_logits(count - 1, 1);
+      }
+      position_ += count;
+    }
+    return {logits_, size_t(model_.vocab)};
+  }
+
+ private:
+  // --- memory
+
+  StepState make_state(const Step& step) {
+    StepState state;
+    for (const Linear& linear : linears(step)) state.layers.emplace_back(linear, body_);
+    if (state.layers.empty()) return state;
+    const int64_t tokens = std::holds_alternative<LogitsStep>(step) ? std::min(kLogitsTokens, batch_) : batch_;
+    for (const LinearKernel& layer : state.layers) {
+      scratch_bytes_ = std::max(scratch_bytes_, scratch_bytes(layer.cols(), layer.matrix().tile_cols));
+    }
+    // Attention writes into the input of the step after it, and gate+up into that of down: those of other kinds
+    // of steps must not be shared with them.
+    const size_t kind = step.index();
+    for (const auto& [input_kind, input] : inputs_) {
+      if (input_kind == kind && input->serves(state.layers)) state.input = input.get();
+    }
+    if (state.input == nullptr) {
+      inputs_.emplace_back(kind, std::make_unique<StepInput>(state.layers, tokens));
+      state.input = inputs_.back().second.get();
+    }
+    return state;
+  }
+
+  void lay_out_work(Arena& arena) {
+    for (auto& [kind, input] : inputs_) input->lay_out(arena);
+    residual_ = arena.take<float>(batch_ * model_.hidden);
+    q_ = arena.take<float>(batch_ * model_.heads * model_.head_dim);
+    k_ = arena.take<float>(batch_ * model_.kv_heads * model_.head_dim);
+    v_ = arena.take<float>(batch_ * model_.kv_heads * model_.head_dim);
+    // Also holds what gate+up makes for the rows of one task.
+    projection_ = arena.take<float>(batch_ * std::max(model_.hidden, model_.intermediate));
+    logits_ = arena.take<float>(std::min(kLogitsTokens, batch_) * model_.vocab);
+    cos_ = arena.take<float>(batch_ * model_.head_dim / 2);
+    sin_ = arena.take<float>(batch_ * model_.head_dim / 2);
+    splits_ = (options_.context + kAttendChunk - 1) / kAttendChunk + 1;
+    partial_ = arena.take<float>(splits_ * model_.heads * (padded_dim_ + 2));
+    scratch_stride_ =
+        scratch_bytes_ + attend_scratch_bytes() + kMaxAttendRows * padded_dim_ * int64_t(sizeof(float)) + 4096;
+    scratch_ = arena.take<std::byte>(workers_ * scratch_stride_);
+  }
+
+  void lay_out_cache(Arena& arena) {
+    keys_.clear();
+    values_.clear();
+    const int64_t element = kv_element_bytes(options_.kv);
+    for (int64_t layer = 0; layer < model_.layers; ++layer) {
+      keys_.push_back(arena.take<std::byte>(key_elements(model_, options_.context) * element));
+      values_.push_back(arena.take<std::byte>(value_elements(model_, options_.context) * element));
+    }
+  }
+
+  // --- the walk
+
+  // `offset` is the place of tokens[0] in the current call, for the rotation.
+  void run_layers(std::span<const TokenId> tokens, int64_t offset) {
+    const int64_t half = model_.head_dim / 2;
+    for (int64_t t = 0; t < int64_t(tokens.size()); ++t) {
+      const auto cos = rotary_.cos(offset + t), sin = rotary_.sin(offset + t);
+      for (int64_t i = 0; i < half; ++i) {
+        cos_[t * half + i] = float(cos[i]);
+        sin_[t * half + i] = float(sin[i]);
+      }
+    }
+    tokens_ = tokens;
+    count_ = int64_t(tokens.size());
+    crew_->run([&](int worker) {
+      for (size_t i = 0; i + 1 < plan_.steps.size(); ++i) {
+        const std::span<const float> made =
+            std::visit([&](const auto& step) { return execute(step, i, worker); }, plan_.steps[i]);
+        if (trace_) trace(i, made, worker);
+      }
+    });
+  }
+
+  void run_logits(int64_t first, int64_t count) {
+    const size_t index = plan_.steps.size() - 1;
+    const auto& step = std::get<LogitsStep>(plan_.steps[index]);
+    StepState& state = states_[index];
+    crew_->run([&](int worker) {
+      norm_and_prepare(state, *step.norm, first, count);
+      share_rows(state.layers[0].rows(), count, [&](int64_t begin, int64_t end) {
+        state.layers[0].multiply(state.input->view(state.layers, 0, count), begin, end, logits_, model_.vocab,
+                                 scratch(worker));
+      });
+      if (trace_) trace(index, {logits_ + (count - 1) * model_.vocab, size_t(model_.vocab)}, worker);
+    });
+  }
+
+  void trace(size_t step, std::span<const float> made, int worker) {
+    if (worker == 0) trace_(step, made);
+    crew_->barrier();
+  }
+
+  std::byte* scratch(int worker) const { return scratch_ + worker * scratch_stride_; }
+
+  // Rows [0, rows) in tasks of whole panels, several a worker so that a slow one does not hold up the rest.
+  template <typename Task>
+  void share_rows(int64_t rows, int64_t tokens, const Task& task) {
+    const int64_t unit = tokens == 1 ? 4 : body_.panel_rows;
+    const int64_t wanted = rows / (workers_ * 8);
+    const int64_t size = std::clamp(wanted / unit * unit, unit, std::max(unit, kMaxTaskRows / unit * unit));
+    crew_->share((rows + size - 1) / size, [&](int64_t i) { task(i * size, std::min(rows, (i + 1) * size)); });
+  }
+
+  void norm_and_prepare(StepState& state, const std::vector<float>& norm, int64_t first, int64_t count) {
+    crew_->share(count, [&](int64_t t) {
+      body_.rms_norm(residual_ + (first + t) * model_.hidden, norm.data(), model_.hidden, float(model_.norm_eps),
+                     state.input->row(t));
+      state.input->prepare(body_, state.layers, t, count);
+    });
+  }
+
+  std::span<const float> last_row(const float* data, int64_t cols) const {
+    return {data + (count_ - 1) * cols, size_t(cols)};
+  }
+
+  std::span<const float> execute(const EmbedStep& step, size_t, int) {
+    crew_->share(count_, [&](int64_t t) {
+      std::vector<double> row(model_.hidden);
+      dequantize_row(*step.table, tokens_[t], row);
+      std::copy(row.begin(), row.end(), residual_ + t * model_.hidden);
+    });
+    return last_row(residual_, model_.hidden);
+  }
+
+  std::span<const float> execute(const QkvStep& step, size_t index, int worker) {
+    StepState& state = states_[index];
+    norm_and_prepare(state, *step.norm, 0, count_);
+    const int64_t q_rows = state.layers[0].rows(), kv_rows = state.layers[1].rows();
+    // One stretch of rows: q, then k, then v.
+    share_rows(q_rows + 2 * kv_rows, count_, [&](int64_t begin, int64_t end) {
+      int64_t first = 0;
+      float* const outputs[] = {q_, k_, v_};
+      for (size_t i = 0; i < 3; ++i) {
+        const int64_t rows = state.layers[i].rows();
+        const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, rows);
+        if (from < to)
+          state.layers[i].multiply(state.input->view(state.layers, i, count_), from, to, outputs[i], rows,
+                                   scratch(worker));
+        first += rows;
+      }
+    });
+    return last_row(q_, q_rows);
+  }
+
+  std::span<const float> execute(const RotateStoreStep& step, size_t, int) {
+    const int64_t d = model_.head_dim, half = d / 2;
+    const int64_t kv_rows = model_.kv_heads * d, q_rows = model_.heads * d;
+    const float attention_scale = 1 / std::sqrt(float(d));
+    const auto head = [&](float* values, const std::vector<float>* norm, int64_t t) {
+      if (norm != nullptr) body_.rms_norm(values, norm->data(), d, float(model_.norm_eps), values);
+      body_.rotate(values, cos_ + t * half, sin_ + t * half, d);
+    };
+    crew_->share(count_ * model_.kv_heads, [&](int64_t task) {
+      const int64_t t = task / model_.kv_heads, h = task % model_.kv_heads;
+      const int64_t at = position_ + t;
+      float* key = k_ + t * kv_rows + h * d;
+      head(key, step.k_norm, t);
+      const int64_t element = kv_element_bytes(options_.kv);
+      const auto store = body_.store_half[size_t(options_.kv)];
+      store(key, d, head_keys(step.layer, h) + (at / kKeyBlock * kKeyBlock * d + at % kKeyBlock) * element, kKeyBlock);
+      store(v_ + t * kv_rows + h * d, d, head_values(step.layer, h) + at * padded_dim_ * element, 1);
+      for (int64_t g = h * group_; g < (h + 1) * group_; ++g) {
+        float* query = q_ + t * q_rows + g * d;
+        head(query, step.q_norm, t);
+        for (int64_t i = 0; i < d; ++i) query[i] *= attention_scale;
+      }
+    });
+    return last_row(q_, q_rows);
+  }
+
+  std::byte* head_keys(int64_t layer, int64_t h) const {
+    return keys_[layer] +
+           h * (key_elements(model_, options_.context) / model_.kv_heads) * kv_element_bytes(options_.kv);
+  }
+  std::byte* head_values(int64_t layer, int64_t h) const {
+    return values_[layer] +
+           h * (value_elements(model_, options_.context) / model_.kv_heads) * kv_element_bytes(options_.kv);
+  }
+
+  std::span<const float> execute(const AttendStep& step, size_t index, int worker) {
+    StepState& consumer = states_[index + 1];
+    if (count_ == 1) {
+      attend_one(step, *consumer.input, worker);
+    } else {
+      attend_many(step, *consumer.input, worker);
+    }
+    return {consumer.input->row(count_ - 1), size_t(model_.heads * model_.head_dim)};
+  }
+
+  int64_t first_key(const AttendStep& step, int64_t at) const {
+    return step.window > 0 ? std::max<int64_t>(0, at - step.window + 1) : 0;
+  }
+
+  AttendArguments attend_arguments(const AttendStep& step, int64_t kv_head, int worker) const {
+    AttendArguments a{};
+    a.head_dim = model_.head_dim;
+    a.padded_dim = padded_dim_;
+    a.keys = head_keys(step.layer, kv_head);
+    a.values = head_values(step.layer, kv_head);
+    a.scratch = scratch(worker) + scratch_bytes_ / 64 * 64;
+    return a;
+  }
+
+  // One token: the keys are split as well as the heads; each part leaves its sums in partial_, which are put
+  // together head by head. The split depends on the position only, so the result not on the threads.
+  void attend_one(const AttendStep& step, StepInput& out, int worker) {
+    const int64_t d = model_.head_dim;
+    const int64_t first = first_key(step, position_), last = position_ + 1;
+    const int64_t begin = first / kAttendChunk * kAttendChunk;
+    const int64_t splits = (last - begin + kAttendChunk - 1) / kAttendChunk;
+    const int64_t tiles = (group_ + kMaxAttendRows - 1) / kMaxAttendRows;
+    const int64_t row = padded_dim_ + 2;
+    crew_->share(model_.kv_heads * tiles * splits, [&](int64_t task) {
+      const int64_t split = task % splits, tile = task / splits % tiles, h = task / splits / tiles;
+      AttendArguments a = attend_arguments(step, h, worker);
+      a.rows = int(std::min<int64_t>(kMaxAttendRows, group_ - tile * kMaxAttendRows));
+      for (int r = 0; r < a.rows; ++r) {
+        const int64_t g = h * group_ + tile * kMaxAttendRows + r;
+        a.q[r] = q_ + g * d;
+        a.first[r] = std::max(first, begin + split * kAttendChunk);
+        a.last[r] = std::min(last, begin + (split + 1) * kAttendChunk);
+        a.out[r] = partial_ + (g * splits_ + split) * row;
+      }
+      body_.attend[size_t(options_.kv)](a);
+      for (int r = 0; r < a.rows; ++r) {
+        a.out[r][padded_dim_] = a.highest[r];
+        a.out[r][padded_dim_ + 1] = a.sum[r];
+      }
+    });
+    crew_->share(model_.heads, [&](int64_t g) {
+      const float* parts = partial_ + g * splits_ * row;
+      float highest = -INFINITY, sum = 0;
+      for (int64_t s = 0; s < splits; ++s) highest = std::max(highest, parts[s * row + padded_dim_]);
+      float* mixed = out.row(0) + g * d;
+      std::fill_n(mixed, d, 0.0f);
+      for (int64_t s = 0; s < splits; ++s) {
+        const float* part = parts + s * row;
+        const float factor = std::exp(part[padded_dim_] - highest);
+        sum += factor * part[padded_dim_ + 1];
+        for (int64_t i = 0; i < d; ++i) mixed[i] += factor * part[i];
+      }
+      for (int64_t i = 0; i < d; ++i) mixed[i] /= sum;
+    });
+  }
+
+  // Many tokens: tiles of up to kMaxAttendRows (token, head) rows that share one kv head.
+  void attend_many(const AttendStep& step, StepInput& out, int worker) {
+    const int64_t d = model_.head_dim, q_rows = model_.heads * d;
+    const int64_t rows = count_ * group_;
+    const int64_t tiles = (rows + kMaxAttendRows - 1) / kMaxAttendRows;
+    crew_->share(model_.kv_heads * tiles, [&](int64_t task) {
+      const int64_t h = task % model_.kv_heads;
+      const int64_t tile = tiles - 1 - task / model_.kv_heads;  // the longest first
+      AttendArguments a = attend_arguments(step, h, worker);
+      a.rows = int(std::min<int64_t>(kMaxAttendRows, rows - tile * kMaxAttendRows));
+      float* results = reinterpret_cast<float*>(static_cast<std::byte*>(a.scratch) + attend_scratch_bytes());
+      for (int r = 0; r < a.rows; ++r) {
+        const int64_t index = tile * kMaxAttendRows + r;
+        const int64_t t = index / group_, g = h * group_ + index % group_;
+        a.q[r] = q_ + t * q_rows + g * d;
+        a.first[r] = first_key(step, position_ + t);
+        a.last[r] = position_ + t + 1;
+        a.out[r] = results + r * padded_dim_;
+      }
+      body_.attend[size_t(options_.kv)](a);
+      for (int r = 0; r < a.rows; ++r) {
+        const int64_t index = tile * kMaxAttendRows + r;
+        float* mixed = out.row(index / group_) + (h * group_ + index % group_) * d;
+        for (int64_t i = 0; i < d; ++i) mixed[i] = a.out[r][i] / a.sum[r];
+      }
+    });
+  }
+
+  // residual += W input, the input's rows being written already.
+  void add_product(StepState& state, int worker) {
+    crew_->share(count_, [&](int64_t t) { state.input->prepare(body_, state.layers, t, count_); });
+    const int64_t hidden = model_.hidden;
+    share_rows(hidden, count_, [&](int64_t begin, int64_t end) {
+      state.layers[0].multiply(state.input->view(state.layers, 0, count_), begin, end, projection_, hidden,
+                               scratch(worker));
+      for (int64_t t = 0; t < count_; ++t) {
+        body_.add(residual_ + t * hidden + begin, projection_ + t * hidden + begin, end - begin);
+      }
+    });
+  }
+
+  std::span<const float> execute(const OutStep&, size_t index, int worker) {
+    add_product(states_[index], worker);
+    return last_row(residual_, model_.hidden);
+  }
+
+  std::span<const float> execute(const GateUpStep& step, size_t index, int worker) {
+    StepState& state = states_[index];
+    StepInput& out = *states_[index + 1].input;
+    norm_and_prepare(state, *step.norm, 0, count_);
+    share_rows(model_.intermediate, count_, [&](int64_t begin, int64_t end) {
+      state.layers[0].multiply(state.input->view(state.layers, 0, count_), begin, end, out.row(0), out.stride(),
+                               scratch(worker));
+      state.layers[1].multiply(state.input->view(state.layers, 1, count_), begin, end, projection_, model_.intermediate,
+                               scratch(worker));
+      for (int64_t t = 0; t < count_; ++t) {
+        body_.silu_multiply(out.row(t) + begin, projection_ + t * model_.intermediate + begin, end - begin);
+      }
+    });
+    return {out.row(count_ - 1), size_t(model_.intermediate)};
+  }
+
+  std::span<const float> execute(const DownStep&, size_t index, int worker) {
+    add_product(states_[index], worker);
+    return last_row(residual_, model_.hidden);
+  }
+
+  std::span<const float> execute(const LogitsStep&, size_t, int) { return {}; }  // run_logits() does this step
+
+  const Plan& plan_;
+  const Description& model_;
+  const EngineOptions options_;
+  const Body& body_;
+  const int64_t batch_;
+  const int64_t group_;  // query heads that share a kv head
+  const int64_t padded_dim_;
+  const int workers_;
+  RotaryTable rotary_;
+  StepTrace trace_;
+  int64_t position_ = 0;
+
+  std::vector<std::pair<size_t, std::unique_ptr<StepInput>>> inputs_;  // with the kind of step they are for
+  std::vector<StepState> states_;                                      // one a step
+  Arena work_, cache_;
+  std::vector<std::byte*> keys_, values_;  // per layer
+  // (tokens, ...) row major; see lay_out_work()
+  float *residual_, *q_, *k_, *v_, *projection_, *logits_, *cos_, *sin_, *partial_;
+  std::byte* scratch_;
+  int64_t scratch_bytes_ = 0, scratch_stride_ = 0, splits_ = 0;
+  std::unique_ptr<Crew> crew_;
+  // The tokens being run.
+  std::span<const TokenId> tokens_;
+  int64_t count_ = 0;
+};
+
+}  // namespace
+}  // namespace cpu
+
+std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& options) {
+  return std::make_unique<cpu::CpuEngine>(plan, options, false);
+}
+
+size_t cpu_work_bytes(const Plan& plan, const EngineOptions& options) {
+  return cpu::CpuEngine(plan, options, true).memory().work;
+}
+
+}  // namespace qgen

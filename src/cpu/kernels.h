@@ -1,0 +1,129 @@
+// The kernels of the CPU engine, as a table of functions per instruction set ("body"). The files that
+// implement a body are compiled for its instruction set, so this header and they use plain types only: no
+// function template or inline function of a library may be instantiated there, or the linker could put a
+// copy with wide instructions into a program that runs on a smaller machine.
+#pragma once
+
+#include <stdint.h>
+
+#include <utility>  // integer_sequence, a type and nothing else
+
+namespace qgen::cpu {
+
+// Tiles of accumulators are written as pack expansions over 0 .. n - 1: with constant indices the compiler keeps
+// the arrays in registers, which it does not for loops that it unrolls later.
+template <int... kIndices>
+using Indices = std::integer_sequence<int, kIndices...>;
+template <int kCount>
+using Count = std::make_integer_sequence<int, kCount>;
+
+constexpr int kCodeTypes = 6;              // as quant/storage.h, Codes
+constexpr int64_t kInputPad = 64;          // rows of prepared inputs are padded with zeros to a multiple of this
+constexpr int kMaxAttendRows = 8;          // query rows that share one pass over the cache
+constexpr int64_t kMaxIntegerRun = 65536;  // columns an integer dot product may span without overflow
+constexpr int64_t kAttendChunk = 512;      // keys whose scores are held at once, a multiple of the key block
+
+// How a kernel wants its activations.
+enum class Form : uint8_t {
+  kF32,       // as they are
+  kPlanes,    // x = scale * (256 * high + low), int8 each, one scale a token: 16-bit integers
+  kBf16,      // rounded to bf16
+  kBf16Pair,  // x = high + low, bf16 each: 16 bits of mantissa
+};
+
+// W (rows, cols) as storage.h describes it; scales and offsets may be null.
+struct Matrix {
+  const uint8_t* codes;
+  int64_t rows, cols, row_bytes;
+  const float* scales;
+  const float* offsets;
+  int64_t group_rows, group_cols, tile_cols;
+  float decode_scale;  // multiplies what the vector decoder makes of a code
+};
+
+// x (tokens, cols) in one form; rows are `stride` elements apart, zero beyond cols.
+struct Input {
+  Form form;
+  int64_t tokens, cols, stride;
+  const float* f32;
+  const int8_t* high;  // kPlanes
+  const int8_t* low;
+  const float* plane_scale;   // (tokens)
+  const uint16_t* bf16_high;  // kBf16, kBf16Pair
+  const uint16_t* bf16_low;
+  // Sums of x over the matrix' column tiles, (tokens, tile_cols): of the planes, for kPlanes; of f32 otherwise
+  // and only where the matrix has offsets.
+  const int32_t* high_sums;
+  const int32_t* low_sums;
+  const float* sums;
+};
+
+// y[t * y_stride + n - row_begin] = sum over k of W[n, k] * x[t, k] for rows row_begin to row_end.
+// `scratch` holds scratch_bytes(cols, tile_cols) bytes, 64-aligned.
+using MultiplyFunction = void (*)(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_end, float* y,
+                                  int64_t y_stride, void* scratch);
+// For one token (bound by memory), for a few, and for kManyTokens and more, where arithmetic is the bound and
+// x may be rounded to any 16-bit type.
+constexpr int64_t kManyTokens = 256;
+struct CodeKernels {
+  struct Kernel {
+    Form form;
+    MultiplyFunction multiply;
+  };
+  Kernel one, few, many;
+
+  const Kernel& at(int64_t tokens) const { return tokens == 1 ? one : tokens < kManyTokens ? few : many; }
+};
+
+// Rows of queries against keys first[r] <= t < last[r] of one kv head's cache. Keys lie in blocks of 16 tokens,
+// [block][head_dim][16]; values in rows of padded_dim. q rows are already scaled.
+struct AttendArguments {
+  int rows;  // 1 to kMaxAttendRows
+  int64_t head_dim, padded_dim;
+  const void* keys;
+  const void* values;
+  const float* q[kMaxAttendRows];  // (head_dim)
+  int64_t first[kMaxAttendRows], last[kMaxAttendRows];
+  float* out[kMaxAttendRows];     // (padded_dim): sum of exp(score - highest) * value
+  float highest[kMaxAttendRows];  // results: the highest score, and the sum of exp(score - highest)
+  float sum[kMaxAttendRows];
+  void* scratch;  // attend_scratch_bytes()
+};
+
+struct Body {
+  const char* name;
+  bool (*supported)();
+  CodeKernels kernels[kCodeTypes];   // by code type
+  CodeKernels fallback[kCodeTypes];  // for grids whose tiles the fast kernels cannot follow
+  int64_t panel_rows;                // `many` works on panels of this many rows
+  // From 16-bit floats; index by KvType: f16, bf16, f32.
+  void (*attend[3])(AttendArguments& arguments);
+  void (*store_half[3])(const float* x, int64_t n, void* out, int64_t out_stride);  // elements out_stride apart
+  // out = x / rms(x) * weight
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
+  // gate = silu(gate) * up
+  void (*silu_multiply)(float* gate, const float* up, int64_t n);
+  void (*add)(float* y, const float* x, int64_t n);
+  // Rotates a head of n elements in place: pairs (i, i + n / 2).
+  void (*rotate)(float* head, const float* cos, const float* sin, int64_t n);
+  // One row into the forms; the outputs are padded with zeros to `stride`.
+  void (*to_planes)(const float* x, int64_t cols, int64_t stride, int8_t* high, int8_t* low, float* scale);
+  void (*to_bf16)(const float* x, int64_t cols, int64_t stride, uint16_t* high, uint16_t* low);  // low may be null
+  float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
+};
+
+// Bytes of scratch for `many` with any body.
+inline int64_t scratch_bytes(int64_t cols, int64_t tile_cols) {
+  return 32 * (cols + kInputPad) * 4 + 2 * 32 * (tile_cols + 1) * 4 + 4096;
+}
+inline int64_t attend_scratch_bytes() { return kMaxAttendRows * kAttendChunk * 4; }
+
+extern const Body kPortableBody;
+#if defined(__x86_64__)
+extern const Body kAvx2Body;
+extern const Body kAvx512Body;
+extern const Body kAvx512VnniBody;
+extern const Body kAvx512Bf16Body;
+#endif
+
+}  // namespace qgen::cpu

@@ -1,0 +1,92 @@
+// Linear layers on the CPU: a weight with the kernels that suit it, and the forms of its input.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cpu/arena.h"
+#include "cpu/kernels.h"
+#include "model/plan.h"
+#include "quant/storage.h"
+
+namespace qgen::cpu {
+
+inline int64_t padded_cols(int64_t cols) { return (cols + kInputPad - 1) / kInputPad * kInputPad; }
+
+// A linear layer ready to run.
+class LinearKernel {
+ public:
+  LinearKernel(const Linear& linear, const Body& body);
+
+  const Matrix& matrix() const { return matrix_; }
+  int64_t rows() const { return matrix_.rows; }
+  int64_t cols() const { return matrix_.cols; }
+  const float* bias() const { return bias_; }
+  std::span<const int32_t> column_order() const { return column_order_; }
+  const CodeKernels& kernels() const { return *kernels_; }
+  Form form(int64_t tokens) const { return kernels_->at(tokens).form; }
+
+  size_t widened_bytes() const { return widened_.size(); }
+
+  // y[t * y_stride + n] for rows [row_begin, row_end): W x + bias, where y points to row 0.
+  void multiply(const Input& x, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride, void* scratch) const;
+
+ private:
+  Matrix matrix_{};
+  const float* bias_ = nullptr;
+  const CodeKernels* kernels_ = nullptr;
+  std::span<const int32_t> column_order_;
+  std::vector<std::byte> widened_;  // bf16 codes, where fp8 codes held NaN that fast decoders would misread
+};
+
+// The layers of one step; they read the same activations.
+using Layers = std::span<const LinearKernel>;
+
+// The activations that enter a step, (tokens, cols) in f32, and the forms its layers want of them. Steps whose
+// layers want the same share one.
+class StepInput {
+ public:
+  StepInput(Layers layers, int64_t max_tokens);
+  // Whether this object serves `layers` as it served those it was made for.
+  bool serves(Layers layers) const;
+  void lay_out(Arena& arena);
+
+  float* row(int64_t token) { return values_ + token * stride_; }
+  int64_t stride() const { return stride_; }
+  // After row `token` of `tokens` has been written: makes every form that `layers` want of it.
+  void prepare(const Body& body, Layers layers, int64_t token, int64_t tokens);
+  // What `layers[index]` multiplies.
+  Input view(Layers layers, size_t index, int64_t tokens) const;
+
+ private:
+  // One way a layer wants the input. Layers that agree share a slot; a column order is a slot's own.
+  struct Slot {
+    const CodeKernels* kernels;
+    int64_t group_cols, tiles;
+    bool offsets, ordered;
+    size_t layer;  // of the step's layers, the first that uses it
+    float* in_order = nullptr;
+    int8_t* high = nullptr;
+    int8_t* low = nullptr;
+    float* plane_scale = nullptr;
+    uint16_t* bf16_high = nullptr;
+    uint16_t* bf16_low = nullptr;
+    int32_t* high_sums = nullptr;
+    int32_t* low_sums = nullptr;
+    float* sums = nullptr;
+
+    bool fits(const LinearKernel& other) const;
+  };
+  static std::vector<Slot> make_slots(Layers layers, std::vector<size_t>& slot_of_layer);
+
+  int64_t max_tokens_;
+  int64_t cols_;
+  int64_t stride_;
+  std::vector<size_t> slot_of_layer_;
+  std::vector<Slot> slots_;
+  float* values_ = nullptr;
+};
+
+}  // namespace qgen::cpu

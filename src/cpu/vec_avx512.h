@@ -1,0 +1,107 @@
+// Sixteen floats in AVX-512 (F, BW, DQ, VL), shared by the AVX-512 bodies. Everything has internal linkage:
+// each body compiles its own copy with its own flags.
+#pragma once
+
+#include <immintrin.h>
+
+#include "cpu/kernels.h"
+
+namespace qgen::cpu {
+namespace {
+
+// Sixteen rows of sixteen 32-bit elements become sixteen columns.
+inline void transpose16(__m512i r[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  // r[4 * g + j] now holds, in 128-bit lane l, column 4 * l + j of rows 4 g .. 4 g + 3.
+  for (int j = 0; j < 4; ++j) {
+    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);  // lanes 0, 2 of groups 0 and 1
+    const __m512i b = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xDD);  // lanes 1, 3
+    const __m512i c = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+    const __m512i d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xDD);
+    t[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+    t[8 + j] = _mm512_shuffle_i32x4(a, c, 0xDD);
+    t[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
+    t[12 + j] = _mm512_shuffle_i32x4(b, d, 0xDD);
+  }
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+struct Vec {
+  static constexpr int kWidth = 16;
+  static constexpr int kTileTokens = 12;
+  static constexpr int64_t kCodeBytes[] = {4, 2, 2, 1, 1, 1};
+  static constexpr int64_t kKvBytes[] = {2, 2, 4};
+
+  __m512 v;
+
+  static Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  void store(float* p) const { _mm512_storeu_ps(p, v); }
+  static Vec set(float x) { return {_mm512_set1_ps(x)}; }
+  static Vec zero() { return {_mm512_setzero_ps()}; }
+  static Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  // sum += a * b as an instruction, for tiles of accumulators: GCC 12 moves them around for the intrinsic.
+  static __attribute__((always_inline)) void accumulate(Vec& sum, Vec a, Vec b) {
+    asm("vfmadd231ps %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
+  }
+  static Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+  static Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
+  static Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+  static Vec scale_by_power(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+  static Vec mix_bits(Vec a, Vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
+  static float sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
+  static float highest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+  static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+  static void transpose(Vec* rows) { transpose16(reinterpret_cast<__m512i*>(rows)); }
+
+  static __m128i load16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+  static __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+  template <int kType>
+  static Vec decode(const uint8_t* p) {
+    if constexpr (kType == 0) {
+      return load(reinterpret_cast<const float*>(p));
+    } else if constexpr (kType == 1) {
+      return {_mm512_cvtph_ps(load32(p))};
+    } else if constexpr (kType == 2) {
+      return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load32(p)), 16))};
+    } else if constexpr (kType == 3) {
+      return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16(p)))};
+    } else if constexpr (kType == 4) {  // the bits of an f16, times 2^-8: exact, subnormals included
+      const __m256i wide = _mm256_cvtepu8_epi16(load16(p));
+      const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x80)), 8);
+      const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), 7);
+      return {_mm512_cvtph_ps(_mm256_or_si256(sign, magnitude))};
+    } else {
+      return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(load16(p)), 8))};
+    }
+  }
+  template <int kKv>
+  static Vec load_kv(const uint8_t* p) {
+    constexpr int kType[] = {1, 2, 0};
+    return decode<kType[kKv]>(p);
+  }
+
+  friend Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+  friend Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  friend Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  friend Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+};
+
+bool supports_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+}  // namespace
+}  // namespace qgen::cpu
