@@ -1,0 +1,57 @@
+// From scores to a token. The order and the formulas are those of transformers' logits processors
+// (generation/logits_process.py): bias, repetition, presence and frequency penalties, temperature, top-k, top-p,
+// min-p, typical-p, then one draw. The same seed and scores give the same tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/token.h"
+#include "sample/settings.h"
+
+namespace qgen {
+
+// The natural logarithm of a token's probability under the model itself, before any setting.
+struct TokenLogprob {
+  TokenId token = 0;
+  double logprob = 0;
+};
+// log(sum(exp(logits))), in double.
+double log_sum_exp(std::span<const float> logits);
+// The `count` likeliest tokens, best first, ties by id.
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, size_t count);
+
+class Sampler {
+ public:
+  explicit Sampler(const SamplingSettings& settings);
+
+  // Tokens of the prompt count for the repetition penalty, generated ones for all penalties.
+  void see_prompt(std::span<const TokenId> tokens);
+  void see_generated(TokenId token);
+
+  // The next token. `logits` must be finite.
+  TokenId choose(std::span<const float> logits);
+
+  struct Candidate {
+    TokenId token;
+    float score;
+  };
+  // The tokens that all filters leave, with probabilities that add up to 1, best first; what choose() draws from.
+  std::vector<std::pair<TokenId, double>> distribution(std::span<const float> logits) const;
+
+ private:
+  std::vector<Candidate> penalized(std::span<const float> logits) const;
+  double uniform();  // [0, 1)
+
+  SamplingSettings settings_;
+  uint64_t state_[4];
+  struct Seen {
+    bool in_text = false;
+    int64_t generated = 0;
+  };
+  std::unordered_map<TokenId, Seen> seen_;
+};
+
+}  // namespace qgen
