@@ -1,0 +1,159 @@
+// Of the tokens that match at the leftmost place the longest is taken.
+#include "tokenizer/added_tokens.h"
+
+#include <algorithm>
+
+namespace qgen::tokenizer {
+namespace {
+
+// Spaces at the end of `text`, in bytes, and at its beginning.
+size_t trailing_space(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0) {
+    const Char c = char_before_end(text.substr(0, end));
+    if (!is_white_space(c.code_point)) break;
+    end -= c.length;
+  }
+  return text.size() - end;
+}
+
+size_t leading_space(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const Char c = char_at(text.substr(at));
+    if (!is_white_space(c.code_point)) break;
+    at += c.length;
+  }
+  return at;
+}
+
+}  // namespace
+
+void AddedTokens::add(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
+                      const std::function<std::string(std::string_view)>& normalize) {
+  TokenId next = TokenId(vocabulary.size());
+  for (const auto& [id, token] : by_id_) next = std::max(next, id + 1);
+  for (AddedToken& token : tokens) {
+    if (token.content.empty()) continue;
+    TokenId id = id_of(token.content);
+    if (id < 0) id = vocabulary.find(token.content);
+    if (id < 0) id = next++;
+    add_with_id(std::move(token), id, normalize);
+  }
+}
+
+void AddedTokens::add_with_id(AddedToken token, TokenId id,
+                              const std::function<std::string(std::string_view)>& normalize) {
+  if (token.content.empty()) return;
+  const std::string spelled = token.normalized ? normalize(token.content) : token.content;
+  if (!spelled.empty()) (token.normalized ? normalized_ : plain_).add(spelled, id);
+  by_content_[token.content] = id;
+  if (token.special) special_.insert(token.content);
+  by_id_[id] = std::move(token);
+}
+
+const AddedToken* AddedTokens::find(TokenId id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : &found->second;
+}
+
+TokenId AddedTokens::id_of(std::string_view content) const {
+  const auto found = by_content_.find(std::string(content));
+  return found == by_content_.end() ? -1 : found->second;
+}
+
+std::vector<TokenId> AddedTokens::special_ids(const Vocabulary& vocabulary) const {
+  std::vector<TokenId> ids;
+  for (const auto& [id, token] : by_id_) {
+    if (special_.contains(token.content)) ids.push_back(id);
+  }
+  for (const std::string& content : special_) {
+    if (const TokenId id = vocabulary.find(content); id >= 0) ids.push_back(id);
+  }
+  return ids;
+}
+
+size_t AddedTokens::count_beyond(const Vocabulary& vocabulary) const {
+  return size_t(std::count_if(by_content_.begin(), by_content_.end(),
+                              [&](const auto& entry) { return vocabulary.find(entry.first) < 0; }));
+}
+
+void AddedTokens::split(std::string_view text, size_t begin, size_t end, bool normalized,
+                        const std::vector<Span>& allowed, std::vector<Part>& out) const {
+  const ByteTrie& trie = normalized ? normalized_ : plain_;
+  const std::string_view part = text.substr(begin, end - begin);
+  size_t done = 0;
+  const auto plain = [&](size_t from, size_t to) {
+    if (from < to) out.push_back({begin + from, begin + to, -1});
+  };
+  if (!trie.empty()) {
+    for (const Span& range : allowed) {
+      size_t at = std::max<size_t>(range.begin, begin);
+      const size_t stop = std::min<size_t>(range.end, end);
+      while (at < stop) {
+        if (!trie.can_start(static_cast<uint8_t>(text[at]))) {
+          ++at;
+          continue;
+        }
+        uint32_t node = ByteTrie::kRoot;
+        size_t length = 0;
+        TokenId id = -1;
+        for (size_t i = at; i < stop; ++i) {
+          node = trie.step(node, static_cast<uint8_t>(text[i]));
+          if (node == ByteTrie::kDead) break;
+          if (trie.value(node) >= 0) length = i + 1 - at, id = trie.value(node);
+        }
+        if (length == 0) {
+          ++at;
+          continue;
+        }
+        size_t from = at - begin, to = from + length;
+        at += length;
+        const auto found = by_id_.find(id);
+        if (found == by_id_.end()) continue;
+        const AddedToken& token = found->second;
+        if (token.single_word) {
+          const bool starts = from == 0 || !is_word(char_before_end(part.substr(0, from)).code_point);
+          const bool ends = to == part.size() || !is_word(char_at(part.substr(to)).code_point);
+          if (!starts || !ends) continue;
+        }
+        if (token.lstrip) from = std::max(from - trailing_space(part.substr(0, from)), done);
+        if (token.rstrip) to += leading_space(part.substr(to));
+        plain(done, from);
+        out.push_back({begin + from, begin + to, id});
+        done = to;
+      }
+    }
+  }
+  plain(done, part.size());
+}
+
+AddedToken read_added_token(const Json& json, std::string content) {
+  const auto flag = [&](std::string_view key, bool otherwise) {
+    const auto value = json.get(key);
+    return value ? value->as_bool() : otherwise;
+  };
+  AddedToken token;
+  token.content = std::move(content);
+  token.single_word = flag("single_word", false);
+  token.lstrip = flag("lstrip", false);
+  token.rstrip = flag("rstrip", false);
+  token.special = flag("special", false);
+  token.normalized = flag("normalized", !token.special);
+  return token;
+}
+
+std::vector<AddedToken> read_added_tokens(const Json& json) {
+  std::vector<AddedToken> out;
+  if (json.is_null()) return out;
+  for (const Json& element : json.elements()) {
+    for (const std::string_view key : {"single_word", "lstrip", "rstrip", "normalized", "special"}) {
+      element.at(key).as_bool();
+    }
+    element.at("id").as_integer(0, UINT32_MAX);
+    out.push_back(read_added_token(element, std::string(element.at("content").as_string())));
+  }
+  return out;
+}
+
+}  // namespace qgen::tokenizer

@@ -1,0 +1,296 @@
+// tokenizer.model: SentencePiece's protobuf message, of which we read the pieces and what shapes text. The
+// pieces become one of our models, normalized and merged as SentencePiece does it.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file_map.h"
+#include "base/utf8.h"
+#include "tokenizer/config_tokens.h"
+#include "tokenizer/loaders.h"
+#include "tokenizer/pipeline.h"
+
+namespace qgen::tokenizer {
+namespace {
+
+constexpr std::string_view kVisibleSpace = "\xE2\x96\x81";
+
+enum class PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+struct SpmPiece {
+  std::string_view text;
+  float score = 0;
+  PieceType type = PieceType::kNormal;
+};
+
+struct SpmModel {
+  std::vector<SpmPiece> pieces;
+  int64_t model_type = 1;  // 1 unigram, 2 BPE
+  bool byte_fallback = false;
+  bool whitespace_as_suffix = false;
+  std::string_view charsmap;
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+};
+
+// The fields of one protobuf message.
+class Message {
+ public:
+  struct Field {
+    uint64_t number = 0;
+    uint64_t varint = 0;     // also the bits of fixed-width values
+    std::string_view bytes;  // of length-delimited values
+  };
+
+  Message(std::string_view bytes, const std::string& subject) : bytes_(bytes), subject_(subject) {}
+
+  bool next(Field& field) {
+    if (bytes_.empty()) return false;
+    const uint64_t key = varint();
+    field = {key >> 3, 0, {}};
+    switch (key & 7) {
+      case 0: field.varint = varint(); break;
+      case 1: field.varint = fixed(8); break;
+      case 2: {
+        const uint64_t length = varint();
+        if (length > bytes_.size()) damaged();
+        field.bytes = bytes_.substr(0, length);
+        bytes_.remove_prefix(length);
+        break;
+      }
+      case 5: field.varint = fixed(4); break;
+      default: damaged();
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void damaged() const { fail(ErrorKind::kModel, subject_ + ": not a SentencePiece model, or damaged"); }
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (bytes_.empty()) damaged();
+      const uint64_t byte = static_cast<unsigned char>(bytes_[0]);
+      bytes_.remove_prefix(1);
+      value |= (byte & 0x7F) << shift;
+      if (byte < 0x80) return value;
+    }
+    damaged();
+  }
+  uint64_t fixed(size_t size) {
+    if (bytes_.size() < size) damaged();
+    uint64_t value = 0;
+    std::memcpy(&value, bytes_.data(), size);
+    bytes_.remove_prefix(size);
+    return value;
+  }
+  std::string_view bytes_;
+  const std::string& subject_;
+};
+
+float as_float(uint64_t bits) {
+  const uint32_t low = uint32_t(bits);
+  float value;
+  std::memcpy(&value, &low, 4);
+  return value;
+}
+
+SpmModel read_spm(std::string_view bytes, const std::string& subject) {
+  SpmModel model;
+  Message message(bytes, subject);
+  Message::Field field, inner;
+  while (message.next(field)) {
+    Message part(field.bytes, subject);
+    if (field.number == 1) {
+      SpmPiece piece;
+      while (part.next(inner)) {
+        if (inner.number == 1) piece.text = inner.bytes;
+        if (inner.number == 2) piece.score = as_float(inner.varint);
+        if (inner.number == 3) piece.type = PieceType(inner.varint);
+      }
+      if (!is_utf8(piece.text))
+        fail(ErrorKind::kModel, fmt::format("{}: piece {}: not UTF-8", subject, model.pieces.size()));
+      if (!(piece.score == piece.score))
+        fail(ErrorKind::kModel, fmt::format("{}: piece {}: no score", subject, model.pieces.size()));
+      model.pieces.push_back(piece);
+    } else if (field.number == 2) {
+      while (part.next(inner)) {
+        if (inner.number == 3) model.model_type = int64_t(inner.varint);
+        if (inner.number == 24) model.whitespace_as_suffix = inner.varint != 0;
+        if (inner.number == 35) model.byte_fallback = inner.varint != 0;
+      }
+    } else if (field.number == 3) {
+      while (part.next(inner)) {
+        if (inner.number == 2) model.charsmap = inner.bytes;
+        if (inner.number == 3) model.add_dummy_prefix = inner.varint != 0;
+        if (inner.number == 4) model.remove_extra_whitespaces = inner.varint != 0;
+        if (inner.number == 5) model.escape_whitespaces = inner.varint != 0;
+      }
+    }
+  }
+  if (model.pieces.empty()) fail(ErrorKind::kModel, subject + ": a SentencePiece model without pieces");
+  return model;
+}
+
+bool can_be_text(PieceType type) {
+  return type == PieceType::kNormal || type == PieceType::kUserDefined || type == PieceType::kUnused;
+}
+
+Vocabulary make_vocabulary(const SpmModel& spm) {
+  Vocabulary vocabulary;
+  vocabulary.reserve(spm.pieces.size(), 0);
+  for (size_t i = 0; i < spm.pieces.size(); ++i) vocabulary.add(spm.pieces[i].text, TokenId(i));
+  return vocabulary;
+}
+
+std::optional<TokenId> unknown_of(const SpmModel& spm) {
+  for (size_t i = 0; i < spm.pieces.size(); ++i) {
+    if (spm.pieces[i].type == PieceType::kUnknown) return TokenId(i);
+  }
+  return {};
+}
+
+// SentencePiece merges any two neighbours that spell a piece together, the best score first. So every way to
+// cut a piece in two is a merge, and its rank is that of the piece's score. Single characters take part even
+// where they are no pieces themselves.
+Model make_bpe(const SpmModel& spm, const std::string& subject) {
+  Vocabulary vocabulary = make_vocabulary(spm);
+  const auto type_of = [&](TokenId id) { return spm.pieces[id].type; };
+  std::vector<TokenId> by_score;
+  for (size_t i = 0; i < spm.pieces.size(); ++i) {
+    if (can_be_text(spm.pieces[i].type) && vocabulary.find(spm.pieces[i].text) == TokenId(i))
+      by_score.push_back(TokenId(i));
+  }
+  std::stable_sort(by_score.begin(), by_score.end(),
+                   [&](TokenId a, TokenId b) { return spm.pieces[a].score > spm.pieces[b].score; });
+  Vocabulary pseudo;
+  TokenId next_pseudo = TokenId(spm.pieces.size());
+  const auto part_id = [&](std::string_view text) -> TokenId {
+    const TokenId id = vocabulary.find(text);
+    if (id >= 0 && can_be_text(type_of(id))) return type_of(id) == PieceType::kUserDefined ? -1 : id;
+    if (char_at(text).length != text.size()) return -1;
+    const TokenId known = pseudo.find(text);
+    if (known >= 0) return known;
+    pseudo.add(text, next_pseudo);
+    return next_pseudo++;
+  };
+  MergeTable merges;
+  merges.reserve(spm.pieces.size() * 2);
+  uint32_t rank = 0;
+  size_t cuts = 0;
+  for (size_t i = 0; i < by_score.size(); ++i) {
+    const SpmPiece& piece = spm.pieces[by_score[i]];
+    if (i > 0 && piece.score != spm.pieces[by_score[i - 1]].score) ++rank;
+    cuts += piece.text.size();
+    if (cuts > (size_t{1} << 27)) fail(ErrorKind::kModel, subject + ": more than 2^27 bytes of pieces");
+    for (size_t at = 1; at < piece.text.size(); ++at) {
+      if (is_continuation(piece.text[at])) continue;
+      const TokenId left = part_id(piece.text.substr(0, at));
+      const TokenId right = left < 0 ? -1 : part_id(piece.text.substr(at));
+      if (right >= 0) merges.add(left, right, {rank, by_score[i]});
+    }
+  }
+  BpeOptions options;
+  if (const auto unknown = unknown_of(spm)) options.unknown = spm.pieces[*unknown].text;
+  options.fuse_unknown = true;
+  options.byte_fallback = spm.byte_fallback;
+  for (size_t i = 0; i < spm.pieces.size(); ++i) {
+    const SpmPiece& piece = spm.pieces[i];
+    if (piece.type == PieceType::kUserDefined && !piece.text.empty()) options.frozen.emplace_back(piece.text);
+    if (piece.type == PieceType::kUnused) options.unused.push_back(TokenId(i));
+    if (!can_be_text(piece.type)) options.unreachable.push_back(TokenId(i));
+  }
+  return Bpe(std::move(vocabulary), std::move(merges), std::move(options), std::move(pseudo));
+}
+
+Model make_unigram(const SpmModel& spm) {
+  UnigramOptions options;
+  options.unknown = unknown_of(spm);
+  options.byte_fallback = spm.byte_fallback;
+  options.single_precision = true;
+  options.unreachable.resize(spm.pieces.size());
+  float lowest = std::numeric_limits<float>::max(), highest = std::numeric_limits<float>::lowest();
+  for (const SpmPiece& piece : spm.pieces) {
+    if (piece.type != PieceType::kNormal) continue;
+    lowest = std::min(lowest, piece.score);
+    highest = std::max(highest, piece.score);
+  }
+  options.lowest_score = lowest;
+  std::vector<double> scores;
+  for (size_t i = 0; i < spm.pieces.size(); ++i) {
+    const SpmPiece& piece = spm.pieces[i];
+    options.unreachable[i] = piece.type != PieceType::kNormal && piece.type != PieceType::kUserDefined;
+    // User-defined pieces win over whatever they could be cut into.
+    scores.push_back(piece.type == PieceType::kUserDefined ? float(piece.text.size()) * highest - 0.1f : piece.score);
+  }
+  return Unigram(make_vocabulary(spm), std::move(scores), std::move(options));
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& folder) {
+  return parse_sentencepiece(read_file(folder / "tokenizer.model"), "tokenizer.model", read_config_tokens(folder));
+}
+
+std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std::string& subject,
+                                               const ConfigTokens& config) {
+  const SpmModel spm = read_spm(bytes, subject);
+  if (spm.model_type != 1 && spm.model_type != 2) {
+    fail(ErrorKind::kModel, fmt::format("{}: model type {} is not supported (expected 1 for unigram or 2 for BPE)",
+                                        subject, spm.model_type));
+  }
+  Stages stages(spm.model_type == 2 ? make_bpe(spm, subject) : make_unigram(spm));
+
+  NormalizeSentencePiece normalizer;
+  normalizer.map = Charsmap(spm.charsmap, subject);
+  normalizer.add_dummy_prefix = spm.add_dummy_prefix;
+  normalizer.remove_extra_whitespaces = spm.remove_extra_whitespaces;
+  normalizer.escape_whitespaces = spm.escape_whitespaces;
+  normalizer.suffix_space = spm.whitespace_as_suffix;
+  normalizer.only_first_prefix = config.legacy.has_value() && !*config.legacy;
+  for (size_t i = 0; i < spm.pieces.size(); ++i) {
+    if (spm.pieces[i].type == PieceType::kUserDefined) normalizer.verbatim.add(spm.pieces[i].text, TokenId(i));
+  }
+  stages.normalizers.emplace_back(std::move(normalizer));
+
+  Pattern visible;
+  visible.text = kVisibleSpace;
+  stages.decoders.emplace_back(DecodeReplace{std::move(visible), " "});
+  stages.decoders.emplace_back(DecodeByteFallback());
+  stages.decoders.emplace_back(DecodeFuse());
+  if (spm.add_dummy_prefix)
+    stages.decoders.emplace_back(
+        DecodeStrip{" ", spm.whitespace_as_suffix ? 0u : 1u, spm.whitespace_as_suffix ? 1u : 0u});
+
+  config.add_to(stages.added, stages.vocabulary());
+  std::optional<TokenId> bos = config.id_of_role("bos_token", stages.added, stages.vocabulary());
+  std::optional<TokenId> eos = config.id_of_role("eos_token", stages.added, stages.vocabulary());
+  for (size_t i = 0; i < spm.pieces.size(); ++i) {
+    const SpmPiece& piece = spm.pieces[i];
+    if (piece.type != PieceType::kControl && piece.type != PieceType::kUnknown) continue;
+    AddedToken token;
+    token.content = piece.text;
+    token.special = true;
+    if (stages.added.find(TokenId(i)) == nullptr) {
+      stages.added.add_with_id(token, TokenId(i), [](std::string_view content) { return std::string(content); });
+    }
+    if (!bos && piece.text == "<s>") bos = TokenId(i);
+    if (!eos && piece.text == "</s>") eos = TokenId(i);
+  }
+  const bool bos_by_default = config.tokenizer_class.empty() ||
+                              config.tokenizer_class.find("Llama") != std::string::npos ||
+                              config.tokenizer_class.find("Gemma") != std::string::npos;
+  PostTemplate around;
+  if (bos && config.add_bos_token.value_or(bos_by_default)) around.items.push_back({false, {*bos}});
+  around.items.push_back({true, {}});
+  if (eos && config.add_eos_token.value_or(false)) around.items.push_back({false, {*eos}});
+  if (around.items.size() > 1) stages.post_processors.emplace_back(std::move(around));
+  return std::make_unique<Pipeline>(std::move(stages));
+}
+
+}  // namespace qgen::tokenizer

@@ -1,0 +1,40 @@
+// tokenizer.json, read as `tokenizers` reads it: each stage by its own reader, the model here. Truncation
+// and padding are not for us.
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file_map.h"
+#include "base/json.h"
+#include "tokenizer/loaders.h"
+#include "tokenizer/model_json.h"
+#include "tokenizer/pipeline.h"
+
+namespace qgen::tokenizer {
+
+std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& subject) {
+  const auto document = JsonDocument::parse(text, subject);
+  const Json root = document->root();
+  if (const auto version = root.get("version"); version && version->as_string() != "1.0") {
+    version->fail(fmt::format("'{}' is not supported (expected 1.0)", version->as_string()));
+  }
+  Stages stages(read_model(root.at("model")));
+  if (const auto json = root.get("normalizer")) stages.normalizers = read_normalizers(*json);
+  if (const auto json = root.get("pre_tokenizer")) stages.pre_tokenizers = read_pre_tokenizers(*json);
+  if (const auto json = root.get("post_processor")) stages.post_processors = read_post_processors(*json);
+  if (const auto json = root.get("decoder")) {
+    stages.decoders = read_decoders(*json);
+  } else {
+    stages.decoders.emplace_back(DecodeJoin());
+  }
+  if (const auto json = root.get("added_tokens")) {
+    stages.added.add(read_added_tokens(*json), stages.vocabulary(),
+                     [&](std::string_view content) { return stages.normalized(content); });
+  }
+  return std::make_unique<Pipeline>(std::move(stages));
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file) {
+  return parse_tokenizer_json(read_file(file), file.filename().string());
+}
+
+}  // namespace qgen::tokenizer
