@@ -1,0 +1,158 @@
+#include "chat/template.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "chat/parser.h"
+#include "chat/print.h"
+#include "chat/program.h"
+
+namespace qgen {
+namespace {
+
+using chat::Dict;
+using chat::Heap;
+using chat::Value;
+
+constexpr size_t kMaxSourceBytes = size_t{4} << 20;
+
+// "subject:line:column: problem", counted from 1 in lines and characters.
+[[noreturn]] void fail_at(const std::string& subject, std::string_view source, size_t offset,
+                          const std::string& problem) {
+  const std::string_view before = source.substr(0, std::min(offset, source.size()));
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const size_t newline = before.rfind('\n');
+  const std::string_view start = newline == std::string_view::npos ? before : before.substr(newline + 1);
+  fail(ErrorKind::kModel,
+       fmt::format("{}:{}:{}: {}", subject, line, chat::count_code_points(start) + 1, replace_invalid_utf8(problem)));
+}
+
+Value member(Heap& heap, const std::string& json, const std::string& subject, ErrorKind kind, bool user) {
+  const auto document = JsonDocument::parse(json, subject, kind);
+  return chat::from_json(heap, document->root(), user);
+}
+
+// The names under which a message's reasoning is passed; templates read the first.
+constexpr std::string_view kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
+
+// A message's reasoning under the names that templates read, whatever it came under.
+Value with_reasoning(Heap& heap, Dict* message) {
+  for (const std::string_view name : kReasoning) {
+    const Value* found = message->find(name);
+    if (found == nullptr || found->is_none()) continue;
+    const Value reasoning = *found;
+    Dict* out = heap.new_dict();
+    out->user = true;
+    out->set(heap.text("thinking", true), reasoning);
+    for (const auto& [key, value] : message->entries) out->set(key, value);
+    out->set(heap.text("reasoning_content", true), reasoning);
+    return heap.finish(out);
+  }
+  return heap.finish(message);
+}
+
+Value message_value(Heap& heap, const Message& message, size_t index) {
+  Dict* dict = heap.new_dict();
+  dict->user = true;
+  const auto text = [&](const std::string& bytes) { return heap.text(replace_invalid_utf8(bytes), true); };
+  dict->set(text("role"), text(message.role));
+  dict->set(text("content"), text(message.content));
+  for (const auto& [name, json] : message.extra) {
+    const std::string subject = fmt::format("messages[{}].{}", index, name);
+    dict->set(text(name), member(heap, json, subject, ErrorKind::kUsage, true));
+  }
+  return with_reasoning(heap, dict);
+}
+
+void define_all(chat::Interpreter& interpreter, const std::vector<Message>& messages, const TemplateOptions& options) {
+  Heap& heap = interpreter.heap();
+  std::vector<Value> list;
+  for (size_t i = 0; i < messages.size(); ++i) list.push_back(message_value(heap, messages[i], i));
+  Value all = heap.list(std::move(list));
+  all.sequence().user = true;
+  interpreter.define("messages", std::move(all));
+  interpreter.define("add_generation_prompt", Value::of(options.add_generation_prompt));
+  interpreter.define("bos_token", heap.text(replace_invalid_utf8(options.bos_token), false));
+  interpreter.define("eos_token", heap.text(replace_invalid_utf8(options.eos_token), false));
+  interpreter.define("tools", Value::none());
+  interpreter.define("documents", Value::none());
+  if (options.enable_thinking) interpreter.define("enable_thinking", Value::of(*options.enable_thinking));
+  for (const auto& [name, json] : options.variables) {
+    interpreter.define(name, member(heap, json, name, ErrorKind::kUsage, false));
+  }
+}
+
+Prompt parts_of(const chat::Text& text) {
+  Prompt prompt;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.run_end(at);
+    prompt.push_back({std::string(text.view().substr(at, end - at)), !text.user_at(at)});
+    at = end;
+  }
+  return prompt;
+}
+
+}  // namespace
+
+struct ChatTemplate::Program : chat::Program {};
+
+namespace chat {
+
+Program parse_program(std::string_view source, std::string subject) {
+  if (source.starts_with("\xEF\xBB\xBF")) source.remove_prefix(3);
+  if (source.size() > kMaxSourceBytes) {
+    fail(ErrorKind::kModel, fmt::format("{}: a template of more than {} bytes", subject, kMaxSourceBytes));
+  }
+  if (!is_utf8(source)) fail(ErrorKind::kModel, subject + ": not valid UTF-8");
+  Program program;
+  program.subject = std::move(subject);
+  program.source = normalize_source(source);
+  try {
+    program.syntax = parse_source(program.source);
+  } catch (const SyntaxProblem& problem) {
+    fail_at(program.subject, program.source, problem.offset, problem.text);
+  }
+  return program;
+}
+
+Prompt render_program(const Program& program, const std::vector<Message>& messages, const TemplateOptions& options,
+                      const Limits& limits) {
+  const long long now = options.now ? *options.now : static_cast<long long>(std::time(nullptr));
+  Interpreter interpreter(program.syntax, limits, now);
+  try {
+    define_all(interpreter, messages, options);
+    return parts_of(interpreter.run());
+  } catch (const Problem& problem) {
+    fail_at(program.subject, program.source, interpreter.offset(), problem.text);
+  }
+}
+
+}  // namespace chat
+
+ChatTemplate::ChatTemplate(std::unique_ptr<Program> program) : program_(std::move(program)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate ChatTemplate::parse(std::string_view source, std::string subject) {
+  return ChatTemplate(std::make_unique<Program>(Program{chat::parse_program(source, std::move(subject))}));
+}
+
+Prompt ChatTemplate::render(const std::vector<Message>& messages, const TemplateOptions& options) const {
+  return chat::render_program(*program_, messages, options, chat::Limits());
+}
+
+bool ChatTemplate::mentions(std::string_view variable) const {
+  const int id = program_->syntax.names.find(std::string(variable));
+  const auto& read = program_->syntax.read;
+  return id >= 0 && static_cast<size_t>(id) < read.size() && read[static_cast<size_t>(id)];
+}
+
+const std::string& ChatTemplate::subject() const { return program_->subject; }
+
+}  // namespace qgen

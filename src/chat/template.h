@@ -1,0 +1,68 @@
+// Chat templates: the model's own Jinja, rendered as transformers renders it, with every character of the
+// result marked as the template's or as somebody else's.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/prompt.h"
+
+namespace qgen {
+
+struct Message {
+  std::string role;
+  std::string content;
+  // Further members of the message as JSON text (reasoning_content, name, tool_calls, …).
+  std::vector<std::pair<std::string, std::string>> extra;
+};
+
+struct TemplateOptions {
+  bool add_generation_prompt = true;
+  std::optional<bool> enable_thinking;  // not set: the template's own default
+  std::string bos_token;
+  std::string eos_token;
+  // Further variables as JSON text; they count as the template's side.
+  std::vector<std::pair<std::string, std::string>> variables;
+  // What strftime_now sees, seconds since 1970 in local time's zone; not set: now.
+  std::optional<long long> now;
+};
+
+class ChatTemplate {
+ public:
+  // Parses Jinja source. `subject` names it in errors ("chat_template.jinja"). Throws a model Error with
+  // line and column on a syntax error.
+  static ChatTemplate parse(std::string_view source, std::string subject);
+  // From chat_template.jinja, else chat_template.json, else tokenizer_config.json ("chat_template" as a
+  // string, or a named list of which "default" is taken); nothing where the model has none.
+  static std::optional<ChatTemplate> load(const std::filesystem::path& folder);
+  // bos_token and eos_token of tokenizer_config.json (a string or an object with "content"), "" if absent.
+  static std::pair<std::string, std::string> special_tokens(const std::filesystem::path& folder);
+
+  // Throws a model Error with line and column when the template fails; what raise_exception says is the
+  // problem. Steps and output are limited, so no template runs for ever or fills the memory.
+  Prompt render(const std::vector<Message>& messages, const TemplateOptions& options) const;
+
+  // Whether the template reads this variable somewhere ("enable_thinking").
+  bool mentions(std::string_view variable) const;
+  const std::string& subject() const;
+
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+ private:
+  struct Program;
+  explicit ChatTemplate(std::unique_ptr<Program> program);
+  std::unique_ptr<Program> program_;
+};
+
+// A conversation from JSON: an array of {"role": …, "content": …} objects; `subject` names it in errors
+// (of the usage kind). content may be a string or an array of {"type": "text", "text": …} parts.
+std::vector<Message> parse_messages(std::string_view json, std::string subject);
+
+}  // namespace qgen

@@ -1,0 +1,192 @@
+// Chat templates against the real thing: what transformers renders for published templates and for a set of
+// small ones, and how templates and conversations are read from files.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <doctest/doctest.h>
+
+#include "base/file_map.h"
+#include "chat/template.h"
+#include "chat_support.h"
+
+namespace qgen {
+namespace {
+
+using namespace chat_tests;
+
+constexpr long long kNow = 1795262400;  // 2026-11-21 12:00 UTC
+
+TEST_CASE("chat: every golden case renders as transformers renders it") {
+  const std::string path = std::string(QGEN_SOURCE_DIR) + "/tests/golden-chat/cases.json";
+  const auto document = JsonDocument::parse(read_file(path), "cases.json");
+  const Json root = document->root();
+  TemplateOptions options;
+  options.now = root.at("now").as_integer();
+  for (const auto& [name, value] : root.at("variables").members()) {
+    options.variables.emplace_back(std::string(name), json_text(value));
+  }
+  size_t count = 0;
+  for (const Json& entry : root.at("cases").elements()) {
+    ++count;
+    const std::string source(entry.at("template").as_string());
+    CAPTURE(source);
+    const auto messages = messages_of(root.at("conversations").at(entry.at("messages").as_string()));
+    std::string text, error;
+    try {
+      text = text_of(ChatTemplate::parse(source, "case").render(messages, options));
+    } catch (const Error& caught) {
+      error = caught.message();
+    }
+    if (const auto expected = entry.get("text")) {
+      CHECK(error == "");
+      CHECK(text == expected->as_string());
+      continue;
+    }
+    // Every failure is one here too; what the template or Python says is kept where it is about values.
+    CHECK(error != "");
+    const std::string expected(entry.at("error").as_string());
+    const bool syntax = expected.starts_with("TemplateSyntaxError") || expected.starts_with("SyntaxError");
+    const bool own_words =
+        expected.find("underscore") != std::string::npos || expected.find("tojson()") != std::string::npos;
+    if (!syntax && !own_words) {
+      CAPTURE(error);
+      CHECK(error.find(expected.substr(expected.find(": ") + 2)) != std::string::npos);
+    }
+  }
+  CHECK(count >= 250);
+}
+
+TEST_CASE("chat: published templates render as transformers renders them") {
+  const auto shared = shared_folder();
+  if (!shared) {
+    MESSAGE("QGEN_SHARED is not set");
+    return;
+  }
+  const auto folder = *shared / "data" / "chat-templates";
+  if (!std::filesystem::exists(folder / "renders.json")) {
+    MESSAGE("no published templates");
+    return;
+  }
+  const auto document = JsonDocument::parse(read_file(folder / "renders.json"), "renders.json");
+  size_t count = 0;
+  for (const auto& [file, cases] : document->root().members()) {
+    const std::string name(file);
+    CAPTURE(name);
+    const auto chat_template = ChatTemplate::parse(read_file(folder / name), name);
+    for (const Json& entry : cases.elements()) {
+      ++count;
+      TemplateOptions options;
+      options.bos_token = "<s>";
+      options.eos_token = "</s>";
+      options.now = kNow;
+      if (const auto prompt = entry.at("options").get("add_generation_prompt")) {
+        options.add_generation_prompt = prompt->as_bool();
+      }
+      if (const auto thinking = entry.at("options").get("enable_thinking"))
+        options.enable_thinking = thinking->as_bool();
+      const auto messages = messages_of(entry.at("messages"));
+      std::string text, error;
+      try {
+        text = text_of(chat_template.render(messages, options));
+      } catch (const Error& caught) {
+        error = caught.message();
+      }
+      if (const auto expected = entry.get("text")) {
+        CHECK(error == "");
+        CHECK(text == expected->as_string());
+      } else {
+        CHECK(error.find(entry.at("error").as_string()) != std::string::npos);
+      }
+    }
+  }
+  CHECK(count == 180);
+}
+
+TEST_CASE("chat: errors name subject, line and column") {
+  CHECK(error_of("a\n  {{ raise_exception('no such role') }}") == "test:2:21: no such role");
+  CHECK(error_of("{{ 1 +\n}}") == "test:2:1: unexpected 'end of print statement'");
+  CHECK(error_of("é{% for %}") == "test:1:9: Expected an expression, got 'end of statement block'");
+}
+
+TEST_CASE("chat: mentions names of variables only") {
+  const auto chat_template =
+      ChatTemplate::parse("{% set a = b.c %}{{ 'd' }}{% if enable_thinking is defined %}{% endif %}", "t");
+  CHECK(chat_template.mentions("enable_thinking"));
+  CHECK(chat_template.mentions("b"));
+  CHECK_FALSE(chat_template.mentions("a"));
+  CHECK_FALSE(chat_template.mentions("c"));
+  CHECK_FALSE(chat_template.mentions("d"));
+  CHECK(chat_template.subject() == "t");
+}
+
+struct Folder {
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "qgen-chat-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  void write(const std::string& name, const std::string& text) const { std::ofstream(path / name) << text; }
+  std::filesystem::path path;
+};
+
+std::string first_line(const Folder& folder) {
+  const auto found = ChatTemplate::load(folder.path);
+  return found ? text_of(found->render({}, {})) : "nothing";
+}
+
+TEST_CASE("chat: the template of a folder") {
+  const Folder folder;
+  CHECK(first_line(folder) == "nothing");
+  CHECK(ChatTemplate::special_tokens(folder.path) == std::pair<std::string, std::string>());
+  folder.write("tokenizer_config.json", R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": null})");
+  CHECK(first_line(folder) == "nothing");
+  CHECK(ChatTemplate::special_tokens(folder.path) == std::pair<std::string, std::string>("<s>", ""));
+  folder.write("tokenizer_config.json", R"({"chat_template": "config", "bos_token": null, "eos_token": "</s>"})");
+  CHECK(first_line(folder) == "config");
+  CHECK(ChatTemplate::special_tokens(folder.path) == std::pair<std::string, std::string>("", "</s>"));
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "b"}]})");
+  CHECK(first_line(folder) == "b");
+  folder.write("chat_template.json", R"({"chat_template": "json"})");
+  CHECK(first_line(folder) == "json");
+  folder.write("chat_template.jinja", "jinja\n");
+  CHECK(first_line(folder) == "jinja");
+  folder.write("chat_template.jinja", "{{");
+  CHECK_THROWS_AS(ChatTemplate::load(folder.path), Error);
+  folder.write("chat_template.jinja", "\xFF");
+  CHECK_THROWS_AS(ChatTemplate::load(folder.path), Error);
+}
+
+TEST_CASE("chat: conversations from JSON") {
+  const auto messages = parse_messages(
+      R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "x\"y"},
+          {"role": "assistant", "content": null, "tool_calls": [{"f": 1.0, "i": -3, "n": null, "b": false}]}])",
+      "chat.json");
+  REQUIRE(messages.size() == 2);
+  CHECK(messages[0].role == "user");
+  CHECK(messages[0].content == "ab");
+  CHECK(messages[0].extra == std::vector<std::pair<std::string, std::string>>{{"name", R"("x\"y")"}});
+  CHECK(messages[1].extra.at(1).second == R"([{"f": 1.0, "i": -3, "n": null, "b": false}])");
+  const auto shown = ChatTemplate::parse("{{ messages[1].content is none }}{{ messages[1].tool_calls }}", "t");
+  CHECK(text_of(shown.render(messages, {})) == "True[{'f': 1.0, 'i': -3, 'n': None, 'b': False}]");
+  for (const char* bad :
+       {"{}", "[1]", R"([{"content": "x"}])", R"([{"role": 1, "content": "x"}])", R"([{"role": "user", "content": 1}])",
+        R"([{"role": "user", "content": [{"type": "image"}]}])", "[", ""}) {
+    CAPTURE(bad);
+    try {
+      parse_messages(bad, "chat.json");
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kUsage);
+      CHECK(error.message().starts_with("chat.json: "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qgen
