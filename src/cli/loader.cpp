@@ -1,0 +1,150 @@
+#include "cli/loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file_map.h"
+
+namespace qgen::cli {
+namespace {
+
+// Memory that programs may still take, in bytes (Linux, proc(5): MemAvailable); page cache counts as free.
+double available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  double kib = 0;
+  while (file >> key >> kib >> unit) {
+    if (key == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+KvType parse_kv(const std::string& name) {
+  for (const KvType type : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
+    if (name == kv_name(type)) return type;
+  }
+  fail(ErrorKind::kUsage, fmt::format("--kv {}: unknown type", name), "known: f16, bf16, f32");
+}
+
+MemoryUse account(const Plan& plan, const EngineRow& engine, const EngineOptions& options) {
+  return {plan.weight_bytes(), kv_bytes(plan, options.context, options.kv), engine.work_bytes(plan, options)};
+}
+
+// The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
+int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit,
+                        double memory) {
+  int64_t low = 0, high = limit;
+  while (low < high) {
+    options.context = low + (high - low + 1) / 2;
+    if (double(account(plan, engine, options).total()) <= memory) {
+      low = options.context;
+    } else {
+      high = options.context - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace
+
+std::string format_bytes(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (bytes >= 1000 && unit < 4) {
+    bytes /= 1024;
+    ++unit;
+  }
+  const int decimals = unit == 0 || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", bytes, decimals, units[unit]);
+}
+
+std::unique_ptr<Plan> open_plan(const ModelOptions& options) {
+  return make_plan(Checkpoint::open(locate_model(options.model)));
+}
+
+int64_t model_context(const Description& model) {
+  const bool extends = model.rope.scaling == Rope::Scaling::kLinear || model.rope.scaling == Rope::Scaling::kDynamic ||
+                       (model.rope.scaling == Rope::Scaling::kYarn && model.rope.original_context == model.context);
+  return extends ? int64_t(double(model.context) * std::max(1.0, model.rope.factor)) : model.context;
+}
+
+LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool may_exceed) {
+  LoadedModel loaded;
+  loaded.name = plan->checkpoint.location().name;
+  const int64_t native = model_context(plan->model);
+  if (options.context > 0 && needed > options.context) {
+    fail(ErrorKind::kUsage,
+         fmt::format("{}: the prompt does not fit in the context (expected at most {} tokens, found {})", loaded.name,
+                     options.context, needed),
+         needed <= native ? fmt::format("--context {} or more fits it", needed) : "a shorter prompt");
+  }
+  if (options.context == 0 && needed > native && !may_exceed) {
+    fail(ErrorKind::kUsage,
+         fmt::format("{}: the prompt does not fit in the context (expected at most {} tokens, found {})", loaded.name,
+                     native, needed),
+         fmt::format("--context {} would go beyond what the model was made for", needed));
+  }
+  EngineOptions engine_options;
+  engine_options.threads = options.threads;
+  engine_options.kv = parse_kv(options.kv);
+  const EngineRow& engine = find_engine(options.device, engine_options);
+  engine_options.context = options.context > 0 ? options.context : std::max(native, needed);
+  const double memory = available_memory();
+  if (memory > 0) {
+    const int64_t fits = largest_context(*plan, engine, engine_options, engine_options.context, memory);
+    if (fits < (options.context > 0 ? options.context : needed)) {
+      const MemoryUse use = account(*plan, engine, engine_options);
+      fail(ErrorKind::kMemory,
+           fmt::format(
+               "{}: does not fit: needs {}, {} of memory are free\n  weights {}   kv {} ({} tokens, {})   work {}",
+               loaded.name, format_bytes(double(use.total())), format_bytes(memory), format_bytes(double(use.weights)),
+               format_bytes(double(use.kv)), engine_options.context, options.kv, format_bytes(double(use.work))),
+           fits > 0 ? fmt::format("--context {} fits", fits) : "the weights alone are too large for this machine");
+    }
+    engine_options.context = fits;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Weight*> weights;
+  for (Weight& weight : plan->weights) weights.push_back(&weight);
+  scan_weights(weights);
+  loaded.engine = engine.make(*plan, engine_options);
+  loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  loaded.context = engine_options.context;
+  loaded.plan = std::move(plan);
+  return loaded;
+}
+
+std::unique_ptr<JsonDocument> read_generation_config(const std::filesystem::path& folder) {
+  const auto path = folder / "generation_config.json";
+  if (!std::filesystem::exists(path)) return nullptr;
+  return JsonDocument::parse(read_file(path, 16 << 20), path.string());
+}
+
+std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,
+                                const std::filesystem::path& folder, const Tokenizer& tokenizer) {
+  std::vector<TokenId> out = model.end_tokens;
+  if (generation_config != nullptr) {
+    const auto more = read_end_tokens(generation_config->root());
+    out.insert(out.end(), more.begin(), more.end());
+  }
+  if (const auto id = tokenizer.id_of(ChatTemplate::special_tokens(folder).second)) out.push_back(*id);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
+  if (!Tokenizer::exists(folder)) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: no tokenizer (expected tokenizer.json, vocab.json with merges.txt, or tokenizer.model)",
+                     folder.string()),
+         "fetch the whole model folder, not only the weights");
+  }
+  return Tokenizer::load(folder);
+}
+
+}  // namespace qgen::cli

@@ -1,0 +1,50 @@
+// From the name of a model to something that can run: the plan, the tokenizer, the memory account, the engine.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "chat/template.h"
+#include "cli/options.h"
+#include "engine/engine.h"
+#include "model/plan.h"
+#include "tokenizer/tokenizer.h"
+
+namespace qgen::cli {
+
+struct LoadedModel {
+  std::string name;
+  std::unique_ptr<Plan> plan;
+  std::unique_ptr<Engine> engine;
+  int64_t context = 0;
+  double load_seconds = 0;
+};
+
+// The plan from the files' headers, nothing else.
+std::unique_ptr<Plan> open_plan(const ModelOptions& options);
+
+// Decides the context, checks that everything fits into memory (exit 4 with what would fit), reads the weights
+// into memory and makes the engine. At least `needed` tokens must fit in the context: a `needed` beyond the
+// model's own context is allowed only with an explicit --context or `may_exceed`.
+LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed,
+                       bool may_exceed = false);
+
+// The context the model was made for, with the factor of those rotary scalings that extend it.
+int64_t model_context(const Description& model);
+
+// generation_config.json, if there is one.
+std::unique_ptr<JsonDocument> read_generation_config(const std::filesystem::path& folder);
+
+// The union of the end tokens of config.json, generation_config.json and the tokenizer.
+std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,
+                                const std::filesystem::path& folder, const Tokenizer& tokenizer);
+
+// The tokenizer of a model folder, or a model Error that says what is missing.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
+
+// "8.8 GiB", "302 KiB"
+std::string format_bytes(double bytes);
+
+}  // namespace qgen::cli

@@ -1,0 +1,106 @@
+#include "cli/terminal.h"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/utf8.h"
+
+namespace qgen::cli {
+namespace {
+
+std::atomic<int> signal_seen{0};
+std::atomic<bool> answering{false};
+
+void on_stop_signal(int number) {
+  if (!answering || signal_seen.exchange(number) != 0) ::_exit(128 + number);
+}
+
+// A mapped file that was cut short while we read it.
+void on_bus_error(int) {
+  constexpr std::string_view kMessage = "qgen: a model file changed or became unreadable while it was in use\n";
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  ::_exit(static_cast<int>(ErrorKind::kRuntime));
+}
+
+void handle(int number, void (*handler)(int), int flags) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  ::sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+void write_stdout(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EPIPE) throw Exit{128 + SIGPIPE};
+      fail(ErrorKind::kRuntime, fmt::format("standard output: cannot write: {}", std::strerror(errno)));
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void write_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
+
+bool stdin_is_pipe_or_file() {
+  struct stat status {};
+  return ::fstat(STDIN_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode));
+}
+
+std::string read_stdin() {
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(ErrorKind::kRuntime, fmt::format("standard input: cannot read: {}", std::strerror(errno)));
+    if (got == 0) return text;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+std::string without_controls(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Utf8Step step = utf8_step(text);
+    const uint32_t c = step.code_point;
+    const bool control = (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0);
+    if (!control) out += text.substr(0, step.length);
+    text.remove_prefix(step.length);
+  }
+  return out;
+}
+
+void install_signal_handlers() {
+  handle(SIGINT, on_stop_signal, 0);
+  handle(SIGTERM, on_stop_signal, 0);
+  handle(SIGPIPE, SIG_IGN, 0);
+  handle(SIGBUS, on_bus_error, 0);
+}
+
+void start_answer() { answering = true; }
+void end_answer() { answering = false; }
+int noted_signal() { return signal_seen; }
+
+}  // namespace qgen::cli

@@ -1,0 +1,114 @@
+// Text to ids and back, and what a chat template makes of a conversation. Needs no weights and no config.json.
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file_map.h"
+#include "base/utf8.h"
+#include "chat/template.h"
+#include "checkpoint/checkpoint.h"
+#include "cli/loader.h"
+#include "cli/terminal.h"
+
+namespace qgen::cli {
+namespace {
+
+std::string read_input(const std::string& input) {
+  if (input.empty() && stdin_is_terminal())
+    fail(ErrorKind::kUsage, "tokens: no text", "name a file, or - for standard input");
+  return input.empty() || input == "-" ? read_stdin() : read_file(input);
+}
+
+std::vector<TokenId> parse_ids(const std::string& text) {
+  std::vector<TokenId> ids;
+  size_t i = 0;
+  while (i < text.size()) {
+    if (std::string_view(" \t\r\n,[]").find(text[i]) != std::string_view::npos) {
+      ++i;
+      continue;
+    }
+    char* end = nullptr;
+    const long long id = std::strtoll(text.c_str() + i, &end, 10);
+    if (end == text.c_str() + i || id < 0 || id > INT32_MAX) {
+      fail(ErrorKind::kUsage, fmt::format("tokens: {} is no token id", json_quote(text.substr(i, 20))));
+    }
+    ids.push_back(TokenId(id));
+    i = size_t(end - text.c_str());
+  }
+  return ids;
+}
+
+std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenOffset>* offsets,
+                       const Tokenizer& tokenizer, bool json) {
+  if (!json) return fmt::format("{}\n", fmt::join(ids, " "));
+  std::string out = fmt::format(R"({{"schema":1,"ids":[{}],"pieces":[)", fmt::join(ids, ","));
+  for (size_t i = 0; i < ids.size(); ++i) out += (i == 0 ? "" : ",") + json_quote(tokenizer.piece_of(ids[i]));
+  out += "]";
+  if (offsets != nullptr) {
+    out += R"(,"offsets":[)";
+    for (size_t i = 0; i < offsets->size(); ++i)
+      out += fmt::format("{}[{},{}]", i == 0 ? "" : ",", (*offsets)[i].begin, (*offsets)[i].end);
+    out += "]";
+  }
+  return out + "}\n";
+}
+
+}  // namespace
+
+int tokens(const TokensOptions& options) {
+  const std::filesystem::path folder = locate_model(options.model).folder;
+  const bool conversation = options.chat || !options.messages.empty();
+  if (options.decode && (conversation || options.render))
+    fail(ErrorKind::kUsage, "tokens: --decode goes with no other mode");
+  if (options.render && !conversation) fail(ErrorKind::kUsage, "tokens: --render needs --chat or --messages");
+  if (options.chat && !options.messages.empty())
+    fail(ErrorKind::kUsage, "tokens: --chat and --messages", "give one of them");
+
+  if (conversation) {
+    const auto chat = ChatTemplate::load(folder);
+    if (!chat) fail(ErrorKind::kModel, fmt::format("{}: no chat template", folder.string()));
+    std::vector<Message> messages;
+    if (!options.messages.empty()) {
+      messages = parse_messages(options.messages == "-" ? read_stdin() : read_file(options.messages), options.messages);
+    } else {
+      std::string text = read_input(options.input);
+      if (!text.empty() && text.back() == '\n') text.pop_back();  // as the main job does
+      messages.push_back({"user", std::move(text), {}});
+    }
+    if (options.system) messages.insert(messages.begin(), {"system", *options.system, {}});
+    TemplateOptions template_options;
+    if (options.think != "auto") template_options.enable_thinking = options.think == "on";
+    std::tie(template_options.bos_token, template_options.eos_token) = ChatTemplate::special_tokens(folder);
+    const Prompt prompt = chat->render(messages, template_options);
+    if (options.render) {
+      std::string text;
+      for (const PromptPart& part : prompt) text += part.text;
+      write_stdout(stdout_is_terminal() ? without_controls(text) + "\n" : text);
+      return 0;
+    }
+    const auto tokenizer = load_tokenizer(folder);
+    write_stdout(render_ids(tokenizer->encode(prompt), nullptr, *tokenizer, options.json));
+    return 0;
+  }
+  const auto tokenizer = load_tokenizer(folder);
+  if (options.decode) {
+    const std::vector<TokenId> ids = parse_ids(read_input(options.input));
+    for (const TokenId id : ids) {
+      if (size_t(id) >= tokenizer->vocabulary_size() && tokenizer->piece_of(id).empty()) {
+        fail(ErrorKind::kUsage,
+             fmt::format("tokens: {} is not in the vocabulary (expected below {})", id, tokenizer->vocabulary_size()));
+      }
+    }
+    const std::string text = tokenizer->decode(ids);
+    write_stdout(options.json           ? fmt::format("{{\"schema\":1,\"text\":{}}}\n", json_quote(text))
+                 : stdout_is_terminal() ? without_controls(text) + "\n"
+                                        : text);
+    return 0;
+  }
+  const Encoding encoding = tokenizer->encode(read_input(options.input));
+  write_stdout(render_ids(encoding.ids, &encoding.offsets, *tokenizer, options.json));
+  return 0;
+}
+
+}  // namespace qgen::cli
