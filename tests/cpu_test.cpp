@@ -1,0 +1,406 @@
+// The CPU engine's kernels against plain double arithmetic, for every instruction set this machine has; then the
+// engine step by step against the reference engine.
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "base/numbers.h"
+#include "cpu/bodies.h"
+#include "cpu/crew.h"
+#include "cpu/linear.h"
+#include "engine/session.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+using cpu::Body;
+
+std::vector<const Body*> supported_bodies() {
+  std::vector<const Body*> out;
+  for (const Body* body : cpu::bodies()) {
+    if (body->supported()) out.push_back(body);
+  }
+  return out;
+}
+
+std::vector<float> normal(std::mt19937& random, size_t count, float deviation = 1) {
+  std::normal_distribution<float> distribution(0, deviation);
+  std::vector<float> out(count);
+  for (float& value : out) value = distribution(random);
+  return out;
+}
+
+// A random weight; group_cols 0 means no scales. Every code value occurs, fp8 NaN aside.
+Weight random_weight(std::mt19937& random, Codes codes, int64_t rows, int64_t cols, int64_t group_rows,
+                     int64_t group_cols, bool offsets) {
+  Weight weight;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.codes = codes;
+  weight.owned.resize(size_t(rows * cols * code_bytes(codes)));
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    std::byte* p = weight.owned.data() + i * code_bytes(codes);
+    const float value = std::normal_distribution<float>()(random);
+    const uint16_t f16 = float_to_f16(value), bf16 = float_to_bf16(value);
+    uint8_t byte = uint8_t(random());
+    if (codes == Codes::kE4M3 && (byte & 0x7F) == 0x7F) byte ^= 1;
+    if (codes == Codes::kE5M2) byte = uint8_t((byte & 0x83) | (0x30 + (byte >> 2 & 0xF)));  // no huge exponents
+    switch (codes) {
+      case Codes::kF32: std::memcpy(p, &value, 4); break;
+      case Codes::kF16: std::memcpy(p, &f16, 2); break;
+      case Codes::kBf16: std::memcpy(p, &bf16, 2); break;
+      default: *p = std::byte{byte};
+    }
+  }
+  weight.data = weight.owned;
+  if (group_cols > 0) {
+    weight.scale = make_grid(rows, cols, group_rows, group_cols);
+    weight.scale.values.resize(size_t(weight.scale.tile_rows * weight.scale.tile_cols));
+    for (float& value : weight.scale.values) value = std::uniform_real_distribution<float>(0.001f, 0.02f)(random);
+    if (offsets) {
+      weight.offset = weight.scale;
+      for (float& value : weight.offset.values) value = float(int(random() % 256) - 128);
+    }
+  }
+  return weight;
+}
+
+// Normwise error of y = W x for `tokens` tokens, computed as the engine does it in two row ranges.
+double multiply_error(const Body& body, const Weight& weight, int64_t tokens, std::mt19937& random) {
+  std::vector<float> bias = normal(random, size_t(weight.rows));
+  std::vector<cpu::LinearKernel> layers;
+  layers.emplace_back(Linear{&weight, &bias}, body);
+  cpu::StepInput input(layers, tokens);
+  cpu::Arena arena;
+  input.lay_out(arena);
+  arena.allocate("test");
+  input.lay_out(arena);
+  const std::vector<float> x = normal(random, size_t(tokens * weight.cols));
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::copy_n(x.data() + t * weight.cols, weight.cols, input.row(t));
+    input.prepare(body, layers, t, tokens);
+  }
+  std::vector<std::byte> scratch(size_t(cpu::scratch_bytes(weight.cols, layers[0].matrix().tile_cols)) + 64);
+  void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
+  std::vector<float> y(size_t(tokens * weight.rows), NAN);
+  const int64_t middle = std::min(weight.rows, body.panel_rows);
+  const auto view = input.view(layers, 0, tokens);
+  layers[0].multiply(view, 0, middle, y.data(), weight.rows, aligned);
+  if (middle < weight.rows) layers[0].multiply(view, middle, weight.rows, y.data(), weight.rows, aligned);
+
+  std::vector<float> expected(y.size());
+  std::vector<double> row(size_t(weight.cols));
+  for (int64_t n = 0; n < weight.rows; ++n) {
+    dequantize_row(weight, n, row);
+    for (int64_t t = 0; t < tokens; ++t) {
+      double sum = bias[size_t(n)];
+      for (int64_t k = 0; k < weight.cols; ++k) sum += row[size_t(k)] * x[size_t(t * weight.cols + k)];
+      expected[size_t(t * weight.rows + n)] = float(sum);
+    }
+  }
+  return normwise_error(y, expected);
+}
+
+// What a form of the activations may cost, with a margin of three. Offsets as large as the codes cancel most of a
+// sum and leave its error, hence more for integers.
+double tolerance(cpu::Form form) {
+  switch (form) {
+    case cpu::Form::kF32: return 5e-6;
+    case cpu::Form::kPlanes: return 1e-4;
+    case cpu::Form::kBf16Pair: return 3e-5;
+    case cpu::Form::kBf16: return 4e-3;
+  }
+  return 0;
+}
+
+TEST_CASE("W x for every code, grid, size and number of tokens") {
+  struct Shape {
+    int64_t rows, cols, group_rows, group_cols;
+  };
+  const Shape shapes[] = {{37, 100, 37, 100},   {70, 172, 1, 172}, {33, 64, 1, 32},    {20, 172, 1, 43},
+                          {130, 300, 128, 128}, {64, 96, 16, 24},  {5, 7, 2, 3},       {1, 1, 1, 1},
+                          {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128}, {48, 256, 1, 256}};
+  for (const Body* body : supported_bodies()) {
+    for (const int64_t tokens : {1, 2, 13, 26, 260}) {
+      double worst = 0;
+      for (const Codes codes : {Codes::kF32, Codes::kF16, Codes::kBf16, Codes::kI8, Codes::kE4M3, Codes::kE5M2}) {
+        const bool plain = codes == Codes::kF32 || codes == Codes::kF16 || codes == Codes::kBf16;
+        for (const Shape& shape : shapes) {
+          for (const bool offsets : {false, true}) {
+            if (offsets && codes != Codes::kI8) continue;
+            INFO(std::string(body->name), " ", codes_name(codes), " ", shape.rows, "x", shape.cols, " tiles ",
+                 shape.group_rows, "x", shape.group_cols, " tokens ", tokens, " offsets ", offsets);
+            std::mt19937 random(uint32_t(shape.rows * 1000 + shape.cols + tokens));
+            const Weight weight = random_weight(random, codes, shape.rows, shape.cols, shape.group_rows,
+                                                plain ? 0 : shape.group_cols, offsets);
+            const double error = multiply_error(*body, weight, tokens, random);
+            CHECK(error < tolerance(body->kernels[size_t(codes)].at(tokens).form));
+            worst = std::max(worst, error);
+          }
+        }
+      }
+      MESSAGE(std::string(body->name), ", ", tokens, " tokens: largest error ", worst);
+    }
+  }
+}
+
+TEST_CASE("long rows do not overflow the integer products") {
+  for (const Body* body : supported_bodies()) {
+    INFO(std::string(body->name));
+    std::mt19937 random(1);
+    for (const int64_t cols : {65536, 66000}) {
+      Weight weight = random_weight(random, Codes::kI8, 3, cols, 1, cols, false);
+      std::fill(weight.owned.begin(), weight.owned.end(), std::byte{0x7F});
+      for (const int64_t tokens : {1, 7}) {
+        std::vector<cpu::LinearKernel> layers;
+        layers.emplace_back(Linear{&weight, nullptr}, *body);
+        cpu::StepInput input(layers, tokens);
+        cpu::Arena arena;
+        input.lay_out(arena);
+        arena.allocate("test");
+        input.lay_out(arena);
+        for (int64_t t = 0; t < tokens; ++t) {
+          std::fill_n(input.row(t), cols, 1.0f);
+          input.prepare(*body, layers, t, tokens);
+        }
+        std::vector<std::byte> scratch(size_t(cpu::scratch_bytes(cols, 1)) + 64);
+        void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
+        std::vector<float> y(size_t(tokens * 3));
+        layers[0].multiply(input.view(layers, 0, tokens), 0, 3, y.data(), 3, aligned);
+        for (size_t i = 0; i < y.size(); ++i)
+          CHECK(y[i] == doctest::Approx(127.0 * double(cols) * weight.scale.values[i % 3]).epsilon(2e-3));
+      }
+    }
+  }
+}
+
+TEST_CASE("columns in the order of their groups") {
+  for (const Body* body : supported_bodies()) {
+    INFO(std::string(body->name));
+    std::mt19937 random(5);
+    Weight weight = random_weight(random, Codes::kI8, 24, 64, 1, 16, true);
+    weight.column_order.resize(64);
+    for (int32_t k = 0; k < 64; ++k) weight.column_order[size_t(k)] = k * 37 % 64;
+    for (const int64_t tokens : {1, 9}) CHECK(multiply_error(*body, weight, tokens, random) < 1e-4);
+  }
+}
+
+TEST_CASE("attention over the cache") {
+  for (const Body* body : supported_bodies()) {
+    for (const KvType kv : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
+      for (const int64_t head_dim : {8, 20, 64, 128}) {
+        for (const int64_t keys : {1, 16, 17, 100, 700, 1500}) {
+          INFO(std::string(body->name), " ", kv_name(kv), " head ", head_dim, " keys ", keys);
+          std::mt19937 random(uint32_t(head_dim * 10000 + keys));
+          const int64_t padded = (head_dim + 15) / 16 * 16, blocks = (keys + 15) / 16, element = kv_element_bytes(kv);
+          const auto k = normal(random, size_t(keys * head_dim)), v = normal(random, size_t(keys * head_dim));
+          std::vector<std::byte> key_cache(size_t(blocks * 16 * head_dim * element)),
+              value_cache(size_t(blocks * 16 * padded * element));
+          for (int64_t t = 0; t < keys; ++t) {
+            body->store_half[size_t(kv)](k.data() + t * head_dim, head_dim,
+                                         key_cache.data() + (t / 16 * 16 * head_dim + t % 16) * element, 16);
+            body->store_half[size_t(kv)](v.data() + t * head_dim, head_dim, value_cache.data() + t * padded * element,
+                                         1);
+          }
+          const int rows = int(1 + keys % cpu::kMaxAttendRows);
+          const auto q = normal(random, size_t(rows * head_dim), 0.3f);
+          std::vector<float> out(size_t(rows * padded)), scratch(size_t(cpu::attend_scratch_bytes() / 4));
+          cpu::AttendArguments a{};
+          a.rows = rows;
+          a.head_dim = head_dim;
+          a.padded_dim = padded;
+          a.keys = key_cache.data();
+          a.values = value_cache.data();
+          a.scratch = scratch.data();
+          for (int r = 0; r < rows; ++r) {
+            a.q[r] = q.data() + r * head_dim;
+            a.first[r] = keys * r / (2 * rows);
+            a.last[r] = std::max(a.first[r] + 1, keys - r * 3);
+            a.out[r] = out.data() + r * padded;
+          }
+          body->attend[size_t(kv)](a);
+          std::vector<float> got, expected;
+          for (int r = 0; r < rows; ++r) {
+            std::vector<double> p;
+            double sum = 0;
+            for (int64_t t = a.first[r]; t < a.last[r]; ++t) {
+              double dot = 0;
+              for (int64_t d = 0; d < head_dim; ++d) dot += double(a.q[r][d]) * k[size_t(t * head_dim + d)];
+              sum += p.emplace_back(std::exp(dot));
+            }
+            for (int64_t d = 0; d < head_dim; ++d) {
+              double mixed = 0;
+              for (int64_t t = a.first[r]; t < a.last[r]; ++t)
+                mixed += p[size_t(t - a.first[r])] / sum * v[size_t(t * head_dim + d)];
+              expected.push_back(float(mixed));
+              got.push_back(a.out[r][d] / a.sum[r]);
+            }
+          }
+          CHECK(normwise_error(got, expected) < (kv == KvType::kF32 ? 2e-6 : kv == KvType::kF16 ? 1e-3 : 8e-3));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("norm, activation and rotation") {
+  for (const Body* body : supported_bodies()) {
+    INFO(std::string(body->name));
+    std::mt19937 random(3);
+    for (const int64_t n : {2, 15, 64, 1000}) {
+      const auto x = normal(random, size_t(n), 3), w = normal(random, size_t(n));
+      std::vector<float> out(x.size()), expected(x.size());
+      body->rms_norm(x.data(), w.data(), n, 1e-6f, out.data());
+      double squares = 0;
+      for (const float value : x) squares += double(value) * value;
+      for (size_t i = 0; i < x.size(); ++i) expected[i] = float(x[i] / std::sqrt(squares / double(n) + 1e-6) * w[i]);
+      CHECK(normwise_error(out, expected) < 1e-6);
+
+      out = x;
+      out[0] = -200;  // far into the tails of exp
+      out[1] = 200;
+      for (size_t i = 0; i < x.size(); ++i) expected[i] = float(out[i] / (1 + std::exp(-double(out[i]))) * w[i]);
+      body->silu_multiply(out.data(), w.data(), n);
+      CHECK(normwise_error(out, expected) < 1e-6);
+      CHECK(std::abs(out[0]) < 1e-30);
+    }
+    std::vector<float> head = {1, 2, 3, 4}, cos = {0.6f, 1}, sin = {0.8f, 0};
+    body->rotate(head.data(), cos.data(), sin.data(), 4);
+    CHECK(head[0] == doctest::Approx(0.6 - 2.4));
+    CHECK(head[2] == doctest::Approx(1.8 + 0.8));
+    CHECK(head[1] == 2);
+    CHECK(head[3] == 4);
+  }
+}
+
+TEST_CASE("a crew shares every task once and ends together") {
+  for (const int workers : {1, 2, 5}) {
+    cpu::Crew crew(workers);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::atomic<int>> done(97);
+      std::atomic<int> after{0};
+      crew.run([&](int) {
+        crew.share(97, [&](int64_t i) { ++done[size_t(i)]; });
+        for (const auto& count : done) after += count;
+        crew.barrier();
+        crew.share(0, [&](int64_t) { ++after; });
+      });
+      CHECK(after == 97 * workers);
+    }
+  }
+}
+
+// Golden models of each family; the demo models, which are trained.
+std::vector<fs::path> step_models() {
+  const fs::path golden = source_folder() / "tests/golden";
+  return {golden / "llama-fp8-block-bf16",
+          golden / "mistral-ct-int8-group-10",
+          golden / "qwen2-ct-int8-channel",
+          golden / "qwen3-fp8-channel-2d",
+          golden / "qwen3-bf16",
+          source_folder() / "models/stories260K-FP8",
+          source_folder() / "models/stories260K-w8a8"};
+}
+
+TEST_CASE("the CPU engine step by step against the reference engine") {
+  const std::vector<TokenId> ids = {1, 40, 17, 5, 61, 22, 9, 33, 58, 12, 3};
+  for (const fs::path& model : step_models()) {
+    REQUIRE_MESSAGE(fs::exists(model), model.string());
+    const auto plan = load_plan(model);
+    const auto steps_of = [&](const std::string& device, bool one_by_one) {
+      std::vector<std::vector<float>> steps(plan->steps.size());
+      auto engine = make_engine(*plan, device, 32, KvType::kF32);
+      engine->set_trace(
+          [&](size_t i, std::span<const float> values) { steps.at(i).assign(values.begin(), values.end()); });
+      if (one_by_one) {
+        for (const TokenId id : ids) engine->decode(id);
+      } else {
+        engine->prefill(ids);
+      }
+      return steps;
+    };
+    const auto expected = steps_of("reference", false);
+    for (const Body* body : supported_bodies()) {
+      for (const bool one_by_one : {false, true}) {
+        const auto got = steps_of(std::string("cpu:") + body->name, one_by_one);
+        for (size_t i = 0; i < got.size(); ++i) {
+          INFO(model.filename().string(), " ", std::string(body->name),
+               std::string(one_by_one ? " decoding" : " prefill"), " step ", i, " ", step_name(plan->steps[i]));
+          REQUIRE(got[i].size() == expected[i].size());
+          CHECK(normwise_error(got[i], expected[i]) < 2e-4);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the same bytes for any number of threads, and again after a rewind") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 300; ++i) ids.push_back(TokenId(i * 7 % 500 + 3));
+  const auto run = [&](Engine& engine) {
+    std::vector<float> out;
+    for (const auto logits : {engine.prefill(ids), engine.decode(5), engine.decode(6)})
+      out.insert(out.end(), logits.begin(), logits.end());
+    return out;
+  };
+  auto one = make_engine(*plan, "cpu", 400, KvType::kF16, 1);
+  const auto expected = run(*one);
+  for (const int threads : {1, 2, 3}) {
+    auto engine = make_engine(*plan, "cpu", 400, KvType::kF16, threads);
+    CHECK(run(*engine) == expected);
+    engine->rewind(0);
+    CHECK(run(*engine) == expected);
+    engine->rewind(300);
+    CHECK(engine->position() == 300);
+    engine->decode(5);
+    const auto logits = engine->decode(6);
+    CHECK(std::equal(logits.begin(), logits.end(), expected.end() - plan->model.vocab));
+  }
+}
+
+TEST_CASE("prompts longer than a batch, caches of every type, and a full context") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-w8a8");
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 700; ++i) ids.push_back(TokenId(i * 11 % 500 + 3));
+  auto reference = make_engine(*plan, "reference", 700);
+  const auto logits = reference->prefill(ids);
+  const std::vector<float> expected(logits.begin(), logits.end());
+  for (const KvType kv : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
+    INFO(kv_name(kv));
+    auto engine = make_engine(*plan, "cpu", 700, kv);
+    CHECK(normwise_error(engine->prefill(ids), expected) < (kv == KvType::kBf16 ? 2e-2 : 5e-3));
+    CHECK(contains(error_of([&] { engine->decode(1); }), "the context is full"));
+    CHECK(engine->memory().kv >= kv_bytes(*plan, 700, kv));
+    CHECK(engine->memory().kv < kv_bytes(*plan, 700, kv) + 64 * 64);
+    EngineOptions options;
+    options.context = 700;
+    options.kv = kv;
+    options.threads = 2;
+    CHECK(engine->memory().work == engines()[0].work_bytes(*plan, options));
+  }
+}
+
+TEST_CASE("a session computes only what is new") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  auto engine = make_engine(*plan, "reference", 64);
+  Session session(*engine);
+  const std::vector<TokenId> first = {1, 10, 20, 30}, second = {1, 10, 21, 31, 41};
+  session.sync(first);
+  session.append(40);
+  CHECK(engine->position() == 5);
+  const auto logits = session.sync(second);
+  const std::vector<float> got(logits.begin(), logits.end());
+  CHECK(engine->position() == 5);
+  auto fresh = make_engine(*plan, "reference", 64);
+  const auto expected = fresh->prefill(second);
+  CHECK(std::equal(got.begin(), got.end(), expected.begin()));
+  // The same text again runs its last token once more, for the scores.
+  session.sync(second);
+  CHECK(engine->position() == 5);
+  CHECK(contains(error_of([&] { session.sync({}); }), "empty"));
+}
+
+}  // namespace
+}  // namespace qgen::test

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Includes run one way through the rooms, and engines know no model family. Run from the repository's root.
+set -euo pipefail
+
+# Each room with the rooms it may include, itself aside.
+rooms=(
+  "base:"
+  "checkpoint:base"
+  "quant:base checkpoint"
+  "model:base checkpoint quant"
+  "engine:base checkpoint quant model"
+  "cpu:base checkpoint quant model engine"
+  "sample:base"
+  "tokenizer:base"
+  "chat:base"
+  "cli:base checkpoint quant model engine cpu sample tokenizer chat"
+)
+bad=0
+for entry in "${rooms[@]}"; do
+  room=${entry%%:*}
+  allowed=" $room ${entry#*:} "
+  while IFS=: read -r file line include; do
+    target=$(sed -E 's/.*"([a-z_]+)\/.*/\1/' <<< "$include")
+    if [[ $allowed != *" $target "* ]]; then
+      echo "layering: $file:$line: $room may not include $target"
+      bad=1
+    fi
+  done < <(grep -rnE '#include "[a-z_]+/' "src/$room" || true)
+  if grep -rnE '#include "[^/"]+"' "src/$room"; then
+    echo "layering: includes name their room"
+    bad=1
+  fi
+done
+for folder in src/*/; do
+  room=$(basename "$folder")
+  printf '%s\n' "${rooms[@]}" | grep -q "^$room:" || { echo "layering: $folder is no known room"; bad=1; }
+done
+
+families=$(sed -nE 's/^    \{"([a-z0-9_]+)", "[A-Za-z0-9]+", .*describe_.*/\1/p' src/model/families.cpp)
+[ "$(wc -l <<< "$families")" -ge 4 ] || { echo "layering: the table of families was not found"; bad=1; }
+for family in $families; do
+  for folder in src/cpu kernels; do
+    if [ -d "$folder" ] && grep -rniw "$family" "$folder"; then
+      echo "layering: $folder names the family $family"
+      bad=1
+    fi
+  done
+done
+
+# Only the command line room prints, and only main may leave the program.
+if grep -rnE '\b(std::cout|std::cerr|fmt::print|printf|puts)\b *\(' src --include='*.cpp' --include='*.h' --include='*.inc' | grep -vE 'src/cli/|snprintf'; then
+  echo "layering: only src/cli prints"
+  bad=1
+fi
+if grep -rnE '\b(std::)?(exit|abort|quick_exit)\(' src --include='*.cpp' --include='*.h'; then
+  echo "layering: nothing but main ends the program"
+  bad=1
+fi
+[ $bad -eq 0 ] && echo "layering: good"
+exit $bad

@@ -1,0 +1,152 @@
+// Whole models against the numbers of an independent implementation: weights bit for bit, logits and greedy
+// tokens within each golden's tolerance, for every engine and instruction set this machine has.
+#include <algorithm>
+
+#include "cpu/bodies.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+// The fixtures whose methods and families are supported.
+constexpr std::string_view kSharedFixtures[] = {"stories260k-",  "qwen3-tiny-", "qwen2-tiny-",
+                                                "mistral-tiny-", "llama-tiny-", "sgl-"};
+
+std::vector<Golden> goldens() {
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden")) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  if (const fs::path shared = shared_folder(); !shared.empty()) {
+    for (const auto& entry : fs::directory_iterator(shared / "fixtures")) {
+      const std::string name = entry.path().filename().string();
+      const auto known = [&](std::string_view prefix) { return name.starts_with(prefix); };
+      if (std::any_of(std::begin(kSharedFixtures), std::end(kSharedFixtures), known)) folders.push_back(entry.path());
+    }
+  } else {
+    MESSAGE("QGEN_SHARED is not set: only the goldens of this repository are compared");
+  }
+  std::sort(folders.begin(), folders.end());
+  std::vector<Golden> out;
+  for (const fs::path& folder : folders) out.push_back(Golden::read(folder));
+  return out;
+}
+
+std::vector<std::string> cpu_devices() {
+  std::vector<std::string> devices;
+  for (const cpu::Body* body : cpu::bodies()) {
+    if (body->supported()) devices.push_back(std::string("cpu:") + body->name);
+  }
+  return devices;
+}
+
+// The scores of the whole prompt, one call.
+std::vector<float> logits_of(Engine& engine, std::span<const TokenId> ids) {
+  std::vector<float> out;
+  engine.prefill(ids, [&](int64_t, std::span<const float> row) { out.insert(out.end(), row.begin(), row.end()); });
+  return out;
+}
+
+TokenId best(std::span<const float> logits) {
+  return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// Greedy tokens after the prompt, up to the first whose margin is below `error`.
+void check_greedy(Engine& engine, const Golden& golden, double error) {
+  std::span<const float> logits = engine.prefill(golden.ids);
+  for (size_t i = 0; i < golden.greedy.size() && golden.margins[i] > error; ++i) {
+    INFO("greedy token ", i);
+    REQUIRE(best(logits) == golden.greedy[i]);
+    logits = engine.decode(golden.greedy[i]);
+  }
+}
+
+double largest(std::span<const float> values) {
+  double most = 0;
+  for (const float value : values) most = std::max(most, std::abs(double(value)));
+  return most;
+}
+
+TEST_CASE("dequantized weights equal the goldens bit for bit") {
+  for (const Golden& golden : goldens()) {
+    INFO(golden.name);
+    const auto plan = load_plan(golden.folder);
+    size_t found = 0;
+    for (const Weight& weight : plan->weights) {
+      const auto expected = golden.weights.find(weight.name + ".weight");
+      if (expected == golden.weights.end()) continue;
+      ++found;
+      INFO(weight.name);
+      REQUIRE(int64_t(expected->second.size()) == weight.rows * weight.cols);
+      std::vector<double> row(weight.cols);
+      int64_t different = 0;
+      for (int64_t n = 0; n < weight.rows; ++n) {
+        dequantize_row(weight, n, row);
+        for (int64_t k = 0; k < weight.cols; ++k) different += float(row[k]) != expected->second[n * weight.cols + k];
+      }
+      CHECK(different == 0);
+    }
+    CHECK(found == golden.weights.size());
+  }
+}
+
+TEST_CASE("the reference engine reproduces the goldens' logits and greedy tokens") {
+  for (const Golden& golden : goldens()) {
+    INFO(golden.name);
+    const auto plan = load_plan(golden.folder);
+    const int64_t context = int64_t(golden.ids.size() + golden.greedy.size());
+    auto engine = make_engine(*plan, "reference", context);
+    CHECK(normwise_error(logits_of(*engine, golden.ids), golden.logits) < golden.reference_tolerance);
+    engine->rewind(0);
+    check_greedy(*engine, golden, 1e-4);
+  }
+}
+
+TEST_CASE("the CPU engine reproduces the goldens with every instruction set") {
+  for (const std::string& device : cpu_devices()) {
+    double worst = 0;
+    std::string worst_name;
+    for (const Golden& golden : goldens()) {
+      INFO(device, " ", golden.name);
+      const auto plan = load_plan(golden.folder);
+      const int64_t context = int64_t(golden.ids.size() + golden.greedy.size());
+      auto engine = make_engine(*plan, device, context);
+      const double error = normwise_error(logits_of(*engine, golden.ids), golden.logits);
+      CHECK(error < golden.cpu_tolerance);
+      if (!(error <= worst)) {
+        worst = error;
+        worst_name = golden.name;
+      }
+      engine->rewind(0);
+      // Twice the error of a score that this engine may make, for both scores of a margin.
+      check_greedy(*engine, golden, 4 * golden.cpu_tolerance * largest(golden.logits));
+    }
+    MESSAGE(device, ": largest normwise error ", worst, " (", worst_name, ")");
+  }
+}
+
+// Token by token (the decoding kernels) instead of the whole prompt at once.
+TEST_CASE("decoding gives what prefill gives") {
+  for (const std::string& device : cpu_devices()) {
+    double worst = 0;
+    for (const Golden& golden : goldens()) {
+      // The whole prompt's length sets a dynamic rotation; token by token it cannot be known.
+      if (contains(golden.name, "dynamic")) continue;
+      INFO(device, " ", golden.name);
+      const auto plan = load_plan(golden.folder);
+      auto engine = make_engine(*plan, device, int64_t(golden.ids.size()));
+      std::vector<float> logits;
+      for (const TokenId id : golden.ids) {
+        const auto row = engine->decode(id);
+        logits.insert(logits.end(), row.begin(), row.end());
+      }
+      const double error = normwise_error(logits, golden.logits);
+      CHECK(error < golden.cpu_tolerance);
+      worst = std::max(worst, error);
+    }
+    MESSAGE(device, ": largest normwise error when decoding ", worst);
+  }
+}
+
+}  // namespace
+}  // namespace qgen::test
