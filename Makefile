@@ -1,0 +1,62 @@
+# Thin over CMake. Every target sets up what it needs by itself; `make help` lists them.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+MODEL ?= models/stories260K-FP8
+FUZZ_SECONDS ?= 60
+
+.PHONY: all demo test check format tidy asan fuzz bench install clean help setup
+
+all: setup ## the program, at build/qgen
+	@cmake -S . -B $(BUILD) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	@cmake --build $(BUILD) --target qgen -j $(JOBS)
+
+demo: all ## build, then write a story with the 8-bit model in this repository
+	@printf '\n$$ build/qgen --model $(MODEL) --prompt "Once upon a time" --max-tokens 160 --stats\n'
+	@printf 'Once upon a time'; $(BUILD)/qgen --model $(MODEL) --prompt "Once upon a time" --max-tokens 160 --no-stdin --stats
+
+test: all ## every test
+	@cmake --build $(BUILD) -j $(JOBS)
+	@ctest --test-dir $(BUILD) --output-on-failure
+
+check: ## formatting, layering and linter, without changing anything
+	@tools/setup.sh clang-format clang-tidy
+	@clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h' '*.inc')
+	@bash tests/layering.sh
+	@$(MAKE) --no-print-directory tidy
+
+format: ## formats all C++ files
+	@tools/setup.sh clang-format
+	@clang-format -i $$(git ls-files '*.cpp' '*.h' '*.inc')
+
+tidy: setup ## clang-tidy over all C++ files
+	@tools/setup.sh clang-tidy
+	@cmake -S . -B $(BUILD)-tidy -DCMAKE_CXX_COMPILER=clang++ -DQGEN_PCH=OFF > /dev/null
+	@git ls-files 'src/*.cpp' | grep -v body_ | xargs -P $(JOBS) -n 4 clang-tidy -p $(BUILD)-tidy --quiet --warnings-as-errors='*'
+
+asan: setup ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake -S . -B $(BUILD)-asan -DQGEN_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo > /dev/null
+	@cmake --build $(BUILD)-asan -j $(JOBS)
+	@ctest --test-dir $(BUILD)-asan --output-on-failure
+
+fuzz: setup ## every fuzz target for FUZZ_SECONDS (60) each, under the sanitizers
+	@tools/setup.sh clang
+	@cmake -S . -B $(BUILD)-fuzz -DQGEN_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo > /dev/null
+	@cmake --build $(BUILD)-fuzz -j $(JOBS)
+	@bash tests/fuzz/run.sh $(BUILD)-fuzz $(FUZZ_SECONDS)
+
+bench: all ## speed on published shapes (bench/README.md has what was measured)
+	@cmake --build $(BUILD) --target benches -j $(JOBS)
+	@bash bench/run.sh $(BUILD)
+
+install: all ## cmake --install, honours DESTDIR and PREFIX
+	@cmake --install $(BUILD) $(if $(PREFIX),--prefix $(PREFIX))
+
+clean: ## removes what was built
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-fuzz $(BUILD)-tidy
+
+setup:
+	@tools/setup.sh
+	@mkdir -p $(BUILD)
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
