@@ -148,5 +148,47 @@ TEST_CASE("decoding gives what prefill gives") {
   }
 }
 
+// A really trained model against the program it came from (llama2.c, run.c in float32).
+TEST_CASE("stories260K writes what llama2.c writes") {
+  const fs::path shared = shared_folder();
+  if (shared.empty()) {
+    MESSAGE("QGEN_SHARED is not set: skipped");
+    return;
+  }
+  const fs::path folder = shared / "data/models/stories260K";
+  const auto document = JsonDocument::parse(read_file(folder / "ref/reference.json"), "reference.json");
+  std::vector<TokenId> text;  // the prompt and what follows it
+  for (const Json& id : document->root().at("greedy_ids").elements()) text.push_back(TokenId(id.as_integer()));
+  const size_t prompt = document->root().at("prompt_ids").elements().size();
+  const auto positions = document->root().at("logits_positions").elements();
+  const auto rows = document->root().at("logits").elements();
+
+  struct Case {
+    fs::path model;
+    std::string device;
+    double tolerance;
+  };
+  std::vector<Case> cases = {{folder / "hf", "reference", 1e-5},
+                             {source_folder() / "models/stories260K-FP8", "cpu", 0.05},
+                             {source_folder() / "models/stories260K-w8a8", "cpu", 0.02}};
+  for (const std::string& device : cpu_devices()) cases.push_back({folder / "hf", device, 1e-3});
+  for (const auto& [model, device, tolerance] : cases) {
+    INFO(model.string(), " ", device);
+    const auto plan = load_plan(model);
+    auto engine = make_engine(*plan, device, int64_t(text.size()));
+    std::vector<std::vector<float>> logits;
+    engine->prefill(text, [&](int64_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
+    for (size_t i = 0; i < positions.size(); ++i) {
+      std::vector<float> expected;
+      for (const Json& value : rows[i].elements()) expected.push_back(float(value.as_number()));
+      CHECK(normwise_error(logits[size_t(positions[i].as_integer())], expected) < tolerance);
+    }
+    if (model != folder / "hf") continue;
+    size_t different = 0;
+    for (size_t t = prompt; t < text.size(); ++t) different += best(logits[t - 1]) != text[t];
+    CHECK(different == 0);
+  }
+}
+
 }  // namespace
 }  // namespace qgen::test

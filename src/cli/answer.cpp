@@ -228,10 +228,7 @@ int answer(const AnswerOptions& options) {
   }
   const std::vector<TokenId> ends = end_tokens(plan->model, generation_config.get(), folder, *tokenizer);
   const LoadedModel model = load_model(std::move(plan), options.model, int64_t(prompt.ids.size()));
-  if (model.plan->nan_codes() > 0 && !options.report.quiet) {
-    write_stderr(
-        fmt::format("qgen: warning: {}: {} fp8 codes of the weights are NaN\n", model.name, model.plan->nan_codes()));
-  }
+  if (!options.report.quiet) warn_about_weights(model);
 
   Report report;
   report.model = &model;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file_map.h"
+#include "cli/terminal.h"
 
 namespace qgen::cli {
 namespace {
@@ -116,6 +117,15 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   loaded.context = engine_options.context;
   loaded.plan = std::move(plan);
   return loaded;
+}
+
+void warn_about_weights(const LoadedModel& model) {
+  for (const Weight& weight : model.plan->weights) {
+    if (weight.nan_codes == 0) continue;
+    write_stderr(fmt::format("qgen: warning: {}: {} fp8 codes of the weights are NaN, the first in {}\n", model.name,
+                             model.plan->nan_codes(), weight.name));
+    return;
+  }
 }
 
 std::unique_ptr<JsonDocument> read_generation_config(const std::filesystem::path& folder) {

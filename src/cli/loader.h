@@ -31,6 +31,9 @@ std::unique_ptr<Plan> open_plan(const ModelOptions& options);
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed,
                        bool may_exceed = false);
 
+// A line on standard error where weights are not numbers.
+void warn_about_weights(const LoadedModel& model);
+
 // The context the model was made for, with the factor of those rotary scalings that extend it.
 int64_t model_context(const Description& model);
 

@@ -68,6 +68,7 @@ int score(const ScoreOptions& options) {
 
   const int64_t native = model_context(plan->model);
   const LoadedModel model = load_model(std::move(plan), options.model, int64_t(ids.size()), true);
+  warn_about_weights(model);
   if (int64_t(ids.size()) > native) {
     write_stderr(fmt::format("qgen: warning: {}: {} tokens go beyond the context it was made for ({})\n", model.name,
                              ids.size(), native));
