@@ -169,9 +169,9 @@ TEST_CASE("stories260K writes what llama2.c writes") {
     double tolerance;
   };
   std::vector<Case> cases = {{folder / "hf", "reference", 1e-5},
-                             {source_folder() / "models/stories260K-FP8", "cpu", 0.05},
-                             {source_folder() / "models/stories260K-w8a8", "cpu", 0.02}};
-  for (const std::string& device : cpu_devices()) cases.push_back({folder / "hf", device, 1e-3});
+                             {source_folder() / "models/stories260K-FP8", "cpu", 0.15},
+                             {source_folder() / "models/stories260K-w8a8", "cpu", 0.05}};
+  for (const std::string& device : cpu_devices()) cases.push_back({folder / "hf", device, 5e-3});
   for (const auto& [model, device, tolerance] : cases) {
     INFO(model.string(), " ", device);
     const auto plan = load_plan(model);
