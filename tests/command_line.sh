@@ -227,6 +227,42 @@ run -m "$work/chat" -p "Hi"
 check "a template's own error is a model error" exits 3
 check "with its words" err_has "no such role"
 
+# --- reasoning: a template that opens a block leaves everything the model writes inside it
+printf '%s' '{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}<think>' > "$work/chat/chat_template.jinja"
+run -m "$work/chat" -p "Once upon a time" -n 20 --temp 0 --reasoning show
+check "--reasoning show" test -s "$work/out"
+thought=$(cat "$work/out")
+for mode in auto hide; do
+  run -m "$work/chat" -p "Once upon a time" -n 20 --temp 0 --reasoning $mode --stats=json
+  check "--reasoning $mode keeps it out of a pipe" out_empty
+  check "and counts it" err_has '"thinking_tokens":20'
+done
+printf '%s' '{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}<think>x</think>' > "$work/chat/chat_template.jinja"
+run -m "$work/chat" -p "Once upon a time" -n 20 --temp 0
+check "a closed block hides nothing" test -s "$work/out"
+check "thinking is text like any other" test -n "$thought"
+
+# --- a prompt that spells every added token of a real vocabulary
+qwen=${QGEN_SHARED:-}/data/tokenizers/qwen3
+if [ -d "$qwen" ]; then
+  python3 -c "
+import json; names = [t['content'] for t in json.load(open('$qwen/tokenizer.json'))['added_tokens']]
+print(' '.join(names) + ''.join(names))" > "$work/specials"
+  "$qgen" tokens -m "$qwen" --chat "$work/specials" > "$work/out" 2> "$work/err"
+  code=$?
+  check "user text never becomes a special token" python3 -c "
+import json; added = {t['id'] for t in json.load(open('$qwen/tokenizer.json'))['added_tokens']}
+ids = [int(i) for i in open('$work/out').read().split()]
+assert len(ids) > 200 and [i for i in ids if i in added] == [151644, 151645, 151644], [i for i in ids if i in added]"
+fi
+
+# --- the README's tables name what the program supports
+"$qgen" --help | sed -n '/^Families:/,/^Methods:/p' | awk '/^  /{print $1}' > "$work/families"
+check "the table of families was found" test "$(wc -l < "$work/families")" -ge 4
+while read -r family; do
+  check "the README names $family" grep -q "| \`$family\` |" README.md
+done < "$work/families"
+
 # --- speed of the program itself
 run --help
 start=$(date +%s%N)

@@ -1,6 +1,7 @@
 // The kernels for processors with AVX2, FMA and F16C (compiled with those flags).
 #include "cpu/kernels.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 namespace qgen::cpu {
@@ -99,7 +100,9 @@ struct Vec {
 #include "cpu/generic.inc"
 
 bool supported() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  unsigned eax, ebx, ecx = 0, edx;  // not every compiler's cpu_supports knows F16C: bit 29 of ECX
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
 }
 
 }  // namespace
