@@ -135,10 +135,10 @@ void add_answer_options(CLI::App& app, AnswerOptions& options) {
 void add_score_options(CLI::App& app, ScoreOptions& options) {
   add_model_options(app, options.model);
   app.add_option("input", options.input, "a file, or - for standard input")->type_name("FILE|-");
-  app.add_option("--tokens", options.tokens, "token ids, taken as they are: 1,2,3");
+  app.add_option("--tokens", options.tokens, "token ids, taken as they are: 1,2,3")->envname("QGEN_TOKENS");
   app.add_option("--logits", options.logits, "write the scores as raw float32, (tokens, vocabulary)")
       ->type_name("FILE");
-  app.add_flag("--json", options.json, "one JSON object");
+  app.add_flag("--json", options.json, "one JSON object")->envname("QGEN_JSON");
 }
 
 void add_tokens_options(CLI::App& app, TokensOptions& options) {
@@ -146,16 +146,18 @@ void add_tokens_options(CLI::App& app, TokensOptions& options) {
       ->envname("QGEN_MODEL")
       ->type_name("DIR|ORG/NAME");
   app.add_option("input", options.input, "a file, or - for standard input")->type_name("FILE|-");
-  app.add_flag("--decode", options.decode, "from ids to text");
-  app.add_flag("--chat", options.chat, "through the chat template, the text being the user's message");
+  app.add_flag("--decode", options.decode, "from ids to text")->envname("QGEN_DECODE");
+  app.add_flag("--chat", options.chat, "through the chat template, the text being the user's message")
+      ->envname("QGEN_CHAT");
   app.add_option("--messages", options.messages, "a conversation: [{\"role\": …, \"content\": …}, …]")
       ->type_name("FILE.json");
-  app.add_option("-s,--system", options.system, "the system message, for --chat and --messages");
+  app.add_option("-s,--system", options.system, "the system message, for --chat and --messages")
+      ->envname("QGEN_SYSTEM");
   app.add_option("--think", options.think, "as for the main job")
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->capture_default_str();
-  app.add_flag("--render", options.render, "the rendered prompt instead of its ids");
-  app.add_flag("--json", options.json, "one JSON object with ids, pieces and offsets");
+  app.add_flag("--render", options.render, "the rendered prompt instead of its ids")->envname("QGEN_RENDER");
+  app.add_flag("--json", options.json, "one JSON object with ids, pieces and offsets")->envname("QGEN_JSON");
 }
 
 // Families and methods, from the tables themselves.
