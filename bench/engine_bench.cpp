@@ -156,7 +156,7 @@ int run(int argc, char** argv) {
   const EngineRow& row = find_engine(flags["device"], options);
   auto engine = row.make(*plan, options);
 
-  cpu::Crew crew(options.threads > 0 ? options.threads : available_cores());
+  cpu::ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
   const cpu::Body& body = cpu::find_body(options.body);
   std::span<const std::byte> memory;
   // The mapped file as a whole, from its first tensor to its last.
@@ -173,7 +173,7 @@ int run(int argc, char** argv) {
       2.0 * double(plan->model.layers * plan->model.kv_heads * plan->model.head_dim * kv_element_bytes(options.kv));
   const double bytes = double(plan->bytes_per_token()) + kv_token * (double(depth) + double(tokens) / 2);
   for (int round = 0; round < rounds; ++round) {
-    bandwidth.push_back(cpu::read_bandwidth(crew, body, memory, 1));
+    bandwidth.push_back(cpu::read_bandwidth(pool, body, memory, 1));
     engine->rewind(depth);
     auto start = Clock::now();
     for (int64_t i = 0; i < tokens; ++i) engine->decode(TokenId(i));

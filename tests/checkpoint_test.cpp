@@ -209,7 +209,8 @@ TEST_CASE("config.json: absurd values are errors that name the key") {
   CHECK(contains(load_error(llama(), R"({"model_type":"llama"})"), "num_hidden_layers: missing"));
   CHECK(contains(with("quantization_config", R"({"weight_block_size":[0,128]})"), "weight_block_size[0]"));
   CHECK(contains(with("quantization_config", R"({"weight_block_size":[128]})"), "expected 2 sizes, found 1"));
-  CHECK(contains(with("quantization_config", R"({"transform_config":{"u":{}}})"), "rotations"));
+  CHECK(contains(with("quantization_config", R"({"transform_config":{"config_groups":{"u":{"type":"hadamard"}}}})"),
+                 "rotations"));
   CHECK(contains(with("quantization_config", R"({"sparsity_config":{"format":"sparse-24-bitmask"}})"), "sparse"));
 }
 
@@ -283,6 +284,35 @@ TEST_CASE("tensors that are missing, odd or left over are errors that name them"
                    t[kQ + ".weight_zero_point"] = f32({8, 2});
                  }),
                  "not the shape of its scale"));
+}
+
+TEST_CASE("declared sizes are not guessed around, and bytes of zero points are integers") {
+  std::string config(kConfig);
+  config.insert(1, R"("quantization_config":{"weight_block_size":[8,4],"transform_config":{"config_groups":{}}},)");
+  Tensors tensors = llama();
+  tensors[kQ + ".weight"] = bytes("F8_E4M3", {8, 8}, 0x38);
+  tensors[kQ + ".weight_scale_inv"] = f32({1, 2});
+  CHECK(load_error(tensors, config) == "");
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 8}, {2, 2}, {4, 4}}) {
+    tensors[kQ + ".weight_scale_inv"] = f32(shape);
+    CHECK(contains(load_error(tensors, config), "is no grid of blocks over [8, 8] (declared: 8x4)"));
+  }
+  tensors = llama();
+  tensors[kQ + ".weight"] = bytes("I8", {8, 8}, 7);
+  tensors[kQ + ".weight_scale"] = f32({8, 1}, 2);
+  tensors[kQ + ".weight_zero_point"] = bytes("U8", {8, 1}, 3);
+  TemporaryFolder folder;
+  folder.write("config.json", std::string(kConfig));
+  folder.write("model.safetensors", write_tensors(tensors));
+  // An index left behind by an earlier, sharded version of the same folder says nothing.
+  folder.write("model.safetensors.index.json", R"({"weight_map":{"x":"model-00001-of-00002.safetensors"}})");
+  const auto plan = load_plan(folder.path());
+  std::vector<double> row(8);
+  for (const Weight& weight : plan->weights) {
+    if (weight.name != kQ) continue;
+    dequantize_row(weight, 0, row);
+    CHECK(row[0] == 8);
+  }
 }
 
 TEST_CASE("an untied head must be in the files") {

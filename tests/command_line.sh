@@ -191,6 +191,20 @@ import json, math; d = json.load(open('$work/out'))
 assert d['tokens'][0]['id'] == 1 and d['tokens'][0]['logprob'] is None
 assert abs(math.exp(-sum(t['logprob'] for t in d['tokens'][1:]) / d['scored']) - d['perplexity']) < 1e-3"
 
+sed 's/"▁Once": 403/"▁Once": 60403/' $model/tokenizer.json > "$work/broken/tokenizer.json"
+cp $model/config.json "$work/broken/"
+run_with "Once" score -m "$work/broken"
+check "a tokenizer of another model exits with 3" exits 3
+check "and names the id" err_has "60403"
+run -m $model -p x -f "$work/nowhere"
+check "a prompt file that is missing is a usage error" exits 2
+"$qgen" -m $model -f <(printf 'Once upon a time') -n 30 --temp 0 --no-stdin > "$work/out" 2> "$work/err"
+code=$?
+check "a prompt from a pipe by name" out_is "$story"
+ln -sf config.json "$work/broken/config.json"
+run -m "$work/broken" -p x
+check "a symbolic link to itself exits with 3" exits 3
+
 # --- tokens
 run_with "Once upon a time" tokens -m $model
 check "tokens" out_is $'1 403 407 261 378\n'
@@ -257,7 +271,7 @@ assert len(ids) > 200 and [i for i in ids if i in added] == [151644, 151645, 151
 fi
 
 # --- the README's tables name what the program supports
-"$qgen" --help | sed -n '/^Families:/,/^Methods:/p' | awk '/^  /{print $1}' > "$work/families"
+"$qgen" --help | sed -n '/^Families:/,/^Devices:/p' | awk '/^  /{print $1}' > "$work/families"
 check "the table of families was found" test "$(wc -l < "$work/families")" -ge 4
 while read -r family; do
   check "the README names $family" grep -q "| \`$family\` |" README.md

@@ -6,8 +6,8 @@
 
 #include "base/numbers.h"
 #include "cpu/bodies.h"
-#include "cpu/crew.h"
 #include "cpu/linear.h"
+#include "cpu/thread_pool.h"
 #include "engine/session.h"
 #include "tests/support.h"
 
@@ -128,7 +128,7 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
         const bool plain = codes == Codes::kF32 || codes == Codes::kF16 || codes == Codes::kBf16;
         for (const Shape& shape : shapes) {
           for (const bool offsets : {false, true}) {
-            if (offsets && codes != Codes::kI8) continue;
+            if (offsets && plain) continue;
             INFO(std::string(body->name), " ", codes_name(codes), " ", shape.rows, "x", shape.cols, " tiles ",
                  shape.group_rows, "x", shape.group_cols, " tokens ", tokens, " offsets ", offsets);
             std::mt19937 random(uint32_t(shape.rows * 1000 + shape.cols + tokens));
@@ -175,6 +175,40 @@ TEST_CASE("long rows do not overflow the integer products") {
   }
 }
 
+TEST_CASE("activations that are no numbers never come out as numbers, and do not leak into other rows") {
+  for (const Body* body : supported_bodies()) {
+    for (const Codes codes : {Codes::kI8, Codes::kE4M3, Codes::kBf16, Codes::kF32}) {
+      for (const int64_t tokens : {1, 3, 260}) {
+        INFO(std::string(body->name), " ", std::string(codes_name(codes)), " ", tokens);
+        std::mt19937 random(9);
+        // 64 columns in groups of 20: the last tile ends in the middle of a vector, at the end of the row.
+        const Weight weight =
+            random_weight(random, codes, 5, 64, 1, codes == Codes::kI8 || codes == Codes::kE4M3 ? 20 : 0, false);
+        std::vector<cpu::LinearKernel> layers;
+        layers.emplace_back(Linear{&weight, nullptr}, *body);
+        cpu::StepInput input(layers, tokens + 1);
+        cpu::Arena arena;
+        input.lay_out(arena);
+        arena.allocate("test");
+        input.lay_out(arena);
+        std::fill_n(input.row(tokens), 64, INFINITY);  // what an earlier, longer call left behind
+        std::vector<std::byte> scratch(size_t(cpu::scratch_bytes(64, 4)) + 64);
+        void* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64);
+        std::vector<float> y(size_t(tokens * 5));
+        for (const float first : {1.0f, NAN}) {
+          for (int64_t t = 0; t < tokens; ++t) {
+            std::fill_n(input.row(t), 64, 0.5f);
+            if (t == 0) input.row(t)[7] = first;
+            input.prepare(*body, layers, t, tokens);
+          }
+          layers[0].multiply(input.view(layers, 0, tokens), 0, 5, y.data(), 5, aligned);
+          for (size_t i = 0; i < y.size(); ++i) CHECK(std::isfinite(y[i]) == (i >= 5 || std::isfinite(first)));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("columns in the order of their groups") {
   for (const Body* body : supported_bodies()) {
     INFO(std::string(body->name));
@@ -198,10 +232,9 @@ TEST_CASE("attention over the cache") {
           std::vector<std::byte> key_cache(size_t(blocks * 16 * head_dim * element)),
               value_cache(size_t(blocks * 16 * padded * element));
           for (int64_t t = 0; t < keys; ++t) {
-            body->store_half[size_t(kv)](k.data() + t * head_dim, head_dim,
-                                         key_cache.data() + (t / 16 * 16 * head_dim + t % 16) * element, 16);
-            body->store_half[size_t(kv)](v.data() + t * head_dim, head_dim, value_cache.data() + t * padded * element,
-                                         1);
+            body->store_kv[size_t(kv)](k.data() + t * head_dim, head_dim,
+                                       key_cache.data() + (t / 16 * 16 * head_dim + t % 16) * element, 16);
+            body->store_kv[size_t(kv)](v.data() + t * head_dim, head_dim, value_cache.data() + t * padded * element, 1);
           }
           const int rows = int(1 + keys % cpu::kMaxAttendRows);
           const auto q = normal(random, size_t(rows * head_dim), 0.3f);
@@ -274,17 +307,17 @@ TEST_CASE("norm, activation and rotation") {
   }
 }
 
-TEST_CASE("a crew shares every task once and ends together") {
+TEST_CASE("a pool shares every task once and ends together") {
   for (const int workers : {1, 2, 5}) {
-    cpu::Crew crew(workers);
+    cpu::ThreadPool pool(workers);
     for (int round = 0; round < 200; ++round) {
       std::vector<std::atomic<int>> done(97);
       std::atomic<int> after{0};
-      crew.run([&](int) {
-        crew.share(97, [&](int64_t i) { ++done[size_t(i)]; });
+      pool.run([&](int) {
+        pool.share(97, [&](int64_t i) { ++done[size_t(i)]; });
         for (const auto& count : done) after += count;
-        crew.barrier();
-        crew.share(0, [&](int64_t) { ++after; });
+        pool.barrier();
+        pool.share(0, [&](int64_t) { ++after; });
       });
       CHECK(after == 97 * workers);
     }
@@ -372,13 +405,15 @@ TEST_CASE("prompts longer than a batch, caches of every type, and a full context
     auto engine = make_engine(*plan, "cpu", 700, kv);
     CHECK(normwise_error(engine->prefill(ids), expected) < (kv == KvType::kBf16 ? 2e-2 : 5e-3));
     CHECK(contains(error_of([&] { engine->decode(1); }), "the context is full"));
-    CHECK(engine->memory().kv >= kv_bytes(*plan, 700, kv));
-    CHECK(engine->memory().kv < kv_bytes(*plan, 700, kv) + 64 * 64);
     EngineOptions options;
     options.context = 700;
     options.kv = kv;
     options.threads = 2;
-    CHECK(engine->memory().work == engines()[0].work_bytes(*plan, options));
+    const MemoryUse account = engines()[0].account(*plan, options);
+    CHECK(engine->memory().work == account.work);
+    CHECK(engine->memory().kv == account.kv);
+    // 704 tokens in whole blocks, 5 layers, 4 heads, 8 elements of k and 16 of padded v.
+    CHECK(account.kv == 704 * 5 * 4 * (8 + 16) * size_t(kv_element_bytes(kv)));
   }
 }
 

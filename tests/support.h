@@ -77,6 +77,7 @@ inline bool contains(const std::string& text, std::string_view part) { return te
 
 // ||a - b|| / ||b||
 inline double normwise_error(std::span<const float> a, std::span<const float> b) {
+  REQUIRE(a.size() == b.size());
   double difference = 0, norm = 0;
   for (size_t i = 0; i < b.size(); ++i) {
     difference += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);

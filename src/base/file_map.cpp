@@ -19,8 +19,9 @@ namespace {
 // A file descriptor that closes itself.
 class Descriptor {
  public:
-  explicit Descriptor(const std::filesystem::path& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) fail(ErrorKind::kModel, fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
+  explicit Descriptor(const std::filesystem::path& path, ErrorKind kind = ErrorKind::kModel)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) fail(kind, fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
   }
   ~Descriptor() { ::close(fd_); }
   Descriptor(const Descriptor&) = delete;
@@ -61,24 +62,19 @@ FileMap::~FileMap() {
 FileMap::FileMap(FileMap&& other) noexcept
     : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-std::string read_file(const std::filesystem::path& path, size_t limit_bytes) {
-  const Descriptor file(path);
-  const size_t size = file.size(path);
-  if (size > limit_bytes) {
-    fail(ErrorKind::kModel,
-         fmt::format("{}: too large (expected at most {} bytes, found {})", path.string(), limit_bytes, size));
-  }
-  std::string text(size, '\0');
-  size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(file.get(), text.data() + done, size - done);
+std::string read_file(const std::filesystem::path& path, size_t limit_bytes, ErrorKind kind) {
+  const Descriptor file(path, kind);
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(ErrorKind::kModel, fmt::format("{}: cannot read: {}", path.string(), std::strerror(errno)));
-    if (got == 0)
-      fail(ErrorKind::kModel, fmt::format("{}: ended early (expected {} bytes, found {})", path.string(), size, done));
-    done += static_cast<size_t>(got);
+    if (got < 0) fail(kind, fmt::format("{}: cannot read: {}", path.string(), std::strerror(errno)));
+    if (got == 0) return text;
+    text.append(buffer, static_cast<size_t>(got));
+    if (text.size() > limit_bytes)
+      fail(kind, fmt::format("{}: too large (expected at most {} bytes)", path.string(), limit_bytes));
   }
-  return text;
 }
 
 }  // namespace qgen

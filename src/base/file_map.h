@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "base/error.h"
+
 namespace qgen {
 
 // A read-only memory map of a whole file. Movable; the bytes stay where they are.
@@ -26,8 +28,8 @@ class FileMap {
   size_t size_ = 0;
 };
 
-// The whole file as a string; throws a model Error that names the file. Files above `limit_bytes` are
-// rejected before they are read.
-std::string read_file(const std::filesystem::path& path, size_t limit_bytes = size_t{1} << 30);
+// All that can be read from a file or pipe; throws an Error that names it, also above `limit_bytes`.
+std::string read_file(const std::filesystem::path& path, size_t limit_bytes = size_t{1} << 30,
+                      ErrorKind kind = ErrorKind::kModel);
 
 }  // namespace qgen

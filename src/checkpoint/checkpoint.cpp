@@ -63,8 +63,13 @@ WeightFiles parse_index(std::string_view text, const std::string& subject, const
 WeightFiles find_weight_files(const fs::path& folder) {
   const fs::path index = folder / "model.safetensors.index.json";
   WeightFiles files;
-  if (fs::exists(index)) {
-    files = parse_index(read_file(index), index.string(), folder);
+  const fs::path whole = folder / "model.safetensors";
+  if (fs::exists(index)) files = parse_index(read_file(index), index.string(), folder);
+  // A whole file wins over an index that was left beside it and does not name it, as in transformers.
+  if (fs::exists(whole) && std::find(files.paths.begin(), files.paths.end(), whole) == files.paths.end()) {
+    files = {};
+    files.paths = {whole};
+  } else if (!files.paths.empty()) {
     for (const fs::path& path : files.paths) {
       if (!fs::exists(path)) {
         fail(ErrorKind::kModel,
@@ -72,8 +77,6 @@ WeightFiles find_weight_files(const fs::path& folder) {
              "an unfinished download? fetch the folder again");
       }
     }
-  } else if (fs::exists(folder / "model.safetensors")) {
-    files.paths = {folder / "model.safetensors"};
   } else {
     files.paths = safetensors_in(folder);
     // Mistral's own copy of the same weights lies beside the Hugging Face one in some repositories.
@@ -131,12 +134,6 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
 const TensorView* Checkpoint::find(std::string_view name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
-}
-
-size_t Checkpoint::weight_bytes() const {
-  size_t bytes = 0;
-  for (const TensorView& tensor : tensors_) bytes += tensor.bytes.size();
-  return bytes;
 }
 
 }  // namespace qgen

@@ -35,7 +35,6 @@ class Checkpoint {
   const std::vector<TensorView>& tensors() const { return tensors_; }
   Json config() const { return config_->root(); }
   const ModelLocation& location() const { return location_; }
-  size_t weight_bytes() const;  // all tensors
 
  private:
   ModelLocation location_;

@@ -30,25 +30,20 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 std::string gather_prompt(const AnswerOptions& options) {
   std::string text;
   bool found = false;
-  const auto prepend_to_prompt = [&](const std::string& part) {
+  // Parts follow each other after a blank line.
+  const auto add = [&](const std::string& part) {
+    if (found && !text.empty() && !part.empty()) text += text.back() == '\n' ? "\n" : "\n\n";
     text += part;
     found = true;
   };
-  if (options.file) prepend_to_prompt(read_file(*options.file));
+  if (options.file) add(read_file(*options.file, kMaxTextBytes, ErrorKind::kUsage));
   const bool dash = options.prompt == "-";
   const bool nothing_else = !options.prompt && !options.file;
   if (dash || (!options.no_stdin && (nothing_else ? !stdin_is_terminal() : stdin_is_pipe_or_file()))) {
     const std::string input = read_stdin();
-    if (!input.empty() || dash || nothing_else) prepend_to_prompt(input);
+    if (!input.empty() || dash || nothing_else) add(input);
   }
-  if (options.prompt && !dash) {
-    if (found && !text.empty()) {
-      if (text.back() == '\n') text.pop_back();
-      text += "\n\n";
-    }
-    text += *options.prompt;
-    found = true;
-  }
+  if (options.prompt && !dash) add(*options.prompt);
   if (!found)
     fail(ErrorKind::kUsage, "no prompt",
          "--prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples");
@@ -183,8 +178,8 @@ double measure_read_bandwidth(const Plan& plan, int threads) {
     if (tensor.bytes.data() == largest->data.data() + bytes) bytes += tensor.bytes.size();
   }
   if (bytes < kSmallest) return 0;
-  cpu::Crew crew(threads > 0 ? threads : available_cores());
-  return cpu::read_bandwidth(crew, cpu::find_body(""), {largest->data.data(), std::min(bytes, kLargest)}, 2);
+  cpu::ThreadPool pool(threads > 0 ? threads : available_cores());
+  return cpu::read_bandwidth(pool, cpu::find_body(""), {largest->data.data(), std::min(bytes, kLargest)}, 2);
 }
 
 void print_report(const AnswerOptions& options, Report& report, const Tokenizer& tokenizer) {
@@ -218,14 +213,7 @@ int answer(const AnswerOptions& options) {
   const SamplingSettings sampling = resolve_sampling(flags, model_settings, std::random_device{}() % 10'000'000);
 
   const PreparedPrompt prompt = prepare_prompt(options, gather_prompt(options), folder, *tokenizer);
-  for (const TokenId id : prompt.ids) {
-    if (id >= plan->model.vocab) {
-      fail(ErrorKind::kModel,
-           fmt::format("{}: the tokenizer gives id {} (expected below {}, the model's vocab_size)", folder.string(), id,
-                       plan->model.vocab),
-           "the tokenizer and the weights do not belong together");
-    }
-  }
+  check_vocabulary(prompt.ids, *plan);
   const std::vector<TokenId> ends = end_tokens(plan->model, generation_config.get(), folder, *tokenizer);
   const LoadedModel model = load_model(std::move(plan), options.model, int64_t(prompt.ids.size()));
   if (!options.report.quiet) warn_about_weights(model);
@@ -241,16 +229,15 @@ int answer(const AnswerOptions& options) {
   StopMatcher stops(options.stops);
   AnswerWriter writer(options, prompt.chat_template, prompt.thinking);
 
-  start_answer();
   Session session(*model.engine);
   const auto start = Clock::now();
   std::span<const float> logits = session.sync(prompt.ids);
   report.prompt_seconds = seconds_since(start);
+  start_answer();
   const int64_t limit = options.max_tokens < 0 ? INT64_MAX : options.max_tokens;
   auto first_token = Clock::now();
   for (;;) {
     check_finite(logits, *model.plan);
-    report.logits_hash = hash_logits(logits);
     if (noted_signal() != 0) {
       report.stop = "interrupted";
       break;
@@ -279,6 +266,7 @@ int answer(const AnswerOptions& options) {
     report.output_seconds = seconds_since(first_token);
     if (stops.stopped()) {
       report.stop = "stop-string";
+      report.stop_string = stops.match();
       break;
     }
     if (int64_t(session.tokens().size()) >= model.context) {
@@ -287,6 +275,7 @@ int answer(const AnswerOptions& options) {
     }
     if (report.output_tokens < limit) logits = session.append(token);
   }
+  report.logits_hash = hash_logits(logits);
   if (!stops.stopped()) {
     writer.write(stops.push(decoder.finish()));
     writer.write(stops.finish());

@@ -13,15 +13,32 @@
 namespace qgen::cli {
 namespace {
 
-// Memory that programs may still take, in bytes (Linux, proc(5): MemAvailable); page cache counts as free.
+double read_number(const char* path) {
+  std::ifstream file(path);
+  double value = 0;
+  return file >> value ? value : 0;  // absent, or "max"
+}
+
+// Memory that programs may still take, in bytes: MemAvailable of the machine (Linux, proc(5)), and what a control
+// group (version 2) leaves of its limit. Page cache counts as free.
 double available_memory() {
+  double group = 0;
+  if (const double limit = read_number("/sys/fs/cgroup/memory.max"); limit > 0) {
+    std::ifstream file("/sys/fs/cgroup/memory.stat");
+    std::string name;
+    double bytes = 0, cache = 0;
+    while (file >> name >> bytes) {
+      if (name == "file") cache = bytes;
+    }
+    group = std::max(1.0, limit - read_number("/sys/fs/cgroup/memory.current") + cache);
+  }
   std::ifstream file("/proc/meminfo");
   std::string key, unit;
   double kib = 0;
   while (file >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return kib * 1024;
+    if (key == "MemAvailable:") return group > 0 ? std::min(group, kib * 1024) : kib * 1024;
   }
-  return 0;
+  return group;
 }
 
 KvType parse_kv(const std::string& name) {
@@ -31,17 +48,13 @@ KvType parse_kv(const std::string& name) {
   fail(ErrorKind::kUsage, fmt::format("--kv {}: unknown type", name), "known: f16, bf16, f32");
 }
 
-MemoryUse account(const Plan& plan, const EngineRow& engine, const EngineOptions& options) {
-  return {plan.weight_bytes(), kv_bytes(plan, options.context, options.kv), engine.work_bytes(plan, options)};
-}
-
 // The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
 int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit,
                         double memory) {
   int64_t low = 0, high = limit;
   while (low < high) {
     options.context = low + (high - low + 1) / 2;
-    if (double(account(plan, engine, options).total()) <= memory) {
+    if (double(engine.account(plan, options).total()) <= memory) {
       low = options.context;
     } else {
       high = options.context - 1;
@@ -70,7 +83,8 @@ std::unique_ptr<Plan> open_plan(const ModelOptions& options) {
 int64_t model_context(const Description& model) {
   const bool extends = model.rope.scaling == Rope::Scaling::kLinear || model.rope.scaling == Rope::Scaling::kDynamic ||
                        (model.rope.scaling == Rope::Scaling::kYarn && model.rope.original_context == model.context);
-  return extends ? int64_t(double(model.context) * std::max(1.0, model.rope.factor)) : model.context;
+  constexpr double kMax = double(int64_t{1} << 31);
+  return extends ? int64_t(std::min(kMax, double(model.context) * std::max(1.0, model.rope.factor))) : model.context;
 }
 
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool may_exceed) {
@@ -96,9 +110,11 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   engine_options.context = options.context > 0 ? options.context : std::max(native, needed);
   const double memory = available_memory();
   if (memory > 0) {
-    const int64_t fits = largest_context(*plan, engine, engine_options, engine_options.context, memory);
+    // A context that nobody asked for leaves some memory to others.
+    const double budget = options.context > 0 ? memory : 0.9 * memory;
+    const int64_t fits = largest_context(*plan, engine, engine_options, engine_options.context, budget);
     if (fits < (options.context > 0 ? options.context : needed)) {
-      const MemoryUse use = account(*plan, engine, engine_options);
+      const MemoryUse use = engine.account(*plan, engine_options);
       fail(ErrorKind::kMemory,
            fmt::format(
                "{}: does not fit: needs {}, {} of memory are free\n  weights {}   kv {} ({} tokens, {})   work {}",
@@ -117,6 +133,16 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   loaded.context = engine_options.context;
   loaded.plan = std::move(plan);
   return loaded;
+}
+
+void check_vocabulary(std::span<const TokenId> ids, const Plan& plan) {
+  for (const TokenId id : ids) {
+    if (id < plan.model.vocab) continue;
+    fail(ErrorKind::kModel,
+         fmt::format("{}: the tokenizer gives id {} (expected below {}, the model's vocab_size)",
+                     plan.checkpoint.location().folder.string(), id, plan.model.vocab),
+         "the tokenizer and the weights do not belong together");
+  }
 }
 
 void warn_about_weights(const LoadedModel& model) {

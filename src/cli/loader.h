@@ -14,6 +14,8 @@
 
 namespace qgen::cli {
 
+constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of prompts and texts
+
 struct LoadedModel {
   std::string name;
   std::unique_ptr<Plan> plan;
@@ -30,6 +32,9 @@ std::unique_ptr<Plan> open_plan(const ModelOptions& options);
 // model's own context is allowed only with an explicit --context or `may_exceed`.
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed,
                        bool may_exceed = false);
+
+// A model Error if the tokenizer gives ids that the model has no scores for.
+void check_vocabulary(std::span<const TokenId> ids, const Plan& plan);
 
 // A line on standard error where weights are not numbers.
 void warn_about_weights(const LoadedModel& model);

@@ -104,13 +104,14 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
       R"("load":{{"bytes":{},"seconds":{:.6f}}},"memory":{{"weights":{},"kv":{},"work":{},"total":{}}},)"
       R"("prompt":{{"tokens":{},"seconds":{:.6f},"first_token_seconds":{:.6f}}},)"
       R"("output":{{"tokens":{},"thinking_tokens":{},"seconds":{:.6f},"tokens_per_second":{:.3f},"bytes_per_second":{:.0f},)"
-      R"("read_bandwidth":{:.0f}}},"stop":{},"logits_hash":"{:08x}","nan_weights":{},"ignored_tensors":{},)",
+      R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"logits_hash":"{:08x}","nan_weights":{},"ignored_tensors":{},)",
       json_quote(model.name), json_quote(plan.model.family), plan.parameters(), json_quote(plan.method()),
       json_quote(model.engine->description()), model.context, report.chat_template, plan.weight_bytes(),
       model.load_seconds, memory.weights, memory.kv, memory.work, memory.total(), report.prompt_tokens,
       report.prompt_seconds, report.first_token_seconds, report.output_tokens, report.thinking_tokens,
       report.output_seconds, report.tokens_per_second(), report.decode_bandwidth(), report.read_bandwidth,
-      json_quote(report.stop), report.logits_hash, plan.nan_codes(), plan.ignored.size());
+      json_quote(report.stop), report.stop_string.empty() ? "null" : json_quote(report.stop_string), report.logits_hash,
+      plan.nan_codes(), plan.ignored.size());
   out += fmt::format(
       R"("sampling":{{"temperature":{},"top_k":{},"top_p":{},"min_p":{},"typical_p":{},"repetition_penalty":{},"presence_penalty":{},)"
       R"("frequency_penalty":{},"seed":{}}})",

@@ -27,7 +27,8 @@ struct Report {
   double output_seconds = 0;  // of the tokens after the first
   int64_t thinking_tokens = 0;
   bool thinking_hidden = false;
-  std::string stop;  // "end", "max-tokens", "stop-string", "context", "interrupted"
+  std::string stop;         // "end", "max-tokens", "stop-string", "context", "interrupted"
+  std::string stop_string;  // the one that was met
   uint32_t logits_hash = 0;
   double read_bandwidth = 0;  // bytes a second; 0 if not measured
   std::vector<LogprobEntry> logprobs;

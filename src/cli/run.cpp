@@ -1,5 +1,6 @@
 // The command line: which options there are, which command runs, and how it ends.
 #include <algorithm>
+#include <filesystem>
 #include <new>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
 #include "model/families.h"
 #include "quant/formats.h"
 
@@ -164,6 +166,8 @@ void add_tokens_options(CLI::App& app, TokensOptions& options) {
 std::string supported() {
   std::string out = "Families:\n";
   for (const Family& family : families()) out += fmt::format("  {:<10} {}\n", family.name, family.examples);
+  out += "Devices:\n";
+  for (const EngineRow& engine : engines()) out += fmt::format("  {:<10} {}\n", engine.name, engine.summary);
   out += "Methods:\n";
   for (const Format& format : formats()) out += fmt::format("  {:<20} {}\n", format.name, format.summary);
   return out;
@@ -285,6 +289,9 @@ int run(int argc, char** argv) {
     return exit.code;
   } catch (const Error& error) {
     return report_error(error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report_error(
+        Error(ErrorKind::kModel, fmt::format("{}: {}", error.path1().string(), error.code().message()), ""));
   } catch (const std::bad_alloc&) {
     write_stderr("qgen: out of memory\nhint: a smaller --context needs less\n");
     return static_cast<int>(ErrorKind::kMemory);

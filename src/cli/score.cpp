@@ -54,10 +54,13 @@ int score(const ScoreOptions& options) {
     if (options.input.empty() && stdin_is_terminal())
       fail(ErrorKind::kUsage, "score: no text", "name a file, or - for standard input, or --tokens 1,2,3");
     tokenizer = load_tokenizer(folder);
-    const std::string text = options.input.empty() || options.input == "-" ? read_stdin() : read_file(options.input);
+    const std::string text = options.input.empty() || options.input == "-"
+                                 ? read_stdin()
+                                 : read_file(options.input, kMaxTextBytes, ErrorKind::kUsage);
     EncodeOptions encode;
     encode.parse_special_tokens = false;
     ids = tokenizer->encode(text, encode).ids;
+    check_vocabulary(ids, *plan);
   }
   if (ids.empty()) fail(ErrorKind::kUsage, "score: no tokens");
   std::ofstream file;

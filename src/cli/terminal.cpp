@@ -51,7 +51,10 @@ void write_stdout(std::string_view text) {
   }
 }
 
-void write_stderr(std::string_view text) {
+void write_stderr(std::string_view message) {
+  // Names out of files may hold anything.
+  const std::string safe = without_controls(message);
+  std::string_view text = safe;
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno != EINTR) return;

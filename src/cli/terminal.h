@@ -14,7 +14,7 @@ struct Exit {
 // Writes all of it at once to standard output. A closed pipe ends the program with 141; any other failure is a
 // runtime Error.
 void write_stdout(std::string_view text);
-// Standard error, one line or several; failures are ignored.
+// Standard error, one line or several, control characters dropped; failures are ignored.
 void write_stderr(std::string_view text);
 
 bool stdout_is_terminal();
@@ -25,9 +25,6 @@ std::string read_stdin();
 
 // Model output made safe for a terminal: control characters go, newline and tab aside.
 std::string without_controls(std::string_view text);
-
-// Colours on standard error: --color, else NO_COLOR, else whether it is a terminal.
-enum class Color { kAuto, kAlways, kNever };
 
 // Ctrl-C and SIGTERM. Before start_answer() they end the program at once; while an answer is written the first
 // one is only noted, so that the answer can be closed and reported.

@@ -70,7 +70,9 @@ int tokens(const TokensOptions& options) {
     if (!chat) fail(ErrorKind::kModel, fmt::format("{}: no chat template", folder.string()));
     std::vector<Message> messages;
     if (!options.messages.empty()) {
-      messages = parse_messages(options.messages == "-" ? read_stdin() : read_file(options.messages), options.messages);
+      messages = parse_messages(
+          options.messages == "-" ? read_stdin() : read_file(options.messages, kMaxTextBytes, ErrorKind::kUsage),
+          options.messages);
     } else {
       std::string text = read_input(options.input);
       if (!text.empty() && text.back() == '\n') text.pop_back();  // as the main job does

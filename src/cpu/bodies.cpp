@@ -35,16 +35,16 @@ const Body& find_body(std::string_view name) {
   fail(ErrorKind::kUsage, fmt::format("cpu:{}: unknown instruction set", name), "known: " + known);
 }
 
-double read_bandwidth(Crew& crew, const Body& body, std::span<const std::byte> data, int rounds) {
+double read_bandwidth(ThreadPool& pool, const Body& body, std::span<const std::byte> data, int rounds) {
   constexpr int64_t kChunk = 1 << 20;
   const int64_t chunks = int64_t(data.size()) / kChunk;
   double best = 0;
   for (int round = 0; round < rounds; ++round) {
     std::atomic<float> keep{0};
     const auto start = std::chrono::steady_clock::now();
-    crew.run([&](int) {
+    pool.run([&](int) {
       float sum = 0;
-      crew.share(chunks, [&](int64_t i) {
+      pool.share(chunks, [&](int64_t i) {
         sum += body.read_sum(reinterpret_cast<const uint8_t*>(data.data()) + i * kChunk, kChunk);
       });
       keep.store(sum, std::memory_order_relaxed);

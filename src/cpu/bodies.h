@@ -6,8 +6,8 @@
 #include <span>
 #include <string_view>
 
-#include "cpu/crew.h"
 #include "cpu/kernels.h"
+#include "cpu/thread_pool.h"
 
 namespace qgen::cpu {
 
@@ -17,6 +17,6 @@ std::span<const Body* const> bodies();
 const Body& find_body(std::string_view name);
 
 // Bytes per second that a plain read of [data, data + bytes) by all workers reaches: the best of `rounds`.
-double read_bandwidth(Crew& crew, const Body& body, std::span<const std::byte> data, int rounds);
+double read_bandwidth(ThreadPool& pool, const Body& body, std::span<const std::byte> data, int rounds);
 
 }  // namespace qgen::cpu

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "cpu/arena.h"
 #include "cpu/bodies.h"
-#include "cpu/crew.h"
 #include "cpu/linear.h"
+#include "cpu/thread_pool.h"
 #include "engine/engine.h"
 
 namespace qgen {
@@ -22,6 +22,18 @@ namespace {
 constexpr int64_t kBatchTokens = 512;  // tokens that go through the plan together
 constexpr int64_t kLogitsTokens = 16;  // rows of logits held at once when all are asked for
 constexpr int64_t kMaxTaskRows = 1024;
+
+// The cache of a layer: for each kv head keys in blocks of 16 tokens, [block][head_dim][16], and values in rows
+// padded to a multiple of 16 elements.
+constexpr int64_t kKeyBlock = 16;
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+int64_t padded_head_dim(const Description& model) { return round_up(model.head_dim, 16); }
+int64_t key_elements(const Description& model, int64_t context) {
+  return model.kv_heads * round_up(context, kKeyBlock) * model.head_dim;
+}
+int64_t value_elements(const Description& model, int64_t context) {
+  return model.kv_heads * round_up(context, kKeyBlock) * padded_head_dim(model);
+}
 
 // A step's own state: its layers and the input they share.
 struct StepState {
@@ -70,7 +82,7 @@ class CpuEngine : public Engine {
     cache_.allocate("key-value cache");
     lay_out_work(work_);
     lay_out_cache(cache_);
-    crew_ = std::make_unique<Crew>(workers_);
+    pool_ = std::make_unique<ThreadPool>(workers_);
   }
 
   std::string description() const override {
@@ -89,14 +101,11 @@ class CpuEngine : public Engine {
 
   std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
     const int64_t total = int64_t(tokens.size());
-    if (position_ + total > options_.context) {
-      fail(ErrorKind::kRuntime, fmt::format("the context is full (expected at most {} tokens, found {})",
-                                            options_.context, position_ + total));
-    }
-    rotary_.compute(position_, total);
+    check_tokens(tokens, position_, options_.context, model_.vocab);
+    rotary_.start(position_ + total);
     for (int64_t done = 0; done < total; done += batch_) {
       const int64_t count = std::min(batch_, total - done);
-      run_layers(tokens.subspan(done, count), done);
+      run_layers(tokens.subspan(done, count));
       const bool last = done + count == total;
       if (each) {
         for (int64_t t = 0; t < count; t += kLogitsTokens) {
@@ -114,8 +123,6 @@ class CpuEngine : public Engine {
   }
 
  private:
-  // --- memory
-
   StepState make_state(const Step& step) {
     StepState state;
     for (const Linear& linear : linears(step)) state.layers.emplace_back(linear, body_);
@@ -148,6 +155,7 @@ class CpuEngine : public Engine {
     logits_ = arena.take<float>(std::min(kLogitsTokens, batch_) * model_.vocab);
     cos_ = arena.take<float>(batch_ * model_.head_dim / 2);
     sin_ = arena.take<float>(batch_ * model_.head_dim / 2);
+    scratch_bytes_ = std::max(scratch_bytes_, model_.hidden * int64_t(sizeof(double)));
     splits_ = (options_.context + kAttendChunk - 1) / kAttendChunk + 1;
     partial_ = arena.take<float>(splits_ * model_.heads * (padded_dim_ + 2));
     scratch_stride_ =
@@ -165,13 +173,11 @@ class CpuEngine : public Engine {
     }
   }
 
-  // --- the walk
-
-  // `offset` is the place of tokens[0] in the current call, for the rotation.
-  void run_layers(std::span<const TokenId> tokens, int64_t offset) {
+  void run_layers(std::span<const TokenId> tokens) {
     const int64_t half = model_.head_dim / 2;
+    rotary_.compute(position_, int64_t(tokens.size()));
     for (int64_t t = 0; t < int64_t(tokens.size()); ++t) {
-      const auto cos = rotary_.cos(offset + t), sin = rotary_.sin(offset + t);
+      const auto cos = rotary_.cos(t), sin = rotary_.sin(t);
       for (int64_t i = 0; i < half; ++i) {
         cos_[t * half + i] = float(cos[i]);
         sin_[t * half + i] = float(sin[i]);
@@ -179,7 +185,7 @@ class CpuEngine : public Engine {
     }
     tokens_ = tokens;
     count_ = int64_t(tokens.size());
-    crew_->run([&](int worker) {
+    pool_->run([&](int worker) {
       for (size_t i = 0; i + 1 < plan_.steps.size(); ++i) {
         const std::span<const float> made =
             std::visit([&](const auto& step) { return execute(step, i, worker); }, plan_.steps[i]);
@@ -192,7 +198,7 @@ class CpuEngine : public Engine {
     const size_t index = plan_.steps.size() - 1;
     const auto& step = std::get<LogitsStep>(plan_.steps[index]);
     StepState& state = states_[index];
-    crew_->run([&](int worker) {
+    pool_->run([&](int worker) {
       norm_and_prepare(state, *step.norm, first, count);
       share_rows(state.layers[0].rows(), count, [&](int64_t begin, int64_t end) {
         state.layers[0].multiply(state.input->view(state.layers, 0, count), begin, end, logits_, model_.vocab,
@@ -204,7 +210,7 @@ class CpuEngine : public Engine {
 
   void trace(size_t step, std::span<const float> made, int worker) {
     if (worker == 0) trace_(step, made);
-    crew_->barrier();
+    pool_->barrier();
   }
 
   std::byte* scratch(int worker) const { return scratch_ + worker * scratch_stride_; }
@@ -215,11 +221,11 @@ class CpuEngine : public Engine {
     const int64_t unit = tokens == 1 ? 4 : body_.panel_rows;
     const int64_t wanted = rows / (workers_ * 8);
     const int64_t size = std::clamp(wanted / unit * unit, unit, std::max(unit, kMaxTaskRows / unit * unit));
-    crew_->share((rows + size - 1) / size, [&](int64_t i) { task(i * size, std::min(rows, (i + 1) * size)); });
+    pool_->share((rows + size - 1) / size, [&](int64_t i) { task(i * size, std::min(rows, (i + 1) * size)); });
   }
 
   void norm_and_prepare(StepState& state, const std::vector<float>& norm, int64_t first, int64_t count) {
-    crew_->share(count, [&](int64_t t) {
+    pool_->share(count, [&](int64_t t) {
       body_.rms_norm(residual_ + (first + t) * model_.hidden, norm.data(), model_.hidden, float(model_.norm_eps),
                      state.input->row(t));
       state.input->prepare(body_, state.layers, t, count);
@@ -230,9 +236,9 @@ class CpuEngine : public Engine {
     return {data + (count_ - 1) * cols, size_t(cols)};
   }
 
-  std::span<const float> execute(const EmbedStep& step, size_t, int) {
-    crew_->share(count_, [&](int64_t t) {
-      std::vector<double> row(model_.hidden);
+  std::span<const float> execute(const EmbedStep& step, size_t, int worker) {
+    pool_->share(count_, [&](int64_t t) {
+      const std::span row(reinterpret_cast<double*>(scratch(worker)), size_t(model_.hidden));
       dequantize_row(*step.table, tokens_[t], row);
       std::copy(row.begin(), row.end(), residual_ + t * model_.hidden);
     });
@@ -267,13 +273,13 @@ class CpuEngine : public Engine {
       if (norm != nullptr) body_.rms_norm(values, norm->data(), d, float(model_.norm_eps), values);
       body_.rotate(values, cos_ + t * half, sin_ + t * half, d);
     };
-    crew_->share(count_ * model_.kv_heads, [&](int64_t task) {
+    pool_->share(count_ * model_.kv_heads, [&](int64_t task) {
       const int64_t t = task / model_.kv_heads, h = task % model_.kv_heads;
       const int64_t at = position_ + t;
       float* key = k_ + t * kv_rows + h * d;
       head(key, step.k_norm, t);
       const int64_t element = kv_element_bytes(options_.kv);
-      const auto store = body_.store_half[size_t(options_.kv)];
+      const auto store = body_.store_kv[size_t(options_.kv)];
       store(key, d, head_keys(step.layer, h) + (at / kKeyBlock * kKeyBlock * d + at % kKeyBlock) * element, kKeyBlock);
       store(v_ + t * kv_rows + h * d, d, head_values(step.layer, h) + at * padded_dim_ * element, 1);
       for (int64_t g = h * group_; g < (h + 1) * group_; ++g) {
@@ -327,7 +333,7 @@ class CpuEngine : public Engine {
     const int64_t splits = (last - begin + kAttendChunk - 1) / kAttendChunk;
     const int64_t tiles = (group_ + kMaxAttendRows - 1) / kMaxAttendRows;
     const int64_t row = padded_dim_ + 2;
-    crew_->share(model_.kv_heads * tiles * splits, [&](int64_t task) {
+    pool_->share(model_.kv_heads * tiles * splits, [&](int64_t task) {
       const int64_t split = task % splits, tile = task / splits % tiles, h = task / splits / tiles;
       AttendArguments a = attend_arguments(step, h, worker);
       a.rows = int(std::min<int64_t>(kMaxAttendRows, group_ - tile * kMaxAttendRows));
@@ -344,7 +350,7 @@ class CpuEngine : public Engine {
         a.out[r][padded_dim_ + 1] = a.sum[r];
       }
     });
-    crew_->share(model_.heads, [&](int64_t g) {
+    pool_->share(model_.heads, [&](int64_t g) {
       const float* parts = partial_ + g * splits_ * row;
       float highest = -INFINITY, sum = 0;
       for (int64_t s = 0; s < splits; ++s) highest = std::max(highest, parts[s * row + padded_dim_]);
@@ -365,7 +371,7 @@ class CpuEngine : public Engine {
     const int64_t d = model_.head_dim, q_rows = model_.heads * d;
     const int64_t rows = count_ * group_;
     const int64_t tiles = (rows + kMaxAttendRows - 1) / kMaxAttendRows;
-    crew_->share(model_.kv_heads * tiles, [&](int64_t task) {
+    pool_->share(model_.kv_heads * tiles, [&](int64_t task) {
       const int64_t h = task % model_.kv_heads;
       const int64_t tile = tiles - 1 - task / model_.kv_heads;  // the longest first
       AttendArguments a = attend_arguments(step, h, worker);
@@ -390,7 +396,7 @@ class CpuEngine : public Engine {
 
   // residual += W input, the input's rows being written already.
   void add_product(StepState& state, int worker) {
-    crew_->share(count_, [&](int64_t t) { state.input->prepare(body_, state.layers, t, count_); });
+    pool_->share(count_, [&](int64_t t) { state.input->prepare(body_, state.layers, t, count_); });
     const int64_t hidden = model_.hidden;
     share_rows(hidden, count_, [&](int64_t begin, int64_t end) {
       state.layers[0].multiply(state.input->view(state.layers, 0, count_), begin, end, projection_, hidden,
@@ -449,7 +455,7 @@ class CpuEngine : public Engine {
   float *residual_, *q_, *k_, *v_, *projection_, *logits_, *cos_, *sin_, *partial_;
   std::byte* scratch_;
   int64_t scratch_bytes_ = 0, scratch_stride_ = 0, splits_ = 0;
-  std::unique_ptr<Crew> crew_;
+  std::unique_ptr<ThreadPool> pool_;
   // The tokens being run.
   std::span<const TokenId> tokens_;
   int64_t count_ = 0;
@@ -462,8 +468,8 @@ std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& o
   return std::make_unique<cpu::CpuEngine>(plan, options, false);
 }
 
-size_t cpu_work_bytes(const Plan& plan, const EngineOptions& options) {
-  return cpu::CpuEngine(plan, options, true).memory().work;
+MemoryUse account_cpu_engine(const Plan& plan, const EngineOptions& options) {
+  return cpu::CpuEngine(plan, options, true).memory();
 }
 
 }  // namespace qgen

@@ -96,9 +96,9 @@ struct Body {
   CodeKernels kernels[kCodeTypes];   // by code type
   CodeKernels fallback[kCodeTypes];  // for grids whose tiles the fast kernels cannot follow
   int64_t panel_rows;                // `many` works on panels of this many rows
-  // From 16-bit floats; index by KvType: f16, bf16, f32.
+  // By the type of the cache, as model/plan.h's KvType: f16, bf16, f32.
   void (*attend[3])(AttendArguments& arguments);
-  void (*store_half[3])(const float* x, int64_t n, void* out, int64_t out_stride);  // elements out_stride apart
+  void (*store_kv[3])(const float* x, int64_t n, void* out, int64_t out_stride);  // elements out_stride apart
   // out = x / rms(x) * weight
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
   // gate = silu(gate) * up

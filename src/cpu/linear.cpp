@@ -11,6 +11,7 @@ namespace {
 // Whether the vectorized integer and bf16 kernels can follow a weight's tiles.
 bool fast_kernels_fit(const Weight& weight) {
   if (weight.scale.empty()) return true;
+  if (weight.codes != Codes::kI8 && !weight.offset.empty()) return false;
   if (weight.codes == Codes::kBf16) return false;  // they know bf16 weights without scales only
   const Grid& grid = weight.scale;
   const bool aligned = grid.tile_cols == 1 || grid.group_cols % 4 == 0;
@@ -140,8 +141,7 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
     const auto tile_sums = [&](const auto* x, auto* sums) {
       for (int64_t tile = 0; tile < slot.tiles; ++tile) {
         const int64_t end = std::min((tile + 1) * slot.group_cols, cols_);
-        auto sum = sums[0];
-        sum = 0;
+        std::remove_pointer_t<decltype(sums)> sum = 0;
         for (int64_t k = tile * slot.group_cols; k < end; ++k) sum += x[k];
         sums[token * slot.tiles + tile] = sum;
       }

@@ -13,12 +13,14 @@
 
 namespace qgen::cpu {
 
-inline int64_t padded_cols(int64_t cols) { return (cols + kInputPad - 1) / kInputPad * kInputPad; }
+// At least 15 zeros follow a row, so that the last vector of a tile may reach beyond it.
+inline int64_t padded_cols(int64_t cols) { return (cols + 15 + kInputPad - 1) / kInputPad * kInputPad; }
 
 // A linear layer ready to run.
 class LinearKernel {
  public:
   LinearKernel(const Linear& linear, const Body& body);
+  LinearKernel(LinearKernel&&) = default;  // no copies: codes may point into widened_
 
   const Matrix& matrix() const { return matrix_; }
   int64_t rows() const { return matrix_.rows; }

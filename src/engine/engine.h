@@ -50,8 +50,8 @@ struct EngineRow {
   std::string_view name;  // --device NAME
   std::string_view summary;
   bool (*available)();
-  // Bytes beside weights and cache, without building anything.
-  size_t (*work_bytes)(const Plan& plan, const EngineOptions& options);
+  // What memory() of the engine will say, without building it.
+  MemoryUse (*account)(const Plan& plan, const EngineOptions& options);
   std::unique_ptr<Engine> (*make)(const Plan& plan, const EngineOptions& options);
 };
 std::span<const EngineRow> engines();
@@ -61,6 +61,11 @@ std::span<const EngineRow> engines();
 const EngineRow& find_engine(std::string_view device, EngineOptions& options);
 
 std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOptions& options);
+MemoryUse account_reference_engine(const Plan& plan, const EngineOptions& options);
+std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& options);  // src/cpu
+MemoryUse account_cpu_engine(const Plan& plan, const EngineOptions& options);
+// A runtime Error if tokens do not fit in the context or are not in the vocabulary.
+void check_tokens(std::span<const TokenId> tokens, int64_t position, int64_t context, int64_t vocab);
 
 // The rotation of a timeline: cos and sin for every position, (positions, head_dim / 2) each, times the
 // attention factor. With a dynamic base they depend on the length of the sequence when a token comes in, and
@@ -68,7 +73,9 @@ std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOpti
 class RotaryTable {
  public:
   RotaryTable(const Rope& rope, int64_t head_dim);
-  // For tokens first .. first + count - 1 of a timeline that will then be `first + count` long.
+  // Before the tokens of a call, which make the timeline `length` long.
+  void start(int64_t length);
+  // The rotations of tokens first .. first + count - 1.
   void compute(int64_t first, int64_t count);
   std::span<const double> cos(int64_t index) const { return {cos_.data() + index * half_, size_t(half_)}; }
   std::span<const double> sin(int64_t index) const { return {sin_.data() + index * half_, size_t(half_)}; }

@@ -5,25 +5,34 @@
 
 namespace qgen {
 
-// The CPU engine lives in src/cpu.
-std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& options);
-size_t cpu_work_bytes(const Plan& plan, const EngineOptions& options);
-
 namespace {
 
 bool always() { return true; }
-size_t no_work(const Plan&, const EngineOptions&) { return 0; }
 
 constexpr EngineRow kEngines[] = {
-    {"cpu", "all cores; AVX-512 (VNNI, VBMI, BF16), AVX2 or portable, chosen at run time", always, cpu_work_bytes,
+    {"cpu", "all cores; AVX-512 (VNNI, VBMI, BF16), AVX2 or portable, chosen at run time", always, account_cpu_engine,
      make_cpu_engine},
-    {"reference", "double precision, slow; what the others are measured against", always, no_work,
+    {"reference", "double precision, slow; what the others are measured against", always, account_reference_engine,
      make_reference_engine},
 };
 
 }  // namespace
 
 std::span<const EngineRow> engines() { return kEngines; }
+
+void check_tokens(std::span<const TokenId> tokens, int64_t position, int64_t context, int64_t vocab) {
+  const int64_t length = position + int64_t(tokens.size());
+  if (length > context) {
+    fail(ErrorKind::kRuntime,
+         fmt::format("the context is full (expected at most {} tokens, found {})", context, length));
+  }
+  for (const TokenId token : tokens) {
+    if (token < 0 || token >= vocab) {
+      fail(ErrorKind::kRuntime,
+           fmt::format("token {} is not in the model's vocabulary (expected below {})", token, vocab));
+    }
+  }
+}
 
 const EngineRow& find_engine(std::string_view device, EngineOptions& options) {
   const size_t colon = device.find(':');

@@ -22,8 +22,9 @@ class ReferenceEngine : public Engine {
   int64_t position() const override { return position_; }
   void set_trace(StepTrace trace) override { trace_ = std::move(trace); }
   MemoryUse memory() const override {
-    const size_t row = size_t(model_.kv_heads * model_.head_dim) * sizeof(double);
-    return {plan_.weight_bytes(), 2 * size_t(model_.layers * context_) * row, 0};
+    EngineOptions options;
+    options.context = context_;
+    return account_reference_engine(plan_, options);
   }
 
   void rewind(int64_t position) override {
@@ -35,6 +36,8 @@ class ReferenceEngine : public Engine {
   }
 
   std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+    check_tokens(tokens, position_, context_, model_.vocab);
+    rotary_.start(position_ + int64_t(tokens.size()));
     rotary_.compute(position_, int64_t(tokens.size()));
     for (size_t t = 0; t < tokens.size(); ++t) {
       const bool want_logits = each || t + 1 == tokens.size();
@@ -174,6 +177,11 @@ class ReferenceEngine : public Engine {
 };
 
 }  // namespace
+
+MemoryUse account_reference_engine(const Plan& plan, const EngineOptions& options) {
+  const size_t row = size_t(plan.model.kv_heads * plan.model.head_dim) * sizeof(double);
+  return {plan.weight_bytes(), 2 * size_t(plan.model.layers * options.context) * row, 0};
+}
 
 std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOptions& options) {
   return std::make_unique<ReferenceEngine>(plan, options);

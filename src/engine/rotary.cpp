@@ -7,8 +7,7 @@ namespace qgen {
 RotaryTable::RotaryTable(const Rope& rope, int64_t head_dim)
     : rope_(rope), head_dim_(head_dim), half_(head_dim / 2), frequencies_(inverse_frequencies(rope, head_dim, 0)) {}
 
-void RotaryTable::compute(int64_t first, int64_t count) {
-  const int64_t length = first + count;
+void RotaryTable::start(int64_t length) {
   if (rope_.scaling == Rope::Scaling::kDynamic) {
     // transformers, dynamic_rope_update: the base grows with the longest sequence and is reset only when
     // a sequence is shorter than the original context again.
@@ -21,6 +20,9 @@ void RotaryTable::compute(int64_t first, int64_t count) {
       frequencies_ = inverse_frequencies(rope_, head_dim_, 0);
     }
   }
+}
+
+void RotaryTable::compute(int64_t first, int64_t count) {
   cos_.resize(count * half_);
   sin_.resize(count * half_);
   for (int64_t t = 0; t < count; ++t) {

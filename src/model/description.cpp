@@ -15,11 +15,14 @@ constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxContext = int64_t{1} << 31;
+constexpr double kMaxRopeFactor = 1e6;
 
-double read_positive(const Json& value) {
+// Above zero and no larger than anything that makes sense (rotary bases reach 1e10).
+double read_positive(const Json& value, double highest = 1e18) {
   const double number = value.as_number();
-  if (!std::isfinite(number) || number <= 0)
-    value.fail(fmt::format("{} is out of range (expected a positive number)", number));
+  if (!(number > 0 && number <= highest)) {
+    value.fail(fmt::format("{} is out of range (expected above 0, at most {})", number, highest));
+  }
   return number;
 }
 
@@ -74,20 +77,21 @@ Rope read_rope(const Json& config, int64_t context) {
   if (!scaling) scaling = config.get("rope_parameters");
   rope.theta = positive_or(config, "rope_theta", rope.theta);
   rope.original_context = context;
-  if (!scaling) return rope;
-
-  rope.theta = positive_or(*scaling, "rope_theta", rope.theta);
-  for (const Json& object : {config, *scaling}) {
-    if (const auto partial = object.get("partial_rotary_factor"); partial && partial->as_number() != 1) {
+  for (const auto& object : {std::optional<Json>(config), scaling}) {
+    const auto partial = object ? object->get("partial_rotary_factor") : std::nullopt;
+    if (partial && partial->as_number() != 1) {
       partial->fail(fmt::format("{} is not supported for this family (expected 1)", partial->as_number()));
     }
   }
+  if (!scaling) return rope;
+
+  rope.theta = positive_or(*scaling, "rope_theta", rope.theta);
   std::optional<Json> type = scaling->get("rope_type");
   if (!type) type = scaling->get("type");
   const std::string_view name = type ? type->as_string() : "default";
   if (name == "default") return rope;
 
-  const auto factor = [&] { return read_positive(scaling->at("factor")); };
+  const auto factor = [&] { return read_positive(scaling->at("factor"), kMaxRopeFactor); };
   const auto original_context = [&] {
     for (const Json& object : {config, *scaling}) {
       if (const auto value = object.get("original_max_position_embeddings")) return value->as_integer(1, kMaxContext);

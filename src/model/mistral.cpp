@@ -1,5 +1,5 @@
 // Mistral: Llama with a sliding window on every layer where the configuration gives one.
-// transformers: models/mistral, whose defaults for absent keys are kept.
+// transformers: models/mistral, whose defaults for an absent window and context are kept.
 #include <fmt/format.h>
 
 #include "model/families.h"

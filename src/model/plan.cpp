@@ -154,24 +154,4 @@ std::string_view kv_name(KvType type) {
 
 int64_t kv_element_bytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
 
-int64_t padded_head_dim(const Description& model) { return (model.head_dim + 15) / 16 * 16; }
-
-int64_t key_elements(const Description& model, int64_t context) {
-  return model.kv_heads * ((context + kKeyBlock - 1) / kKeyBlock * kKeyBlock) * model.head_dim;
-}
-
-int64_t value_elements(const Description& model, int64_t context) {
-  return model.kv_heads * ((context + kKeyBlock - 1) / kKeyBlock * kKeyBlock) * padded_head_dim(model);
-}
-
-size_t kv_bytes(const Plan& plan, int64_t context, KvType type) {
-  size_t elements = 0;
-  for (const Step& step : plan.steps) {
-    if (std::holds_alternative<RotateStoreStep>(step)) {
-      elements += size_t(key_elements(plan.model, context) + value_elements(plan.model, context));
-    }
-  }
-  return elements * size_t(kv_element_bytes(type));
-}
-
 }  // namespace qgen

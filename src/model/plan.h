@@ -91,11 +91,4 @@ struct MemoryUse {
   size_t work = 0;
   size_t total() const { return weights + kv + work; }
 };
-// Elements of one layer's cache for `context` tokens: k in blocks of 16 tokens, v in rows padded to 16.
-constexpr int64_t kKeyBlock = 16;
-int64_t padded_head_dim(const Description& model);
-int64_t key_elements(const Description& model, int64_t context);
-int64_t value_elements(const Description& model, int64_t context);
-size_t kv_bytes(const Plan& plan, int64_t context, KvType type);
-
 }  // namespace qgen

@@ -1,6 +1,7 @@
 #include "quant/formats.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 
@@ -54,6 +55,8 @@ constexpr Ignorable kIgnorable[] = {
     {".masked_bias", "attention mask buffer"},
 };
 
+constexpr int64_t kMaxTile = 1 << 30;
+
 // Whether a name's last part is a parameter of some quantization rather than a weight of the model.
 bool looks_like_quantization(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
@@ -75,22 +78,48 @@ std::vector<T> copy_elements(const TensorView& tensor) {
   return out;
 }
 
+// Zero points: integers of a byte, or floats that hold integers.
+std::vector<float> offset_values(const TensorView& tensor) {
+  std::vector<float> out;
+  if (tensor.dtype == Dtype::kI8) {
+    for (const int8_t value : copy_elements<int8_t>(tensor)) out.push_back(value);
+  } else if (tensor.dtype == Dtype::kU8) {
+    for (const uint8_t value : copy_elements<uint8_t>(tensor)) out.push_back(value);
+  } else {
+    out = tensor_values(tensor);
+  }
+  return out;
+}
+
+// "128x128"
+std::pair<int64_t, int64_t> parse_block(const Json& json) {
+  const std::string_view text = json.as_string();
+  int64_t sizes[2] = {0, 0};
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  for (int i = 0; i < 2; ++i) {
+    const auto [next, error] = std::from_chars(p, end, sizes[i]);
+    if (error != std::errc{} || sizes[i] < 1 || sizes[i] > kMaxTile ||
+        (i == 0 ? next == end || *next != 'x' : next != end)) {
+      json.fail(fmt::format("'{}' is no block size (expected ROWSxCOLUMNS)", text));
+    }
+    p = next + 1;
+  }
+  return {sizes[0], sizes[1]};
+}
+
 void read_tiles(const Json& weights, QuantConfig& out) {
   if (const auto block = weights.get("block_structure")) {
     if (block->is_string()) {
-      const std::string text(block->as_string());
-      int64_t r = 0, c = 0;
-      if (std::sscanf(text.c_str(), "%ldx%ld", &r, &c) != 2 || r < 1 || c < 1)
-        block->fail(fmt::format("not ROWSxCOLUMNS: '{}'", text));
-      out.tiles.emplace_back(r, c);
+      out.tiles.push_back(parse_block(*block));
     } else {
       const auto sizes = block->elements();
       if (sizes.size() != 2) block->fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
-      out.tiles.emplace_back(sizes[0].as_integer(1, 1 << 30), sizes[1].as_integer(1, 1 << 30));
+      out.tiles.emplace_back(sizes[0].as_integer(1, kMaxTile), sizes[1].as_integer(1, kMaxTile));
     }
   }
   if (const auto group = weights.get("group_size")) {
-    if (const int64_t g = group->as_integer(-1, 1 << 30); g > 0) out.tiles.emplace_back(1, g);
+    if (const int64_t g = group->as_integer(-1, kMaxTile); g > 0) out.tiles.emplace_back(1, g);
   }
 }
 
@@ -103,11 +132,10 @@ QuantConfig QuantConfig::read(const Json& config) {
   std::optional<Json> quant = config.get("quantization_config");
   if (!quant) quant = config.get("compression_config");
   if (!quant) return out;
-  if (const auto method = quant->get("quant_method")) out.method = method->as_string();
   if (const auto block = quant->get("weight_block_size")) {
     const auto sizes = block->elements();
     if (sizes.size() != 2) block->fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
-    out.tiles.emplace_back(sizes[0].as_integer(1, 1 << 30), sizes[1].as_integer(1, 1 << 30));
+    out.tiles.emplace_back(sizes[0].as_integer(1, kMaxTile), sizes[1].as_integer(1, kMaxTile));
   }
   if (const auto groups = quant->get("config_groups")) {
     for (const auto& [name, group] : groups->members()) {
@@ -116,7 +144,8 @@ QuantConfig QuantConfig::read(const Json& config) {
     }
   }
   if (const auto transforms = quant->get("transform_config")) {
-    if (!transforms->members().empty()) {
+    for (const auto& [key, value] : transforms->members()) {
+      if (value.is_null() || (value.is_object() && value.members().empty())) continue;
       transforms->fail("transforms while running (rotations) are not supported",
                        "the weights alone would give wrong text");
     }
@@ -157,9 +186,9 @@ Weight Module::take_codes(std::string_view suffix, Codes codes) {
   return weight;
 }
 
-Grid Module::take_grid(std::string_view suffix) {
+Grid Module::take_grid(std::string_view suffix, GridKind kind) {
   const TensorView& tensor = take(suffix);
-  std::vector<float> values = tensor_values(tensor);
+  std::vector<float> values = kind == GridKind::kScales ? tensor_values(tensor) : offset_values(tensor);
   for (const float value : values) {
     if (!std::isfinite(value))
       fail_tensor(tensor, fmt::format("holds {}", value),
@@ -199,11 +228,11 @@ Grid Module::take_grid(std::string_view suffix) {
     fail_tensor(tensor,
                 fmt::format("two of the block sizes that config.json declares fit its shape {}", tensor.shape_text()));
   }
-  if (candidates.empty() && r > 0 && c > 0) {
-    // Nothing declared fits: whole groups, then the published block size, then blocks that divide the matrix.
-    if (r == rows_ && cols_ % c == 0) add(1, cols_ / c);
+  if (candidates.empty() && config_.tiles.empty() && r > 0 && c > 0) {
+    // Nothing is declared: whole groups, then the published block size, then blocks that divide the matrix.
+    if (r == rows_ && cols_ % c == 0 && c < cols_) add(1, cols_ / c);
     if (candidates.empty()) add(128, 128);
-    if (candidates.empty() && rows_ % r == 0 && cols_ % c == 0) add(rows_ / r, cols_ / c);
+    if (candidates.empty() && rows_ % r == 0 && cols_ % c == 0 && c < cols_) add(rows_ / r, cols_ / c);
   }
   if (candidates.empty()) {
     std::string declared;
@@ -215,6 +244,13 @@ Grid Module::take_grid(std::string_view suffix) {
   Grid grid = make_grid(rows_, cols_, candidates[0].first, candidates[0].second);
   grid.values = std::move(values);
   return grid;
+}
+
+std::optional<Codes> byte_codes(const TensorView& tensor) {
+  if (tensor.dtype == Dtype::kI8) return Codes::kI8;
+  if (tensor.dtype == Dtype::kF8E4M3) return Codes::kE4M3;
+  if (tensor.dtype == Dtype::kF8E5M2) return Codes::kE5M2;
+  return {};
 }
 
 std::vector<float> tensor_values(const TensorView& tensor) {
@@ -232,11 +268,8 @@ std::vector<float> tensor_values(const TensorView& tensor) {
     case Dtype::kU8:
       for (const uint8_t bits : copy_elements<uint8_t>(tensor)) out.push_back(e8m0_to_float(bits));
       break;
-    case Dtype::kI8:
-      for (const int8_t value : copy_elements<int8_t>(tensor)) out.push_back(value);
-      break;
     default:
-      fail_tensor(tensor, fmt::format("type {} cannot be read here (expected F32, F16, BF16, F8_E8M0 or I8)",
+      fail_tensor(tensor, fmt::format("type {} cannot be read here (expected F32, F16, BF16 or F8_E8M0)",
                                       dtype_name(tensor.dtype)));
   }
   return out;
@@ -255,7 +288,7 @@ Weight Binder::matrix(const std::string& module_name, int64_t rows, int64_t cols
     }
   }
   const TensorView& weight = module.take("weight");
-  if (weight.dtype == Dtype::kI8 || weight.dtype == Dtype::kF8E4M3 || weight.dtype == Dtype::kF8E5M2) {
+  if (byte_codes(weight)) {
     fail_tensor(weight,
                 fmt::format("{} codes without their scale (expected {}.weight_scale or {}.weight_scale_inv)",
                             dtype_name(weight.dtype), module_name, module_name),
@@ -287,6 +320,10 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string_view> pr
     if (row != std::end(kIgnorable)) {
       ignored.push_back({tensor.name, row->reason});
       continue;
+    }
+    for (const Unsupported& layout : kUnsupported) {
+      if (tensor.name.ends_with(fmt::format(".{}", layout.suffix)))
+        fail_tensor(tensor, fmt::format("the {} layout is not supported", layout.name));
     }
     if (looks_like_quantization(tensor.name)) {
       fail_tensor(tensor, "a quantization parameter that nothing here understands",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -17,7 +18,6 @@ namespace qgen {
 
 // What config.json says about quantization: hints for reading scale grids, and reasons to refuse.
 struct QuantConfig {
-  std::string method;                              // quant_method, "" if none is declared
   std::vector<std::pair<int64_t, int64_t>> tiles;  // declared blocks (r, c) and groups (1, g)
 
   // Throws a model Error on contents that are wrong or that change the arithmetic (rotations, sparsity).
@@ -40,7 +40,6 @@ class Module {
   const std::string& name() const { return name_; }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
-  const QuantConfig& config() const { return config_; }
 
   const TensorView* peek(std::string_view suffix) const;  // nullptr if absent
   bool has(std::string_view suffix) const { return peek(suffix) != nullptr; }
@@ -48,8 +47,10 @@ class Module {
 
   // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that.
   Weight take_codes(std::string_view suffix, Codes codes);
-  // The grid that X.<suffix> is over the module's matrix, by its shape and the declared tiles.
-  Grid take_grid(std::string_view suffix);
+  // The grid that X.<suffix> is over the module's matrix, by its shape and the declared tiles: of scales, or of
+  // offsets, whose bytes are plain integers.
+  enum class GridKind { kScales, kOffsets };
+  Grid take_grid(std::string_view suffix, GridKind kind = GridKind::kScales);
 
  private:
   const Checkpoint& checkpoint_;
@@ -95,8 +96,11 @@ class Binder {
   std::set<std::string> consumed_;
 };
 
-// The values of a scale or vector in F32, exact: F32, F16, BF16, F8_E8M0 (U8 is read as E8M0), I8.
+// The values of a scale or vector in F32, exact: F32, F16, BF16, F8_E8M0 (U8 is read as E8M0).
 std::vector<float> tensor_values(const TensorView& tensor);
+
+// I8, F8_E4M3 and F8_E5M2 as codes; nothing for other types.
+std::optional<Codes> byte_codes(const TensorView& tensor);
 
 // The rows of the table, a file each.
 extern const Format kPlainFormat;

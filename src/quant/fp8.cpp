@@ -8,16 +8,9 @@ namespace {
 
 constexpr std::string_view kScaleNames[] = {"weight_scale_inv", "scale"};
 
-std::optional<Codes> fp8_codes(const TensorView& tensor) {
-  if (tensor.dtype == Dtype::kF8E4M3) return Codes::kE4M3;
-  if (tensor.dtype == Dtype::kF8E5M2) return Codes::kE5M2;
-  if (tensor.dtype == Dtype::kI8) return Codes::kI8;  // the int8 relative, "blockwise_int8"
-  return {};
-}
-
 bool detect(const Module& module) {
   const TensorView* weight = module.peek("weight");
-  if (weight == nullptr || !fp8_codes(*weight)) return false;
+  if (weight == nullptr || !byte_codes(*weight)) return false;
   for (const std::string_view name : kScaleNames) {
     if (module.has(name)) return true;
   }
@@ -25,7 +18,7 @@ bool detect(const Module& module) {
 }
 
 Weight bind(Module& module) {
-  Weight weight = module.take_codes("weight", *fp8_codes(*module.peek("weight")));
+  Weight weight = module.take_codes("weight", *byte_codes(*module.peek("weight")));
   weight.scale = module.take_grid(module.has(kScaleNames[0]) ? kScaleNames[0] : kScaleNames[1]);
   return weight;
 }

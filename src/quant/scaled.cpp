@@ -13,16 +13,9 @@
 namespace qgen {
 namespace {
 
-std::optional<Codes> scaled_codes(const TensorView& tensor) {
-  if (tensor.dtype == Dtype::kI8) return Codes::kI8;
-  if (tensor.dtype == Dtype::kF8E4M3) return Codes::kE4M3;
-  if (tensor.dtype == Dtype::kF8E5M2) return Codes::kE5M2;
-  return {};
-}
-
 bool detect(const Module& module) {
   const TensorView* weight = module.peek("weight");
-  return weight != nullptr && scaled_codes(*weight) && module.has("weight_scale");
+  return weight != nullptr && byte_codes(*weight) && module.has("weight_scale");
 }
 
 // Files with activation order say for each column which group it is in; columns are brought together group
@@ -67,11 +60,11 @@ void apply_group_index(Weight& weight, const TensorView& index) {
 }
 
 Weight bind(Module& module) {
-  Weight weight = module.take_codes("weight", *scaled_codes(*module.peek("weight")));
+  Weight weight = module.take_codes("weight", *byte_codes(*module.peek("weight")));
   weight.scale = module.take_grid("weight_scale");
   if (module.has("weight_zero_point")) {
     const TensorView& tensor = *module.peek("weight_zero_point");
-    weight.offset = module.take_grid("weight_zero_point");
+    weight.offset = module.take_grid("weight_zero_point", Module::GridKind::kOffsets);
     if (weight.offset.tile_rows != weight.scale.tile_rows || weight.offset.tile_cols != weight.scale.tile_cols) {
       fail(ErrorKind::kModel,
            fmt::format("{}: tensor {}: not the shape of its scale (expected {}x{} tiles, found {})", tensor.file,

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/cores.h"
 #include "base/numbers.h"
 
 namespace qgen {
@@ -86,14 +87,14 @@ void decode_codes(const Weight& weight, int64_t n, std::span<double> out) {
 }
 
 void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
-  std::vector<double> codes(weight.cols);
-  decode_codes(weight, n, codes);
+  decode_codes(weight, n, out);
   for (int64_t k = 0; k < weight.cols; ++k) {
-    double value = codes[k];
-    if (!weight.offset.empty()) value -= weight.offset.at(n, k);
-    if (!weight.scale.empty()) value *= weight.scale.at(n, k);
-    out[weight.column_order.empty() ? k : weight.column_order[k]] = value;
+    if (!weight.offset.empty()) out[k] -= weight.offset.at(n, k);
+    if (!weight.scale.empty()) out[k] *= weight.scale.at(n, k);
   }
+  if (weight.column_order.empty()) return;
+  const std::vector<double> stored(out.begin(), out.end());
+  for (int64_t k = 0; k < weight.cols; ++k) out[weight.column_order[k]] = stored[k];
 }
 
 std::string method_name(const Weight& weight) {
@@ -136,7 +137,7 @@ void scan_weights(std::span<Weight* const> weights) {
     }
   };
   std::vector<std::jthread> threads;
-  for (unsigned i = 1; i < std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), chunks.size()); ++i) {
+  for (size_t i = 1; i < std::min(size_t(available_cores()), chunks.size()); ++i) {
     threads.emplace_back(work);
   }
   work();

@@ -151,18 +151,35 @@ std::vector<Candidate> Sampler::penalized(std::span<const float> logits) const {
   return candidates;
 }
 
-std::vector<std::pair<TokenId, double>> Sampler::distribution(std::span<const float> logits) const {
+std::vector<Candidate> Sampler::filtered(std::span<const float> logits) const {
   std::vector<Candidate> candidates = penalized(logits);
-  if (settings_.greedy()) {
-    const Candidate best = *std::min_element(candidates.begin(), candidates.end(), better);
-    return {{best.token, 1.0}};
-  }
   for (Candidate& c : candidates) c.score = float(c.score / settings_.temperature.value);
   keep_top_k(candidates, size_t(settings_.top_k.value));
+  const bool needs_order = settings_.top_p.value < 1 || settings_.min_p.value > 0 || settings_.typical_p.value < 1;
+  if (needs_order) {
+    std::sort(candidates.begin(), candidates.end(), better);
+    keep_top_p(candidates, settings_.top_p.value);
+    keep_min_p(candidates, settings_.min_p.value);
+    keep_typical(candidates, settings_.typical_p.value);
+  } else {
+    // The first must be the best: softmax() measures from it.
+    std::iter_swap(candidates.begin(), std::min_element(candidates.begin(), candidates.end(), better));
+  }
+  return candidates;
+}
+
+TokenId Sampler::likeliest(std::span<const float> logits) const {
+  const bool plain = settings_.logit_bias.empty() && settings_.repetition_penalty.value == 1 &&
+                     settings_.presence_penalty.value == 0 && settings_.frequency_penalty.value == 0;
+  if (plain) return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  const std::vector<Candidate> candidates = penalized(logits);
+  return std::min_element(candidates.begin(), candidates.end(), better)->token;
+}
+
+std::vector<std::pair<TokenId, double>> Sampler::distribution(std::span<const float> logits) const {
+  if (settings_.greedy()) return {{likeliest(logits), 1.0}};
+  std::vector<Candidate> candidates = filtered(logits);
   std::sort(candidates.begin(), candidates.end(), better);
-  keep_top_p(candidates, settings_.top_p.value);
-  keep_min_p(candidates, settings_.min_p.value);
-  keep_typical(candidates, settings_.typical_p.value);
   const std::vector<double> probabilities = softmax(candidates);
   std::vector<std::pair<TokenId, double>> out;
   out.reserve(candidates.size());
@@ -171,18 +188,16 @@ std::vector<std::pair<TokenId, double>> Sampler::distribution(std::span<const fl
 }
 
 TokenId Sampler::choose(std::span<const float> logits) {
-  const auto candidates = distribution(logits);
-  if (settings_.greedy()) return candidates.front().first;
+  if (settings_.greedy()) return likeliest(logits);
+  const std::vector<Candidate> candidates = filtered(logits);
+  const std::vector<double> probabilities = softmax(candidates);
   double left = uniform();
-  for (const auto& [token, probability] : candidates) {
-    left -= probability;
-    if (left < 0) return token;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    left -= probabilities[i];
+    if (left < 0) return candidates[i].token;
   }
-  // Rounding may leave a sliver below 1: it belongs to the last token that has any probability.
-  for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
-    if (it->second > 0) return it->first;
-  }
-  return candidates.front().first;
+  // Rounding may leave a sliver below 1: it belongs to the best, which always has a probability.
+  return candidates.front().token;
 }
 
 }  // namespace qgen

@@ -43,6 +43,9 @@ class Sampler {
 
  private:
   std::vector<Candidate> penalized(std::span<const float> logits) const;
+  // What the filters leave; the best is first, the rest in any order.
+  std::vector<Candidate> filtered(std::span<const float> logits) const;
+  TokenId likeliest(std::span<const float> logits) const;
   double uniform();  // [0, 1)
 
   SamplingSettings settings_;

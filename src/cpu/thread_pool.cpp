@@ -1,4 +1,10 @@
-#include "cpu/crew.h"
+#include "cpu/thread_pool.h"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -27,17 +33,26 @@ void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
 
 }  // namespace
 
-Crew::Crew(int workers) : workers_(workers) {
-  for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { loop(i); });
+ThreadPool::ThreadPool(int workers) : workers_(workers) {
+  try {
+    for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { loop(i); });
+  } catch (const std::system_error&) {
+    stop();
+    threads_.clear();
+    fail(ErrorKind::kRuntime, fmt::format("--threads {}: the system gives no more threads", workers),
+         "a smaller number");
+  }
 }
 
-Crew::~Crew() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_ = true;
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
 }
 
-void Crew::run(const std::function<void(int)>& work) {
+void ThreadPool::run(const std::function<void(int)>& work) {
   work_ = &work;
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
@@ -45,7 +60,7 @@ void Crew::run(const std::function<void(int)>& work) {
   barrier();
 }
 
-void Crew::loop(int worker) {
+void ThreadPool::loop(int worker) {
   uint32_t seen = 0;
   for (;;) {
     wait_for_change(round_, seen);
@@ -56,7 +71,7 @@ void Crew::loop(int worker) {
   }
 }
 
-void Crew::barrier() {
+void ThreadPool::barrier() {
   if (workers_ == 1) {
     next_.store(0, std::memory_order_relaxed);
     return;

@@ -11,14 +11,13 @@
 
 namespace qgen::cpu {
 
-class Crew {
+class ThreadPool {
  public:
-  explicit Crew(int workers);
-  ~Crew();
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
-
-  int workers() const { return workers_; }
+  // Throws a runtime Error if the system gives no more threads.
+  explicit ThreadPool(int workers);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
   // Calls work(worker) once on each of the workers, the caller being worker 0; returns when all are done.
   // `work` must not throw.
@@ -35,6 +34,7 @@ class Crew {
 
  private:
   void loop(int worker);
+  void stop();
 
   const int workers_;
   const std::function<void(int)>* work_ = nullptr;
