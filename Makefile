@@ -3,6 +3,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 MODEL ?= models/stories260K-FP8
 FUZZ_SECONDS ?= 60
+MAKEFLAGS += --no-print-directory
 
 .PHONY: all demo test check format tidy asan fuzz bench install clean help setup
 
@@ -22,7 +23,7 @@ check: ## formatting, layering and linter, without changing anything
 	@tools/setup.sh clang-format clang-tidy
 	@clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h' '*.inc')
 	@bash tests/layering.sh
-	@$(MAKE) --no-print-directory tidy
+	@$(MAKE) tidy
 
 format: ## formats all C++ files
 	@tools/setup.sh clang-format
