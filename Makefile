@@ -37,7 +37,7 @@ tidy: setup ## clang-tidy over all C++ files
 asan: setup ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake -S . -B $(BUILD)-asan -DQGEN_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo > /dev/null
 	@cmake --build $(BUILD)-asan -j $(JOBS)
-	@ctest --test-dir $(BUILD)-asan --output-on-failure
+	@QGEN_TIME_FACTOR=50 ctest --test-dir $(BUILD)-asan --output-on-failure
 
 fuzz: setup ## every fuzz target for FUZZ_SECONDS (60) each, under the sanitizers
 	@tools/setup.sh clang

@@ -24,7 +24,8 @@ std::string with_length(uint64_t length, const std::string& rest) {
 const std::string kTwoFloats = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
 
 TEST_CASE("safetensors: what the format allows is read") {
-  const auto plain = parse(safetensors_file(kTwoFloats, std::string(8, '\1')));
+  const std::string plain_file = safetensors_file(kTwoFloats, std::string(8, '\1'));  // what the views point into
+  const auto plain = parse(plain_file);
   REQUIRE(plain.tensors.size() == 1);
   CHECK(plain.tensors[0].name == "a");
   CHECK(plain.tensors[0].shape_text() == "[2]");
@@ -38,10 +39,11 @@ TEST_CASE("safetensors: what the format allows is read") {
   const auto empty = parse(safetensors_file(R"({"e":{"dtype":"I64","shape":[0,3],"data_offsets":[0,0]}})", ""));
   CHECK(empty.tensors[0].elements() == 0);
   // Any order in the header, the order of the data in the result; free text as metadata.
-  const auto two =
-      parse(safetensors_file(R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},"__metadata__":{"format":"pt"},)"
-                             R"("a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
-                             "xy"));
+  const std::string two_file =
+      safetensors_file(R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]},"__metadata__":{"format":"pt"},)"
+                       R"("a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
+                       "xy");
+  const auto two = parse(two_file);
   REQUIRE(two.tensors.size() == 2);
   CHECK(two.tensors[0].name == "a");
   CHECK(two.tensors[1].bytes[0] == std::byte{'y'});

@@ -20,7 +20,7 @@ namespace {
 class Descriptor {
  public:
   explicit Descriptor(const std::filesystem::path& path, ErrorKind kind = ErrorKind::kModel)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (kind == ErrorKind::kModel ? O_NONBLOCK : 0))) {
     if (fd_ < 0) fail(kind, fmt::format("{}: cannot open: {}", path.string(), std::strerror(errno)));
   }
   ~Descriptor() { ::close(fd_); }
@@ -64,6 +64,7 @@ FileMap::FileMap(FileMap&& other) noexcept
 
 std::string read_file(const std::filesystem::path& path, size_t limit_bytes, ErrorKind kind) {
   const Descriptor file(path, kind);
+  if (kind == ErrorKind::kModel) file.size(path);  // a model's files are regular files; a user's may be pipes
   std::string text;
   char buffer[1 << 16];
   for (;;) {

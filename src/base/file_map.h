@@ -28,7 +28,8 @@ class FileMap {
   size_t size_ = 0;
 };
 
-// All that can be read from a file or pipe; throws an Error that names it, also above `limit_bytes`.
+// All that can be read from a file; throws an Error that names it, also above `limit_bytes`. Files of a user (any
+// kind but kModel) may be pipes.
 std::string read_file(const std::filesystem::path& path, size_t limit_bytes = size_t{1} << 30,
                       ErrorKind kind = ErrorKind::kModel);
 

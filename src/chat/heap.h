@@ -19,7 +19,7 @@ struct Limits {
   size_t work_bytes = size_t{1} << 30;      // all text made on the way
   size_t object_bytes = size_t{512} << 20;  // all containers
   int calls = 200;                          // macros and recursive loops within each other
-  int depth = 2500;                         // expressions and statements under evaluation
+  int depth = 1200;                         // expressions and statements under evaluation
   int height = 200;                         // of a value: lists in lists
 };
 

@@ -30,6 +30,9 @@ std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
     std::string hint;
     if (fs::exists(location.folder / "params.json")) {
       hint = "params.json is Mistral's own layout; the Hugging Face layout of the same model has a config.json";
+    } else if (std::any_of(fs::directory_iterator(location.folder), fs::directory_iterator(),
+                           [](const fs::directory_entry& entry) { return entry.path().extension() == ".gguf"; })) {
+      hint = "the folder holds GGUF files, which are not supported yet";
     } else if (location.single_file) {
       hint = "qgen reads the model's sizes from the config.json beside the weights";
     }

@@ -184,18 +184,18 @@ double measure_read_bandwidth(const Plan& plan, int threads) {
 
 void print_report(const AnswerOptions& options, Report& report, const Tokenizer& tokenizer) {
   const ReportOptions& what = options.report;
-  const bool wanted = !what.stats.empty() || (stderr_is_terminal() && !what.quiet);
-  if (!wanted && what.stats_file.empty() && !what.verbose) return;
+  const bool wanted = !what.stats.empty() || ((stderr_is_terminal() || what.verbose) && !what.quiet);
+  if (!wanted && what.stats_file.empty()) return;
   if (report.tokens_per_second() > 0) {
     report.read_bandwidth = measure_read_bandwidth(*report.model->plan, options.model.threads);
   }
   const std::string text = what.stats == "json" ? report_json(report, tokenizer) : report_text(report, what.verbose);
   if (!what.stats_file.empty()) {
     std::ofstream file(what.stats_file);
-    file << (what.stats == "text" ? text : report_json(report, tokenizer));
+    file << report_json(report, tokenizer);
     if (!file.flush()) fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", what.stats_file));
   }
-  if (wanted || what.verbose) write_stderr(text);
+  if (wanted) write_stderr(text);
 }
 
 }  // namespace
@@ -218,6 +218,10 @@ int answer(const AnswerOptions& options) {
   const LoadedModel model = load_model(std::move(plan), options.model, int64_t(prompt.ids.size()));
   if (!options.report.quiet) warn_about_weights(model);
 
+  if (const std::string& path = options.report.stats_file; !path.empty() && !std::ofstream(path, std::ios::app)) {
+    fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", path));
+  }
+
   Report report;
   report.model = &model;
   report.sampling = sampling;
@@ -226,6 +230,10 @@ int answer(const AnswerOptions& options) {
   Sampler sampler(sampling);
   sampler.see_prompt(prompt.ids);
   StreamDecoder decoder(*tokenizer);
+  // A continuation begins in the middle of a text: its first space is a space.
+  if (!prompt.chat_template) {
+    for (const TokenId id : prompt.ids) decoder.next(id);
+  }
   StopMatcher stops(options.stops);
   AnswerWriter writer(options, prompt.chat_template, prompt.thinking);
 

@@ -114,7 +114,7 @@ void add_answer_options(CLI::App& app, AnswerOptions& options) {
       ->expected(0, 1)
       ->default_str("text")
       ->group(report_group);
-  app.add_option("--stats-file", report.stats_file, "write the report to a file, as JSON unless --stats=text")
+  app.add_option("--stats-file", report.stats_file, "write the report to a file, as JSON")
       ->envname("QGEN_STATS_FILE")
       ->group(report_group);
   app.add_option("--logprobs", options.logprobs, "the N likeliest tokens at each step, in the JSON report")

@@ -26,11 +26,7 @@ Description describe(const Json& config) {
     if (!list.empty()) architecture = list.front().as_string();
   }
   for (const Family& family : kFamilies) {
-    if (family.name == type) return family.describe(config);
-  }
-  // Some models rename the type and keep the architecture's class.
-  for (const Family& family : kFamilies) {
-    if (family.architecture == architecture) return family.describe(config);
+    if (!type.empty() ? family.name == type : family.architecture == architecture) return family.describe(config);
   }
   std::string known;
   for (const Family& family : kFamilies) known += fmt::format("{}{}", known.empty() ? "" : ", ", family.name);

@@ -153,7 +153,9 @@ std::vector<Candidate> Sampler::penalized(std::span<const float> logits) const {
 
 std::vector<Candidate> Sampler::filtered(std::span<const float> logits) const {
   std::vector<Candidate> candidates = penalized(logits);
-  for (Candidate& c : candidates) c.score = float(c.score / settings_.temperature.value);
+  // Measured from the best score, so that the smallest temperatures lead to the likeliest token and not out of range.
+  const double best = std::min_element(candidates.begin(), candidates.end(), better)->score;
+  for (Candidate& c : candidates) c.score = float((c.score - best) / settings_.temperature.value);
   keep_top_k(candidates, size_t(settings_.top_k.value));
   const bool needs_order = settings_.top_p.value < 1 || settings_.min_p.value > 0 || settings_.typical_p.value < 1;
   if (needs_order) {
