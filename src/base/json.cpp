@@ -193,6 +193,11 @@ std::optional<Json> Json::get(std::string_view key) const {
   return value;
 }
 
+bool Json::flag_or(std::string_view key, bool fallback) const {
+  const auto value = get(key);
+  return value ? value->as_bool() : fallback;
+}
+
 Json Json::at(std::string_view key) const {
   auto value = find(key);
   if (!value) {

@@ -41,6 +41,7 @@ class Json {
   std::optional<Json> find(std::string_view key) const;
   // Like find(), but null counts as absent: the way configuration files use it.
   std::optional<Json> get(std::string_view key) const;
+  bool flag_or(std::string_view key, bool fallback) const;         // true or false, `fallback` if absent or null
   Json at(std::string_view key) const;                             // an error that names the key if absent
   std::vector<std::pair<std::string_view, Json>> members() const;  // in file order
 

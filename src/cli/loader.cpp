@@ -51,7 +51,9 @@ KvType parse_kv(const std::string& name) {
 // The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
 int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit,
                         double memory) {
-  int64_t low = 0, high = limit;
+  options.context = limit;
+  if (double(engine.account(plan, options).total()) <= memory) return limit;
+  int64_t low = 0, high = limit - 1;
   while (low < high) {
     options.context = low + (high - low + 1) / 2;
     if (double(engine.account(plan, options).total()) <= memory) {
@@ -133,6 +135,31 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   loaded.context = engine_options.context;
   loaded.plan = std::move(plan);
   return loaded;
+}
+
+std::vector<TokenId> parse_token_ids(std::string_view text, std::string_view subject, int64_t vocab) {
+  std::vector<TokenId> ids;
+  size_t i = 0;
+  const auto separator = [](char c) {
+    return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '[' || c == ']';
+  };
+  while (i < text.size()) {
+    if (separator(text[i])) {
+      ++i;
+      continue;
+    }
+    const size_t start = i;
+    int64_t id = 0;
+    while (i < text.size() && text[i] >= '0' && text[i] <= '9' && id <= vocab) id = id * 10 + (text[i++] - '0');
+    if (i == start || (i < text.size() && !separator(text[i])) || id >= vocab) {
+      size_t end = start;
+      while (end < text.size() && !separator(text[end])) ++end;
+      fail(ErrorKind::kUsage, fmt::format("{}: '{}' is no token id (expected 0 to {})", subject,
+                                          text.substr(start, end - start), vocab - 1));
+    }
+    ids.push_back(TokenId(id));
+  }
+  return ids;
 }
 
 void check_vocabulary(std::span<const TokenId> ids, const Plan& plan) {

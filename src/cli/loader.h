@@ -33,6 +33,9 @@ std::unique_ptr<Plan> open_plan(const ModelOptions& options);
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed,
                        bool may_exceed = false);
 
+// Ids between commas, white space or brackets, each below `vocab`; a usage Error that begins with `subject`.
+std::vector<TokenId> parse_token_ids(std::string_view text, std::string_view subject, int64_t vocab);
+
 // A model Error if the tokenizer gives ids that the model has no scores for.
 void check_vocabulary(std::span<const TokenId> ids, const Plan& plan);
 

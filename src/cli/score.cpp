@@ -11,34 +11,6 @@
 #include "sample/sampler.h"
 
 namespace qgen::cli {
-namespace {
-
-std::vector<TokenId> parse_ids(std::string_view text, int64_t vocab) {
-  std::vector<TokenId> ids;
-  size_t i = 0;
-  const auto separator = [](char c) {
-    return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '[' || c == ']';
-  };
-  while (i < text.size()) {
-    if (separator(text[i])) {
-      ++i;
-      continue;
-    }
-    const size_t start = i;
-    int64_t id = 0;
-    while (i < text.size() && text[i] >= '0' && text[i] <= '9' && id <= vocab) id = id * 10 + (text[i++] - '0');
-    if (i == start || (i < text.size() && !separator(text[i])) || id >= vocab) {
-      size_t end = start;
-      while (end < text.size() && !separator(text[end])) ++end;
-      fail(ErrorKind::kUsage,
-           fmt::format("--tokens: '{}' is no token id (expected 0 to {})", text.substr(start, end - start), vocab - 1));
-    }
-    ids.push_back(TokenId(id));
-  }
-  return ids;
-}
-
-}  // namespace
 
 int score(const ScoreOptions& options) {
   auto plan = open_plan(options.model);
@@ -48,7 +20,7 @@ int score(const ScoreOptions& options) {
   std::vector<TokenId> ids;
   if (!options.tokens.empty()) {
     if (!options.input.empty()) fail(ErrorKind::kUsage, "score: --tokens and a text", "give one of them");
-    ids = parse_ids(options.tokens, vocab);
+    ids = parse_token_ids(options.tokens, "--tokens", vocab);
     if (Tokenizer::exists(folder)) tokenizer = load_tokenizer(folder);
   } else {
     if (options.input.empty() && stdin_is_terminal())

@@ -20,25 +20,6 @@ std::string read_input(const std::string& input) {
   return input.empty() || input == "-" ? read_stdin() : read_file(input);
 }
 
-std::vector<TokenId> parse_ids(const std::string& text) {
-  std::vector<TokenId> ids;
-  size_t i = 0;
-  while (i < text.size()) {
-    if (std::string_view(" \t\r\n,[]").find(text[i]) != std::string_view::npos) {
-      ++i;
-      continue;
-    }
-    char* end = nullptr;
-    const long long id = std::strtoll(text.c_str() + i, &end, 10);
-    if (end == text.c_str() + i || id < 0 || id > INT32_MAX) {
-      fail(ErrorKind::kUsage, fmt::format("tokens: {} is no token id", json_quote(text.substr(i, 20))));
-    }
-    ids.push_back(TokenId(id));
-    i = size_t(end - text.c_str());
-  }
-  return ids;
-}
-
 std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenOffset>* offsets,
                        const Tokenizer& tokenizer, bool json) {
   if (!json) return fmt::format("{}\n", fmt::join(ids, " "));
@@ -95,7 +76,7 @@ int tokens(const TokensOptions& options) {
   }
   const auto tokenizer = load_tokenizer(folder);
   if (options.decode) {
-    const std::vector<TokenId> ids = parse_ids(read_input(options.input));
+    const std::vector<TokenId> ids = parse_token_ids(read_input(options.input), "tokens", INT32_MAX);
     for (const TokenId id : ids) {
       if (size_t(id) >= tokenizer->vocabulary_size() && tokenizer->piece_of(id).empty()) {
         fail(ErrorKind::kUsage,

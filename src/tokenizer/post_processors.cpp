@@ -91,10 +91,6 @@ void read_into(const Json& json, int depth, std::vector<PostProcessor>& out) {
   if (depth > kMaxDepth || out.size() > kMaxSteps) json.fail("too many nested post-processors");
   const Json type_json = json.at("type");
   const std::string_view type = type_json.as_string();
-  const auto flag_or = [&](std::string_view key, bool otherwise) {
-    const auto value = json.get(key);
-    return value ? value->as_bool() : otherwise;
-  };
   if (type == "Sequence") {
     for (const Json& element : json.at("processors").elements()) read_into(element, depth + 1, out);
   } else if (type == "TemplateProcessing") {
@@ -103,8 +99,8 @@ void read_into(const Json& json, int depth, std::vector<PostProcessor>& out) {
     const bool add_prefix_space = json.at("add_prefix_space").as_bool();
     if (json.at("trim_offsets").as_bool()) out.emplace_back(PostTrimOffsets{add_prefix_space});
   } else if (type == "RobertaProcessing" || type == "BertProcessing") {
-    if (type == "RobertaProcessing" && flag_or("trim_offsets", true)) {
-      out.emplace_back(PostTrimOffsets{flag_or("add_prefix_space", true)});
+    if (type == "RobertaProcessing" && json.flag_or("trim_offsets", true)) {
+      out.emplace_back(PostTrimOffsets{json.flag_or("add_prefix_space", true)});
     }
     PostTemplate around;
     around.items = {{false, {read_pair(json.at("cls"))}}, {true, {}}, {false, {read_pair(json.at("sep"))}}};

@@ -321,15 +321,11 @@ void read_into(const Json& json, int depth, std::vector<PreTokenizer>& out) {
   if (depth > kMaxDepth || out.size() > kMaxSteps) json.fail("too many nested pre-tokenizers");
   const Json type_json = json.at("type");
   const std::string_view type = type_json.as_string();
-  const auto flag_or = [&](std::string_view key, bool otherwise) {
-    const auto value = json.get(key);
-    return value ? value->as_bool() : otherwise;
-  };
   if (type == "Sequence") {
     for (const Json& element : json.at("pretokenizers").elements()) read_into(element, depth + 1, out);
   } else if (type == "ByteLevel") {
-    out.emplace_back(
-        SplitByteLevel{json.at("add_prefix_space").as_bool(), flag_or("use_regex", true), true, byte_level_regex()});
+    out.emplace_back(SplitByteLevel{json.at("add_prefix_space").as_bool(), json.flag_or("use_regex", true), true,
+                                    byte_level_regex()});
   } else if (type == "Split") {
     out.emplace_back(SplitPattern{Pattern::read(json.at("pattern")), read_behavior(json.at("behavior")),
                                   json.at("invert").as_bool()});
