@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -11,36 +10,6 @@
 #include "cli/terminal.h"
 
 namespace qgen::cli {
-namespace {
-
-double read_number(const char* path) {
-  std::ifstream file(path);
-  double value = 0;
-  return file >> value ? value : 0;  // absent, or "max"
-}
-
-// Memory that programs may still take, in bytes: MemAvailable of the machine (Linux, proc(5)), and what a control
-// group (version 2) leaves of its limit. Page cache counts as free.
-double available_memory() {
-  double group = 0;
-  if (const double limit = read_number("/sys/fs/cgroup/memory.max"); limit > 0) {
-    std::ifstream file("/sys/fs/cgroup/memory.stat");
-    std::string name;
-    double bytes = 0, cache = 0;
-    while (file >> name >> bytes) {
-      if (name == "file") cache = bytes;
-    }
-    group = std::max(1.0, limit - read_number("/sys/fs/cgroup/memory.current") + cache);
-  }
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  double kib = 0;
-  while (file >> key >> kib >> unit) {
-    if (key == "MemAvailable:") return group > 0 ? std::min(group, kib * 1024) : kib * 1024;
-  }
-  return group;
-}
-
 KvType parse_kv(const std::string& name) {
   for (const KvType type : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
     if (name == kv_name(type)) return type;
@@ -48,7 +17,6 @@ KvType parse_kv(const std::string& name) {
   fail(ErrorKind::kUsage, fmt::format("--kv {}: unknown type", name), "known: f16, bf16, f32");
 }
 
-// The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
 int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit,
                         double memory) {
   options.context = limit;
@@ -64,8 +32,6 @@ int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions
   }
   return low;
 }
-
-}  // namespace
 
 std::string format_bytes(double bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -89,7 +55,8 @@ int64_t model_context(const Description& model) {
   return extends ? int64_t(std::min(kMax, double(model.context) * std::max(1.0, model.rope.factor))) : model.context;
 }
 
-LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool may_exceed) {
+LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool quiet,
+                       bool may_exceed) {
   LoadedModel loaded;
   loaded.name = plan->checkpoint.location().name;
   const int64_t native = model_context(plan->model);
@@ -110,7 +77,7 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   engine_options.kv = parse_kv(options.kv);
   const EngineRow& engine = find_engine(options.device, engine_options);
   engine_options.context = options.context > 0 ? options.context : std::max(native, needed);
-  const double memory = available_memory();
+  const double memory = double(engine.free_memory());
   if (memory > 0) {
     // A context that nobody asked for leaves some memory to others.
     const double budget = options.context > 0 ? memory : 0.9 * memory;
@@ -129,10 +96,18 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   const auto start = std::chrono::steady_clock::now();
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
-  scan_weights(weights);
+  Progress progress(quiet);
+  const double bytes = double(plan->weight_bytes());
+  scan_weights(weights, [&](size_t done) {
+    progress.show([&] {
+      return fmt::format("loading {}: {} of {}", loaded.name, format_bytes(double(done)), format_bytes(bytes));
+    });
+  });
   loaded.engine = engine.make(*plan, engine_options);
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   loaded.context = engine_options.context;
+  loaded.engine_row = &engine;
+  loaded.engine_options = engine_options;
   loaded.plan = std::move(plan);
   return loaded;
 }

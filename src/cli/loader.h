@@ -22,16 +22,25 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
   double load_seconds = 0;
+  const EngineRow* engine_row = nullptr;
+  EngineOptions engine_options;
 };
 
 // The plan from the files' headers, nothing else.
 std::unique_ptr<Plan> open_plan(const ModelOptions& options);
 
 // Decides the context, checks that everything fits into memory (exit 4 with what would fit), reads the weights
-// into memory and makes the engine. At least `needed` tokens must fit in the context: a `needed` beyond the
-// model's own context is allowed only with an explicit --context or `may_exceed`.
-LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed,
+// into memory and makes the engine, showing how far it is on a terminal unless `quiet`. At least `needed` tokens must
+// fit in the context: a `needed` beyond the model's own context is allowed only with an explicit --context or
+// `may_exceed`.
+LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool quiet,
                        bool may_exceed = false);
+
+// --kv as the engines' type.
+KvType parse_kv(const std::string& name);
+
+// The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
+int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit, double memory);
 
 // Ids between commas, white space or brackets, each below `vocab`; a usage Error that begins with `subject`.
 std::vector<TokenId> parse_token_ids(std::string_view text, std::string_view subject, int64_t vocab);

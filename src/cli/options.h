@@ -1,19 +1,68 @@
-// What the command line can say, as plain data. Each option exists once, with its QGEN_* environment twin.
+// The table of options, as plain data: the parser, the help, the completion scripts and the man page all walk it.
+// Every option has an environment twin: --max-tokens is QGEN_MAX_TOKENS.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
-#include "cli/terminal.h"
 #include "sample/settings.h"
 
-namespace CLI {
-class App;
-}
-
 namespace qgen::cli {
+
+// Where the value of an option goes.
+using OptionTarget =
+    std::variant<bool*, int*, int64_t*, std::optional<int64_t>*, std::optional<uint64_t>*, std::optional<double>*,
+                 std::string*, std::optional<std::string>*, std::vector<std::string>*>;
+
+struct Option {
+  std::string_view names;  // "-m,--model"; a name without dashes stands for a word without one
+  OptionTarget target;
+  std::string_view value;  // what help calls the value: "TEXT", "FILE"; empty for a flag
+  std::string_view help;
+  struct Details {
+    std::string_view choices = {};  // "on,off,auto": nothing else is allowed
+    double lowest = -std::numeric_limits<double>::infinity();
+    double highest = std::numeric_limits<double>::infinity();
+    std::string_view alone = {};  // the value meant when the option is given without one
+    std::string_view group = {};  // a heading in the help
+  } details = {};
+
+  std::string_view long_name() const;   // "model"
+  std::string_view short_name() const;  // "m", or empty
+  bool is_flag() const { return std::holds_alternative<bool*>(target); }
+  bool is_word() const { return !names.starts_with('-'); }
+  bool is_repeatable() const { return std::holds_alternative<std::vector<std::string>*>(target); }
+  std::string environment_name() const;  // "QGEN_MAX_TOKENS"
+  std::vector<std::string_view> choices() const;
+};
+
+// Reads one value into the option's target. `subject` is who gave it: "--top-p" or "QGEN_TOP_P". A usage Error if
+// it is not what the option takes.
+void assign(const Option& option, std::string_view value, std::string_view subject);
+
+// A command of the program: one row of the table, one file of this folder.
+struct Command {
+  std::string_view name;      // "score"; empty for the main job
+  std::string_view summary;   // one line
+  std::string_view examples;  // lines of two spaces, a command line, and what it does
+  struct Bound {
+    std::vector<Option> options;
+    std::function<int()> run;  // returns the exit code
+  };
+  Bound (*bind)();  // options with targets of their own, and what runs once they are set
+};
+std::span<const Command> commands();
+extern const Command kAnswerCommand;
+extern const Command kScoreCommand;
+extern const Command kTokensCommand;
+
+// Options that several commands share.
 
 // Which model, and where and how it runs.
 struct ModelOptions {
@@ -23,6 +72,11 @@ struct ModelOptions {
   int64_t context = 0;  // 0: what the model was made for, as far as it fits
   std::string kv = "f16";
 };
+void add_model_options(std::vector<Option>& options, ModelOptions& target);
+// A usage Error if no model was named.
+void require_model(const ModelOptions& options);
+
+void add_sampling_options(std::vector<Option>& options, SamplingFlags& target);
 
 // What is printed beside the text.
 struct ReportOptions {
@@ -30,45 +84,18 @@ struct ReportOptions {
   std::string stats_file;
   bool quiet = false;
   bool verbose = false;
-  std::string color = "auto";
 };
+void add_report_options(std::vector<Option>& options, ReportOptions& target);
 
-struct AnswerOptions {
-  ModelOptions model;
-  ReportOptions report;
-  std::optional<std::string> prompt, file, system;
-  bool no_stdin = false;
-  bool raw = false;
-  int64_t max_tokens = -1;  // -1: until the model ends or the context is full
-  std::vector<std::string> stops;
-  SamplingFlags sampling;
-  std::vector<std::string> logit_bias;  // "ID=BIAS"
-  int64_t logprobs = 0;
+// Steers reasoning models.
+struct ReasoningOptions {
   std::string think = "auto";
-  std::string reasoning = "auto";
+  std::string show = "auto";
+  // What the template is told; nothing for "auto".
+  std::optional<bool> enable_thinking() const;
 };
-
-struct ScoreOptions {
-  ModelOptions model;
-  std::string input;   // "": standard input if something is there; "-": standard input; else a file
-  std::string tokens;  // "1,2,3"
-  std::string logits;  // a file to write
-  bool json = false;
-};
-
-struct TokensOptions {
-  std::string model;
-  std::string input;
-  bool decode = false, chat = false, render = false, json = false;
-  std::string messages;
-  std::optional<std::string> system;
-  std::string think = "auto";
-};
-
-// The commands; each returns the exit code.
-int answer(const AnswerOptions& options);
-int score(const ScoreOptions& options);
-int tokens(const TokensOptions& options);
+Option think_option(ReasoningOptions& target);
+Option reasoning_option(ReasoningOptions& target);
 
 // The whole program: parses, runs, reports errors.
 int run(int argc, char** argv);

@@ -1,8 +1,13 @@
 #include "cli/report.h"
 
-#include <bit>
+#include <fstream>
 
 #include <fmt/format.h>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "cli/terminal.h"
+#include "cpu/bodies.h"
 
 namespace qgen::cli {
 namespace {
@@ -20,27 +25,32 @@ std::string duration(double seconds) {
                      : fmt::format("{:.2f} s", seconds);
 }
 
-}  // namespace
-
-double Report::tokens_per_second() const {
-  return output_tokens > 1 && output_seconds > 0 ? double(output_tokens - 1) / output_seconds : 0;
+// The speed of memory, measured on the weights themselves; not for models that fit into caches.
+double measure_read_bandwidth(const Plan& plan, int threads) {
+  constexpr size_t kSmallest = 64 << 20, kLargest = 1 << 30;
+  const Weight* largest = &plan.weights.front();
+  for (const Weight& weight : plan.weights) {
+    if (weight.data.size() > largest->data.size()) largest = &weight;
+  }
+  // Tensors lie one after the other in a mapped file, so the bytes after the largest one are weights as well.
+  const auto& tensors = plan.checkpoint.tensors();
+  size_t bytes = largest->data.size();
+  for (const TensorView& tensor : tensors) {
+    if (tensor.bytes.data() == largest->data.data() + bytes) bytes += tensor.bytes.size();
+  }
+  if (bytes < kSmallest) return 0;
+  cpu::ThreadPool pool(threads > 0 ? threads : available_cores());
+  return cpu::read_bandwidth(pool, cpu::find_body(""), {largest->data.data(), std::min(bytes, kLargest)}, 2);
 }
+
+}  // namespace
 
 double Report::decode_bandwidth() const {
   const Plan& plan = *model->plan;
   const MemoryUse memory = model->engine->memory();
-  const double average_length = double(prompt_tokens) + double(output_tokens) / 2;
+  const double average_length = double(generation.prompt_tokens) + double(generation.tokens.size()) / 2;
   const double kv = double(memory.kv) * average_length / double(model->context);
-  return tokens_per_second() * (double(plan.bytes_per_token()) + kv);
-}
-
-uint32_t hash_logits(std::span<const float> logits) {
-  uint32_t hash = 2166136261u;
-  for (const float value : logits) {
-    uint32_t bits = std::bit_cast<uint32_t>(value);
-    for (int i = 0; i < 4; ++i, bits >>= 8) hash = (hash ^ (bits & 0xFF)) * 16777619u;
-  }
-  return hash;
+  return generation.tokens_per_second() * (double(plan.bytes_per_token()) + kv);
 }
 
 std::string report_text(const Report& report, bool verbose) {
@@ -57,20 +67,24 @@ std::string report_text(const Report& report, bool verbose) {
   out += fmt::format("\n  ram     {} weights + {} kv + {} work = {}", format_bytes(double(memory.weights)),
                      format_bytes(double(memory.kv)), format_bytes(double(memory.work)),
                      format_bytes(double(memory.total())));
-  out += fmt::format("\n  prompt  {} tokens, {} tok/s, first token {}", report.prompt_tokens,
-                     rate(double(report.prompt_tokens) / std::max(report.prompt_seconds, 1e-9)),
-                     duration(report.first_token_seconds));
-  out += fmt::format("\n  output  {} tokens", report.output_tokens);
-  if (report.thinking_tokens > 0)
-    out += fmt::format(" ({} thinking{})", report.thinking_tokens, report.thinking_hidden ? ", not shown" : "");
-  if (report.tokens_per_second() > 0) {
-    out += fmt::format(", {} tok/s, {:.1f} GB/s", rate(report.tokens_per_second()), report.decode_bandwidth() / 1e9);
+  const Generation& g = report.generation;
+  out += fmt::format("\n  prompt  {} tokens", g.prompt_tokens);
+  if (g.computed_tokens < g.prompt_tokens) out += fmt::format(" ({} new)", g.computed_tokens);
+  out += fmt::format(", {} tok/s", rate(double(g.computed_tokens) / std::max(g.prompt_seconds, 1e-9)));
+  if (g.first_token_seconds > 0) out += fmt::format(", first token {}", duration(g.first_token_seconds));
+  out += fmt::format("\n  output  {} tokens", g.tokens.size());
+  if (g.thinking_tokens > 0)
+    out += fmt::format(" ({} thinking{})", g.thinking_tokens, report.thinking_hidden ? ", not shown" : "");
+  if (g.tokens_per_second() > 0) {
+    out += fmt::format(", {} tok/s, {:.1f} GB/s", rate(g.tokens_per_second()), report.decode_bandwidth() / 1e9);
     if (report.read_bandwidth > 0) {
       out += fmt::format(" ({:.0f}% of the memory's {:.1f})", 100 * report.decode_bandwidth() / report.read_bandwidth,
                          report.read_bandwidth / 1e9);
     }
   }
-  out += fmt::format(", stop: {}        logits #{:08x}\n", report.stop, report.logits_hash);
+  out += fmt::format(", stop: {}", g.stop);
+  if (g.logits_hash != 0) out += fmt::format("        logits #{:08x}", g.logits_hash);
+  out += '\n';
   if (plan.nan_codes() > 0) out += fmt::format("  warning {} fp8 codes of the weights are NaN\n", plan.nan_codes());
   if (verbose) {
     const SamplingSettings& s = report.sampling;
@@ -96,35 +110,36 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
   const Plan& plan = *model.plan;
   const MemoryUse memory = model.engine->memory();
   const SamplingSettings& s = report.sampling;
+  const Generation& g = report.generation;
   const auto setting = [](const auto& value) {
     return fmt::format(R"({{"value":{},"origin":{}}})", value.value, json_quote(origin_name(value.origin)));
   };
   std::string out = fmt::format(
       R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"engine":{},"context":{},"chat_template":{},)"
       R"("load":{{"bytes":{},"seconds":{:.6f}}},"memory":{{"weights":{},"kv":{},"work":{},"total":{}}},)"
-      R"("prompt":{{"tokens":{},"seconds":{:.6f},"first_token_seconds":{:.6f}}},)"
+      R"("prompt":{{"tokens":{},"computed":{},"seconds":{:.6f},"first_token_seconds":{}}},)"
       R"("output":{{"tokens":{},"thinking_tokens":{},"seconds":{:.6f},"tokens_per_second":{:.3f},"bytes_per_second":{:.0f},)"
-      R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"logits_hash":"{:08x}","nan_weights":{},"ignored_tensors":{},)",
+      R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"logits_hash":{},"nan_weights":{},"ignored_tensors":{},)",
       json_quote(model.name), json_quote(plan.model.family), plan.parameters(), json_quote(plan.method()),
       json_quote(model.engine->description()), model.context, report.chat_template, plan.weight_bytes(),
-      model.load_seconds, memory.weights, memory.kv, memory.work, memory.total(), report.prompt_tokens,
-      report.prompt_seconds, report.first_token_seconds, report.output_tokens, report.thinking_tokens,
-      report.output_seconds, report.tokens_per_second(), report.decode_bandwidth(), report.read_bandwidth,
-      json_quote(report.stop), report.stop_string.empty() ? "null" : json_quote(report.stop_string), report.logits_hash,
-      plan.nan_codes(), plan.ignored.size());
+      model.load_seconds, memory.weights, memory.kv, memory.work, memory.total(), g.prompt_tokens, g.computed_tokens,
+      g.prompt_seconds, g.tokens.empty() ? "null" : fmt::format("{:.6f}", g.first_token_seconds), g.tokens.size(),
+      g.thinking_tokens, g.output_seconds, g.tokens_per_second(), report.decode_bandwidth(), report.read_bandwidth,
+      json_quote(g.stop), g.stop_string.empty() ? "null" : json_quote(g.stop_string),
+      g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash), plan.nan_codes(), plan.ignored.size());
   out += fmt::format(
       R"("sampling":{{"temperature":{},"top_k":{},"top_p":{},"min_p":{},"typical_p":{},"repetition_penalty":{},"presence_penalty":{},)"
       R"("frequency_penalty":{},"seed":{}}})",
       setting(s.temperature), setting(s.top_k), setting(s.top_p), setting(s.min_p), setting(s.typical_p),
       setting(s.repetition_penalty), setting(s.presence_penalty), setting(s.frequency_penalty), setting(s.seed));
-  if (!report.logprobs.empty()) {
+  if (!g.logprobs.empty()) {
     const auto one = [&](const TokenLogprob& entry) {
       return fmt::format(R"({{"id":{},"piece":{},"logprob":{:.6f}}})", entry.token,
                          json_quote(tokenizer.piece_of(entry.token)), entry.logprob);
     };
     out += R"(,"logprobs":[)";
-    for (size_t i = 0; i < report.logprobs.size(); ++i) {
-      const LogprobEntry& entry = report.logprobs[i];
+    for (size_t i = 0; i < g.logprobs.size(); ++i) {
+      const LogprobEntry& entry = g.logprobs[i];
       out += fmt::format(R"({}{{"chosen":{},"top":[)", i == 0 ? "" : ",", one(entry.chosen));
       for (size_t j = 0; j < entry.top.size(); ++j) out += (j == 0 ? "" : ",") + one(entry.top[j]);
       out += "]}";
@@ -132,6 +147,30 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
     out += "]";
   }
   return out + "}\n";
+}
+
+void check_report_file(const ReportOptions& options) {
+  if (options.stats_file.empty() || std::ofstream(options.stats_file, std::ios::app)) return;
+  fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", options.stats_file));
+}
+
+void print_report(const ReportOptions& options, Report& report, const Tokenizer& tokenizer) {
+  const bool wanted = !options.stats.empty() || ((stderr_is_terminal() || options.verbose) && !options.quiet);
+  if (!wanted && options.stats_file.empty()) return;
+  if (report.generation.tokens_per_second() > 0) {
+    report.read_bandwidth = measure_read_bandwidth(*report.model->plan, report.model->engine_options.threads);
+  }
+  if (!options.stats_file.empty()) {
+    std::ofstream file(options.stats_file);
+    file << report_json(report, tokenizer);
+    if (!file.flush()) fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", options.stats_file));
+  }
+  if (!wanted) return;
+  if (options.stats == "json") {
+    write_stderr(report_json(report, tokenizer));
+  } else {
+    write_stderr(report_text(report, options.verbose), Style::kDim);
+  }
 }
 
 }  // namespace qgen::cli

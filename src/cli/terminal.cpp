@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include <sys/stat.h>
@@ -30,6 +31,21 @@ void on_bus_error(int) {
   ::_exit(static_cast<int>(ErrorKind::kRuntime));
 }
 
+int color = -1;  // 1: always, 0: never, -1: auto
+
+bool has_color(bool terminal) {
+  const char* const no_color = std::getenv("NO_COLOR");
+  return color >= 0 ? color == 1 : terminal && (no_color == nullptr || *no_color == '\0');
+}
+
+void write_raw_stderr(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 void handle(int number, void (*handler)(int), int flags) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -51,15 +67,33 @@ void write_stdout(std::string_view text) {
   }
 }
 
-void write_stderr(std::string_view message) {
+void write_stderr(std::string_view message, Style style) {
   // Names out of files may hold anything.
   const std::string safe = without_controls(message);
-  std::string_view text = safe;
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-  }
+  write_raw_stderr(style == Style::kDim && stderr_has_color() ? dimmed(safe) : safe);
+}
+
+void set_color(std::string_view when) { color = when == "always" ? 1 : when == "never" ? 0 : -1; }
+bool stdout_has_color() { return has_color(stdout_is_terminal()); }
+bool stderr_has_color() { return has_color(stderr_is_terminal()); }
+std::string dimmed(std::string_view text) { return fmt::format("\x1b[2m{}\x1b[0m", text); }
+
+Progress::Progress(bool quiet)
+    : enabled_(!quiet && stderr_is_terminal()), next_(Clock::now() + std::chrono::milliseconds(500)) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::show(const std::function<std::string()>& text) {
+  if (!enabled_ || Clock::now() < next_) return;
+  next_ = Clock::now() + std::chrono::milliseconds(100);
+  shown_ = true;
+  const std::string line = without_controls(text());
+  write_raw_stderr(fmt::format("\r{}\x1b[K", stderr_has_color() ? dimmed(line) : line));
+}
+
+void Progress::clear() {
+  if (shown_) write_raw_stderr("\r\x1b[K");
+  shown_ = false;
 }
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
@@ -105,5 +139,6 @@ void install_signal_handlers() {
 void start_answer() { answering = true; }
 void end_answer() { answering = false; }
 int noted_signal() { return signal_seen; }
+void forget_signal() { signal_seen = 0; }
 
 }  // namespace qgen::cli

@@ -1,6 +1,8 @@
 // The program's edges: standard output that carries text only, standard error, signals.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -15,13 +17,39 @@ struct Exit {
 // runtime Error.
 void write_stdout(std::string_view text);
 // Standard error, one line or several, control characters dropped; failures are ignored.
-void write_stderr(std::string_view text);
+enum class Style { kPlain, kDim };
+void write_stderr(std::string_view text, Style style = Style::kPlain);
+
+// "auto", "always" or "never". auto: on a terminal, unless NO_COLOR is set (no-color.org).
+void set_color(std::string_view when);
+bool stdout_has_color();
+bool stderr_has_color();
+// Dim text for a stream that has color.
+std::string dimmed(std::string_view text);
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();
 bool stdin_is_terminal();
 bool stdin_is_pipe_or_file();  // something a shell put there for us to read
 std::string read_stdin();
+
+// One line on the terminal that says how far something is; it appears after half a second and goes away with the
+// object. Nothing at all where standard error is no terminal, or when `quiet`.
+class Progress {
+ public:
+  explicit Progress(bool quiet);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  // `text` is made only when it is shown.
+  void show(const std::function<std::string()>& text);
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool enabled_;
+  bool shown_ = false;
+  Clock::time_point next_;
+};
 
 // Model output made safe for a terminal: control characters go, newline and tab aside.
 std::string without_controls(std::string_view text);
@@ -32,5 +60,6 @@ void install_signal_handlers();
 void start_answer();
 void end_answer();
 int noted_signal();  // 0 if none
+void forget_signal();
 
 }  // namespace qgen::cli

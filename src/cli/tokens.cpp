@@ -1,5 +1,6 @@
 // Text to ids and back, and what a chat template makes of a conversation. Needs no weights and no config.json.
 #include <filesystem>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,15 @@
 
 namespace qgen::cli {
 namespace {
+
+struct TokensOptions {
+  std::string model;
+  std::string input;
+  bool decode = false, chat = false, render = false, json = false;
+  std::string messages;
+  std::optional<std::string> system;
+  ReasoningOptions reasoning;
+};
 
 std::string read_input(const std::string& input) {
   if (input.empty() && stdin_is_terminal())
@@ -35,9 +45,8 @@ std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenO
   return out + "}\n";
 }
 
-}  // namespace
-
 int tokens(const TokensOptions& options) {
+  require_model({.model = options.model});
   const std::filesystem::path folder = locate_model(options.model).folder;
   const bool conversation = options.chat || !options.messages.empty();
   if (options.decode && (conversation || options.render))
@@ -61,7 +70,7 @@ int tokens(const TokensOptions& options) {
     }
     if (options.system) messages.insert(messages.begin(), {"system", *options.system, {}});
     TemplateOptions template_options;
-    if (options.think != "auto") template_options.enable_thinking = options.think == "on";
+    template_options.enable_thinking = options.reasoning.enable_thinking();
     std::tie(template_options.bos_token, template_options.eos_token) = ChatTemplate::special_tokens(folder);
     const Prompt prompt = chat->render(messages, template_options);
     if (options.render) {
@@ -93,5 +102,29 @@ int tokens(const TokensOptions& options) {
   write_stdout(render_ids(encoding.ids, &encoding.offsets, *tokenizer, options.json));
   return 0;
 }
+
+Command::Bound bind() {
+  const auto o = std::make_shared<TokensOptions>();
+  std::vector<Option> options = {
+      {"-m,--model", &o->model, "DIR|ORG/NAME", "a folder, or org/name[@revision] in the Hugging Face cache"},
+      {"input", &o->input, "FILE|-", "a file, or - for standard input"},
+      {"--decode", &o->decode, "", "from ids to text"},
+      {"--chat", &o->chat, "", "through the chat template, the text being the user's message"},
+      {"--messages", &o->messages, "FILE|-", "a conversation: [{\"role\": …, \"content\": …}, …]"},
+      {"-s,--system", &o->system, "TEXT", "the system message, for --chat and --messages"},
+      think_option(o->reasoning),
+      {"--render", &o->render, "", "the rendered prompt instead of its ids"},
+      {"--json", &o->json, "", "one JSON object with ids, pieces and offsets"}};
+  return {options, [o] { return tokens(*o); }};
+}
+
+}  // namespace
+
+const Command kTokensCommand = {"tokens", "text to token ids and back",
+                                R"(  qgen tokens -m ./model <<< "Once upon a time"          ids
+  qgen tokens -m ./model --decode <<< "9038 2501"        text
+  qgen tokens -m ./model --chat --render <<< "Hi"        the prompt as the chat template makes it
+)",
+                                bind};
 
 }  // namespace qgen::cli

@@ -91,6 +91,7 @@ class CpuEngine : public Engine {
   int64_t position() const override { return position_; }
   void rewind(int64_t position) override { position_ = std::min(position_, position); }
   void set_trace(StepTrace trace) override { trace_ = std::move(trace); }
+  void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }
   MemoryUse memory() const override {
     size_t widened = 0;
     for (const StepState& state : states_) {
@@ -105,7 +106,7 @@ class CpuEngine : public Engine {
     rotary_.start(position_ + total);
     for (int64_t done = 0; done < total; done += batch_) {
       const int64_t count = std::min(batch_, total - done);
-      run_layers(tokens.subspan(done, count));
+      if (!run_layers(tokens.subspan(done, count), done)) return {};
       const bool last = done + count == total;
       if (each) {
         for (int64_t t = 0; t < count; t += kLogitsTokens) {
@@ -173,7 +174,8 @@ class CpuEngine : public Engine {
     }
   }
 
-  void run_layers(std::span<const TokenId> tokens) {
+  // `before`: tokens of the same call that are done. False if the observer stopped it.
+  bool run_layers(std::span<const TokenId> tokens, int64_t before) {
     const int64_t half = model_.head_dim / 2;
     rotary_.compute(position_, int64_t(tokens.size()));
     for (int64_t t = 0; t < int64_t(tokens.size()); ++t) {
@@ -185,13 +187,22 @@ class CpuEngine : public Engine {
     }
     tokens_ = tokens;
     count_ = int64_t(tokens.size());
+    stopped_ = false;
+    const bool observed = observer_ && count_ > 1;
     pool_->run([&](int worker) {
       for (size_t i = 0; i + 1 < plan_.steps.size(); ++i) {
         const std::span<const float> made =
             std::visit([&](const auto& step) { return execute(step, i, worker); }, plan_.steps[i]);
         if (trace_) trace(i, made, worker);
+        if (observed && std::holds_alternative<DownStep>(plan_.steps[i])) {
+          const double share = double(i + 1) / double(plan_.steps.size());
+          if (worker == 0) stopped_ = !observer_(double(before) + double(count_) * share);
+          pool_->barrier();
+          if (stopped_) return;
+        }
       }
     });
+    return !stopped_;
   }
 
   void run_logits(int64_t first, int64_t count) {
@@ -445,6 +456,8 @@ class CpuEngine : public Engine {
   const int workers_;
   RotaryTable rotary_;
   StepTrace trace_;
+  PrefillObserver observer_;
+  bool stopped_ = false;  // by the observer; written by worker 0 before a barrier
   int64_t position_ = 0;
 
   std::vector<std::pair<size_t, std::unique_ptr<StepInput>>> inputs_;  // with the kind of step they are for

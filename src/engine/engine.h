@@ -26,6 +26,9 @@ struct EngineOptions {
 using LogitsSink = std::function<void(int64_t index, std::span<const float> logits)>;
 // Receives what a step produced for the last token of a call (tests compare engines with it).
 using StepTrace = std::function<void(size_t step, std::span<const float> values)>;
+// Told now and then while many tokens are run how many of the call's are done (a layer counts as its share of a
+// token); stops the call by returning false. Called on one thread at a time, not always the caller's.
+using PrefillObserver = std::function<bool(double tokens_done)>;
 
 class Engine {
  public:
@@ -35,7 +38,8 @@ class Engine {
   virtual std::string description() const = 0;
   // Appends tokens to the timeline and returns the scores (vocab) of the next one; `each`, where given, gets
   // those after every token. Tokens must be in the vocabulary and fit in the context. The result is valid
-  // until the next call. Throws a runtime Error.
+  // until the next call. Nothing is returned where the observer stopped it: position() then says how many
+  // tokens were appended. Throws a runtime Error.
   virtual std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each = {}) = 0;
   virtual std::span<const float> decode(TokenId token) { return prefill({&token, 1}); }
   // Forgets all tokens from `position` on.
@@ -43,6 +47,7 @@ class Engine {
   virtual int64_t position() const = 0;  // tokens in the timeline
   virtual MemoryUse memory() const = 0;
   virtual void set_trace(StepTrace trace) = 0;
+  virtual void set_observer(PrefillObserver observer) = 0;
 };
 
 // The table of engines, best first.
@@ -50,6 +55,7 @@ struct EngineRow {
   std::string_view name;  // --device NAME
   std::string_view summary;
   bool (*available)();
+  size_t (*free_memory)();  // bytes that a model may take there; 0 if unknown
   // What memory() of the engine will say, without building it.
   MemoryUse (*account)(const Plan& plan, const EngineOptions& options);
   std::unique_ptr<Engine> (*make)(const Plan& plan, const EngineOptions& options);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "engine/engine.h"
 
 namespace qgen {
@@ -10,10 +11,10 @@ namespace {
 bool always() { return true; }
 
 constexpr EngineRow kEngines[] = {
-    {"cpu", "all cores; AVX-512 (VNNI, VBMI, BF16), AVX2 or portable, chosen at run time", always, account_cpu_engine,
-     make_cpu_engine},
-    {"reference", "double precision, slow; what the others are measured against", always, account_reference_engine,
-     make_reference_engine},
+    {"cpu", "all cores; AVX-512 (VNNI, VBMI, BF16), AVX2 or portable, chosen at run time", always, available_memory,
+     account_cpu_engine, make_cpu_engine},
+    {"reference", "double precision, slow; what the others are measured against", always, available_memory,
+     account_reference_engine, make_reference_engine},
 };
 
 }  // namespace

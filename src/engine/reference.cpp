@@ -21,6 +21,7 @@ class ReferenceEngine : public Engine {
   std::string description() const override { return "reference, double precision"; }
   int64_t position() const override { return position_; }
   void set_trace(StepTrace trace) override { trace_ = std::move(trace); }
+  void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }
   MemoryUse memory() const override {
     EngineOptions options;
     options.context = context_;
@@ -44,6 +45,7 @@ class ReferenceEngine : public Engine {
       run(tokens[t], int64_t(t), want_logits, t + 1 == tokens.size());
       ++position_;
       if (each) each(int64_t(t), logits_);
+      if (observer_ && tokens.size() > 1 && !observer_(double(t + 1)) && t + 1 < tokens.size()) return {};
     }
     return logits_;
   }
@@ -171,6 +173,7 @@ class ReferenceEngine : public Engine {
   int64_t position_ = 0;
   RotaryTable rotary_;
   StepTrace trace_;
+  PrefillObserver observer_;
   std::vector<Vector> keys_, values_;  // per layer: (position, kv_heads * head_dim)
   Vector residual_, q_, k_, v_, mixed_, inner_, scores_;
   std::vector<float> logits_;

@@ -13,11 +13,15 @@ std::span<const float> Session::sync(std::span<const TokenId> tokens) {
       size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
   engine_.rewind(int64_t(common));
   tokens_.assign(tokens.begin(), tokens.end());
-  return engine_.prefill(tokens.subspan(common));
+  const std::span<const float> logits = engine_.prefill(tokens.subspan(common));
+  tokens_.resize(size_t(engine_.position()));
+  computed_tokens_ += engine_.position() - int64_t(common);
+  return logits;
 }
 
 std::span<const float> Session::append(TokenId token) {
   tokens_.push_back(token);
+  ++computed_tokens_;
   return engine_.decode(token);
 }
 

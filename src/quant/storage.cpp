@@ -115,7 +115,7 @@ std::string method_name(const Weight& weight) {
   return name;
 }
 
-void scan_weights(std::span<Weight* const> weights) {
+void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress) {
   struct Chunk {
     size_t weight;
     size_t begin;
@@ -125,8 +125,8 @@ void scan_weights(std::span<Weight* const> weights) {
     for (size_t begin = 0; begin < weights[i]->data.size(); begin += kScanChunkBytes) chunks.push_back({i, begin});
   }
   std::vector<std::atomic<int64_t>> counts(weights.size());
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
+  std::atomic<size_t> next{0}, bytes_done{0};
+  const auto work = [&](bool tells) {
     for (size_t i; (i = next.fetch_add(1)) < chunks.size();) {
       const Weight& weight = *weights[chunks[i].weight];
       const auto bytes =
@@ -134,13 +134,15 @@ void scan_weights(std::span<Weight* const> weights) {
       if (weight.codes == Codes::kE4M3) counts[chunks[i].weight] += count_from(bytes, 0x7F);
       if (weight.codes == Codes::kE5M2) counts[chunks[i].weight] += count_from(bytes, 0x7C);
       if (weight.codes != Codes::kE4M3 && weight.codes != Codes::kE5M2) touch_pages(bytes);
+      bytes_done += bytes.size();
+      if (tells && progress) progress(bytes_done);
     }
   };
   std::vector<std::jthread> threads;
   for (size_t i = 1; i < std::min(size_t(available_cores()), chunks.size()); ++i) {
-    threads.emplace_back(work);
+    threads.emplace_back(work, false);
   }
-  work();
+  work(true);
   threads.clear();
   for (size_t i = 0; i < weights.size(); ++i) weights[i]->nan_codes = counts[i];
 }

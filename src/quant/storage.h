@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,7 @@ void dequantize_row(const Weight& weight, int64_t n, std::span<double> out);
 std::string method_name(const Weight& weight);
 
 // Brings all weights into memory, on all cores, and counts the fp8 codes among them that are no numbers.
-void scan_weights(std::span<Weight* const> weights);
+// `progress`, where given, is told now and then on the calling thread how many of their bytes are done.
+void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress = {});
 
 }  // namespace qgen

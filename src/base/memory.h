@@ -1,0 +1,12 @@
+// How much memory this process may still take.
+#pragma once
+
+#include <cstddef>
+
+namespace qgen {
+
+// Bytes: what the machine can give (MemAvailable, proc(5)), and no more than a control group (version 2) leaves of
+// its limit. Page cache counts as free. 0 if nothing says.
+size_t available_memory();
+
+}  // namespace qgen

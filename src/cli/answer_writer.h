@@ -1,0 +1,28 @@
+// Model output on standard output: thinking dimmed, shown or dropped, control characters kept from a terminal.
+#pragma once
+
+#include <string_view>
+
+#include "chat/reasoning.h"
+
+namespace qgen::cli {
+
+class AnswerWriter {
+ public:
+  // `show`: "show", "hide" or "auto", as --reasoning.
+  explicit AnswerWriter(std::string_view show);
+
+  // Whether thinking must come apart from the answer; with "show" everything is one text, tags included.
+  bool splits() const { return split_; }
+  bool hides_thinking() const { return split_ && !show_thinking_; }
+  void write(const ReasoningPiece& piece);
+  // Ends the line on a terminal.
+  void finish();
+
+ private:
+  bool terminal_, split_, show_thinking_, dim_;
+  bool last_was_newline_ = false;
+  bool was_thinking_ = false;
+};
+
+}  // namespace qgen::cli

@@ -1,0 +1,15 @@
+// The table of commands; the main job is first.
+#include <span>
+
+#include "cli/options.h"
+
+namespace qgen::cli {
+namespace {
+
+const Command kCommands[] = {kAnswerCommand, kScoreCommand, kTokensCommand};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+}  // namespace qgen::cli

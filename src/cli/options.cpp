@@ -1,0 +1,186 @@
+#include "cli/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen::cli {
+namespace {
+
+[[noreturn]] void fail_value(std::string_view subject, std::string_view value, const std::string& expected) {
+  fail(ErrorKind::kUsage, fmt::format("{}: '{}' is not allowed (expected {})", subject, value, expected));
+}
+
+// A finite number in decimal notation, and nothing after it.
+template <typename T>
+bool parse_number(std::string_view text, T& out) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return false;
+  if constexpr (std::is_floating_point_v<T>) return std::isfinite(out);
+  return true;
+}
+
+// "a number from 0 to 1", "a whole number, at least 0"
+std::string number_text(const Option::Details& details, bool whole) {
+  std::string out = whole ? "a whole number" : "a number";
+  const bool low = std::isfinite(details.lowest), high = std::isfinite(details.highest);
+  if (low && high) return fmt::format("{} from {:.0f} to {:.0f}", out, details.lowest, details.highest);
+  if (low) return fmt::format("{}, at least {:.0f}", out, details.lowest);
+  return out;
+}
+
+template <typename T>
+T read_number(const Option& option, std::string_view value, std::string_view subject) {
+  T out{};
+  if (!parse_number(value, out) || double(out) < option.details.lowest || double(out) > option.details.highest)
+    fail_value(subject, value, number_text(option.details, std::is_integral_v<T>));
+  return out;
+}
+
+bool read_flag(std::string_view value, std::string_view subject) {
+  for (const std::string_view yes : {"1", "true", "yes", "on"}) {
+    if (value == yes) return true;
+  }
+  for (const std::string_view no : {"0", "false", "no", "off", ""}) {
+    if (value == no) return false;
+  }
+  fail_value(subject, value, "1 or 0");
+}
+
+// The value for each kind of target.
+struct Reader {
+  const Option& option;
+  std::string_view value, subject;
+
+  void operator()(bool* target) const { *target = read_flag(value, subject); }
+  void operator()(std::string* target) const { *target = value; }
+  void operator()(std::optional<std::string>* target) const { *target = std::string(value); }
+  void operator()(std::vector<std::string>* target) const { target->emplace_back(value); }
+  template <typename T>
+  void operator()(std::optional<T>* target) const {
+    *target = read_number<T>(option, value, subject);
+  }
+  template <typename T>
+  void operator()(T* target) const {
+    *target = read_number<T>(option, value, subject);
+  }
+};
+
+}  // namespace
+
+std::string_view Option::long_name() const {
+  const size_t dashes = names.find("--");
+  return dashes == names.npos ? names : names.substr(dashes + 2);
+}
+
+std::string_view Option::short_name() const {
+  return names.size() > 2 && names[0] == '-' && names[1] != '-' ? names.substr(1, 1) : std::string_view();
+}
+
+std::string Option::environment_name() const {
+  std::string out = "QGEN_";
+  for (const char c : long_name()) out += c == '-' ? '_' : char(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return out;
+}
+
+std::vector<std::string_view> Option::choices() const {
+  std::vector<std::string_view> out;
+  std::string_view rest = details.choices;
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    out.push_back(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return out;
+}
+
+void assign(const Option& option, std::string_view value, std::string_view subject) {
+  const auto choices = option.choices();
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end())
+    fail_value(subject, value, fmt::format("{}", fmt::join(choices, ", ")));
+  std::visit(Reader{option, value, subject}, option.target);
+}
+
+void add_model_options(std::vector<Option>& options, ModelOptions& target) {
+  options.insert(
+      options.end(),
+      {{"-m,--model", &target.model, "DIR|FILE|ORG/NAME",
+        "a folder, a file with weights, or org/name[@revision] in the Hugging Face cache"},
+       {"-c,--context",
+        &target.context,
+        "N",
+        "tokens of prompt and answer together [what the model was made for, as far as it fits]",
+        {.lowest = 1, .highest = double(int64_t{1} << 31)}},
+       {"--kv", &target.kv, "TYPE", "key-value cache in f16, bf16 or f32 [f16]", {.choices = "f16,bf16,f32"}},
+       {"--device", &target.device, "NAME", "auto, cpu, cpu:INSTRUCTION-SET or reference [auto]"},
+       {"--threads", &target.threads, "N", "0: all cores [0]", {.lowest = 0, .highest = 1024}}});
+}
+
+void require_model(const ModelOptions& options) {
+  if (options.model.empty()) {
+    fail(ErrorKind::kUsage, "no model",
+         "--model DIR, or the environment variable QGEN_MODEL; `qgen --help` has examples");
+  }
+}
+
+void add_sampling_options(std::vector<Option>& options, SamplingFlags& target) {
+  constexpr std::string_view kGroup = "Sampling (a flag wins over generation_config.json)";
+  const Option::Details details{.group = kGroup};
+  options.insert(
+      options.end(),
+      {{"-t,--temp", &target.temperature, "T", "temperature; 0 always takes the likeliest token", details},
+       {"--top-k", &target.top_k, "K", "only the K likeliest tokens", details},
+       {"--top-p", &target.top_p, "P", "only the likeliest tokens with probability P together", details},
+       {"--min-p", &target.min_p, "P", "only tokens at least P times as likely as the best", details},
+       {"--typical-p", &target.typical_p, "P", "locally typical sampling", details},
+       {"--repeat-penalty", &target.repetition_penalty, "X", "divides the scores of tokens seen before", details},
+       {"--presence-penalty", &target.presence_penalty, "X", "lowers the scores of tokens generated before", details},
+       {"--frequency-penalty", &target.frequency_penalty, "X", "the same, for each time", details},
+       {"--seed", &target.seed, "N", "of the random choices [random, in the report]", details}});
+}
+
+void add_report_options(std::vector<Option>& options, ReportOptions& target) {
+  constexpr std::string_view kGroup = "Report (on standard error)";
+  options.insert(
+      options.end(),
+      {{"--stats",
+        &target.stats,
+        "FORM",
+        "print the report: text or json [on a terminal: text]",
+        {.choices = "text,json", .alone = "text", .group = kGroup}},
+       {"--stats-file", &target.stats_file, "FILE", "write the report to a file, as JSON", {.group = kGroup}},
+       {"-q,--quiet", &target.quiet, "", "nothing on standard error unless it fails", {.group = kGroup}},
+       {"-v,--verbose",
+        &target.verbose,
+        "",
+        "where settings come from, and what was ignored in the files",
+        {.group = kGroup}}});
+}
+
+std::optional<bool> ReasoningOptions::enable_thinking() const {
+  if (think == "auto") return {};
+  return think == "on";
+}
+
+Option think_option(ReasoningOptions& target) {
+  return {"--think",
+          &target.think,
+          "MODE",
+          "let a reasoning model think: on, off or auto [auto]",
+          {.choices = "on,off,auto"}};
+}
+
+Option reasoning_option(ReasoningOptions& target) {
+  return {"--reasoning",
+          &target.show,
+          "MODE",
+          "what it thinks: show, hide or auto (dim on a terminal, dropped from a pipe) [auto]",
+          {.choices = "show,hide,auto"}};
+}
+
+}  // namespace qgen::cli
