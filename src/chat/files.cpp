@@ -115,10 +115,13 @@ std::pair<std::string, std::string> ChatTemplate::special_tokens(const std::file
 }
 
 std::vector<Message> parse_messages(std::string_view json, std::string subject) {
-  const auto document = JsonDocument::parse(json, std::move(subject), ErrorKind::kUsage);
-  if (!document->root().is_array()) document->root().fail("expected a list of messages");
+  return read_messages(JsonDocument::parse(json, std::move(subject), ErrorKind::kUsage)->root());
+}
+
+std::vector<Message> read_messages(const Json& list) {
+  if (!list.is_array()) list.fail("expected a list of messages");
   std::vector<Message> messages;
-  for (const Json& entry : document->root().elements()) {
+  for (const Json& entry : list.elements()) {
     if (!entry.is_object()) entry.fail("expected a message, an object with \"role\" and \"content\"");
     Message message;
     message.role = std::string(entry.at("role").as_string());
@@ -126,6 +129,7 @@ std::vector<Message> parse_messages(std::string_view json, std::string subject) 
     if (content) {
       message.content = content_of(*content);
     } else {
+      if (message.role == "user" || message.role == "system") entry.fail("has no content");
       // A message that only calls tools has none; templates then see None.
       message.extra.emplace_back("content", "null");
     }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/prompt.h"
 
 namespace qgen {
@@ -64,5 +65,7 @@ class ChatTemplate {
 // A conversation from JSON: an array of {"role": …, "content": …} objects; `subject` names it in errors
 // (of the usage kind). content may be a string or an array of {"type": "text", "text": …} parts.
 std::vector<Message> parse_messages(std::string_view json, std::string subject);
+// The same from a document that is read already.
+std::vector<Message> read_messages(const Json& list);
 
 }  // namespace qgen

@@ -1,11 +1,11 @@
 // The main job: one prompt in, one answer out, streamed.
-#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/file_map.h"
+#include "cli/answer.h"
 #include "cli/answer_writer.h"
 #include "cli/generation.h"
 #include "cli/report.h"
@@ -13,20 +13,6 @@
 
 namespace qgen::cli {
 namespace {
-
-struct AnswerOptions {
-  ModelOptions model;
-  ReportOptions report;
-  ReasoningOptions reasoning;
-  std::optional<std::string> prompt, file, system;
-  bool no_stdin = false;
-  bool raw = false;
-  int64_t max_tokens = -1;  // -1: until the model ends or the context is full
-  std::vector<std::string> stops;
-  SamplingFlags sampling;
-  std::vector<std::string> logit_bias;
-  int64_t logprobs = 0;
-};
 
 // The prompt's text: from flags, a file, standard input, or the last two before the first.
 std::string gather_prompt(const AnswerOptions& options) {
@@ -71,6 +57,7 @@ ModelInput prepare(const AnswerOptions& options, const TextModel& model, std::st
 
 int answer(const AnswerOptions& options) {
   require_model(options.model);
+  if (!options.batch.empty()) return answer_batch(options);
   check_report_file(options.report);
   TextModel model(options.model, options.raw);
   SamplingFlags flags = options.sampling;
@@ -112,6 +99,7 @@ Command::Bound bind() {
        "stop after so many tokens",
        {.lowest = 0, .highest = double(int64_t{1} << 31)}},
       {"--stop", &o->stops, "TEXT", "stop before this text"},
+      {"--batch", &o->batch, "FILE|-", "answer JSON lines of prompts or messages, a JSON line each"},
       think_option(o->reasoning),
       reasoning_option(o->reasoning)};
   add_model_options(options, o->model);
@@ -133,6 +121,7 @@ const Command kAnswerCommand = {"", "runs 8-bit language models from a shell",
                                 R"(  qgen -m Qwen/Qwen3-8B-FP8 -p "Name three rivers."        one answer, streamed
   git diff | qgen -m ./model -p "Write a commit message."  standard input, a blank line, the prompt
   qgen -m ./model -f question.txt --temp 0 > answer.txt    text only; the report goes to the terminal
+  qgen -m ./model --batch prompts.jsonl > answers.jsonl    many prompts, the model loaded once
   qgen score -m ./model text.txt                           log-probabilities and perplexity
   qgen tokens -m ./model --chat <<< "Hi"                   what the model really reads
 )",

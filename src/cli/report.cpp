@@ -105,6 +105,21 @@ std::string report_text(const Report& report, bool verbose) {
   return out;
 }
 
+std::string logprobs_json(const Generation& generation, const Tokenizer& tokenizer) {
+  const auto one = [&](const TokenLogprob& entry) {
+    return fmt::format(R"({{"id":{},"piece":{},"logprob":{:.6f}}})", entry.token,
+                       json_quote(tokenizer.piece_of(entry.token)), entry.logprob);
+  };
+  std::string out = "[";
+  for (size_t i = 0; i < generation.logprobs.size(); ++i) {
+    const LogprobEntry& entry = generation.logprobs[i];
+    out += fmt::format(R"({}{{"chosen":{},"top":[)", i == 0 ? "" : ",", one(entry.chosen));
+    for (size_t j = 0; j < entry.top.size(); ++j) out += (j == 0 ? "" : ",") + one(entry.top[j]);
+    out += "]}";
+  }
+  return out + "]";
+}
+
 std::string report_json(const Report& report, const Tokenizer& tokenizer) {
   const LoadedModel& model = *report.model;
   const Plan& plan = *model.plan;
@@ -132,20 +147,7 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
       R"("frequency_penalty":{},"seed":{}}})",
       setting(s.temperature), setting(s.top_k), setting(s.top_p), setting(s.min_p), setting(s.typical_p),
       setting(s.repetition_penalty), setting(s.presence_penalty), setting(s.frequency_penalty), setting(s.seed));
-  if (!g.logprobs.empty()) {
-    const auto one = [&](const TokenLogprob& entry) {
-      return fmt::format(R"({{"id":{},"piece":{},"logprob":{:.6f}}})", entry.token,
-                         json_quote(tokenizer.piece_of(entry.token)), entry.logprob);
-    };
-    out += R"(,"logprobs":[)";
-    for (size_t i = 0; i < g.logprobs.size(); ++i) {
-      const LogprobEntry& entry = g.logprobs[i];
-      out += fmt::format(R"({}{{"chosen":{},"top":[)", i == 0 ? "" : ",", one(entry.chosen));
-      for (size_t j = 0; j < entry.top.size(); ++j) out += (j == 0 ? "" : ",") + one(entry.top[j]);
-      out += "]}";
-    }
-    out += "]";
-  }
+  if (!g.logprobs.empty()) out += fmt::format(",\"logprobs\":{}", logprobs_json(g, tokenizer));
   return out + "}\n";
 }
 

@@ -24,6 +24,8 @@ struct Report {
 };
 
 std::string report_text(const Report& report, bool verbose);
+// A JSON list: for each step the token that was chosen and the likeliest ones.
+std::string logprobs_json(const Generation& generation, const Tokenizer& tokenizer);
 std::string report_json(const Report& report, const Tokenizer& tokenizer);
 
 // A runtime Error, before any work, if --stats-file cannot be written.

@@ -1,0 +1,30 @@
+// The main job's options, which a line of a batch may override.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+
+namespace qgen::cli {
+
+struct AnswerOptions {
+  ModelOptions model;
+  ReportOptions report;
+  ReasoningOptions reasoning;
+  std::optional<std::string> prompt, file, system;
+  bool no_stdin = false;
+  bool raw = false;
+  int64_t max_tokens = -1;  // -1: until the model ends or the context is full
+  std::vector<std::string> stops;
+  SamplingFlags sampling;
+  std::vector<std::string> logit_bias;
+  int64_t logprobs = 0;
+  std::string batch;  // a file of JSON lines, or "-"
+};
+
+// Answers every line of options.batch; returns the exit code, 1 if a line failed.
+int answer_batch(const AnswerOptions& options);
+
+}  // namespace qgen::cli

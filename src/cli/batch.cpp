@@ -1,0 +1,247 @@
+// --batch: JSON lines in, JSON lines out in order, flushed one by one, the model loaded once. A bad line gets an
+// error object and the run goes on. Every line starts from an empty cache, so its answer does not depend on the
+// others.
+#include <fstream>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/answer.h"
+#include "cli/answer_writer.h"
+#include "cli/generation.h"
+#include "cli/report.h"
+#include "cli/terminal.h"
+
+namespace qgen::cli {
+namespace {
+
+// One line: what to answer, and the options that hold for it.
+struct Request {
+  std::string id = "null";  // JSON text of what the line calls itself
+  AnswerOptions options;
+  std::optional<std::string> prompt;
+  std::optional<std::vector<Message>> messages;
+};
+
+std::string json_text(const Json& value) { return simdjson::minify(value.raw()); }
+
+void read_stops(const Json& value, AnswerOptions& options) {
+  options.stops.clear();
+  if (value.is_string()) {
+    options.stops.emplace_back(value.as_string());
+    return;
+  }
+  for (const Json& stop : value.elements()) options.stops.emplace_back(stop.as_string());
+}
+
+void read_think(const Json& value, AnswerOptions& options) {
+  const std::string mode = value.is_bool() ? (value.as_bool() ? "on" : "off") : std::string(value.as_string());
+  if (mode != "on" && mode != "off" && mode != "auto")
+    value.fail(fmt::format("{} is not allowed (expected on, off, auto)", json_quote(mode)));
+  options.reasoning.think = mode;
+}
+
+// The members a line may have, by every name in use for them.
+struct Member {
+  std::initializer_list<std::string_view> names;
+  void (*read)(const Json& value, Request& request);
+};
+const Member kMembers[] = {
+    {{"custom_id", "id"}, [](const Json& v, Request& r) { r.id = json_text(v); }},
+    {{"prompt"}, [](const Json& v, Request& r) { r.prompt = std::string(v.as_string()); }},
+    {{"messages"}, [](const Json& v, Request& r) { r.messages = read_messages(v); }},
+    {{"system"}, [](const Json& v, Request& r) { r.options.system = std::string(v.as_string()); }},
+    {{"raw"}, [](const Json& v, Request& r) { r.options.raw = v.as_bool(); }},
+    {{"think"}, [](const Json& v, Request& r) { read_think(v, r.options); }},
+    {{"max_tokens", "max_completion_tokens"},
+     [](const Json& v, Request& r) { r.options.max_tokens = v.as_integer(0, int64_t{1} << 31); }},
+    {{"stop"}, [](const Json& v, Request& r) { read_stops(v, r.options); }},
+    {{"temperature", "temp"}, [](const Json& v, Request& r) { r.options.sampling.temperature = v.as_number(); }},
+    {{"top_k"}, [](const Json& v, Request& r) { r.options.sampling.top_k = v.as_integer(); }},
+    {{"top_p"}, [](const Json& v, Request& r) { r.options.sampling.top_p = v.as_number(); }},
+    {{"min_p"}, [](const Json& v, Request& r) { r.options.sampling.min_p = v.as_number(); }},
+    {{"typical_p"}, [](const Json& v, Request& r) { r.options.sampling.typical_p = v.as_number(); }},
+    {{"repeat_penalty", "repetition_penalty"},
+     [](const Json& v, Request& r) { r.options.sampling.repetition_penalty = v.as_number(); }},
+    {{"presence_penalty"}, [](const Json& v, Request& r) { r.options.sampling.presence_penalty = v.as_number(); }},
+    {{"frequency_penalty"}, [](const Json& v, Request& r) { r.options.sampling.frequency_penalty = v.as_number(); }},
+    {{"seed"}, [](const Json& v, Request& r) { r.options.sampling.seed = uint64_t(v.as_integer(0)); }},
+    {{"logprobs"}, [](const Json& v, Request& r) { r.options.logprobs = v.as_integer(0, 1 << 20); }},
+};
+
+void read_member(std::string_view key, const Json& value, Request& request) {
+  for (const Member& member : kMembers) {
+    for (const std::string_view name : member.names) {
+      if (key == name) return member.read(value, request);
+    }
+  }
+  value.fail("unknown member");
+}
+
+// {"prompt": …} or {"messages": …} with options beside it, or the same under "body" as in OpenAI's batch files,
+// where the members that only steer the service are left alone.
+void read_request(const Json& line, Request& request) {
+  if (!line.is_object()) line.fail("expected an object with \"prompt\" or \"messages\"");
+  for (const std::string_view name : {"custom_id", "id"}) {
+    if (const auto id = line.find(name)) request.id = json_text(*id);
+  }
+  const auto body = line.get("body");
+  for (const auto& [key, value] : line.members()) {
+    if (body && (key == "body" || key == "method" || key == "url")) continue;
+    read_member(key, value, request);
+  }
+  if (body) {
+    for (const auto& [key, value] : body->members()) {
+      if (key != "model") read_member(key, value, request);
+    }
+  }
+  if (request.prompt.has_value() == request.messages.has_value())
+    line.fail(request.prompt ? "\"prompt\" and \"messages\"" : "no \"prompt\" and no \"messages\"");
+}
+
+ModelInput prepare(const Request& request, const TextModel& model) {
+  const AnswerOptions& options = request.options;
+  if (options.raw || !model.has_template()) {
+    if (request.messages || options.system)
+      fail(ErrorKind::kUsage, options.raw ? "raw takes the prompt as it is" : "the model has no chat template");
+    return model.continue_text(*request.prompt);
+  }
+  std::vector<Message> messages;
+  if (options.system) messages.push_back({"system", *options.system, {}});
+  if (request.messages) {
+    messages.insert(messages.end(), request.messages->begin(), request.messages->end());
+  } else {
+    messages.push_back({"user", *request.prompt, {}});
+  }
+  return model.render(messages, options.reasoning.enable_thinking());
+}
+
+struct Totals {
+  int64_t lines = 0, failed = 0, prompt_tokens = 0, output_tokens = 0;
+  double prompt_seconds = 0, output_seconds = 0;
+};
+
+class Batch {
+ public:
+  explicit Batch(const AnswerOptions& options) : options_(options), model_(options.model, false) {
+    base_bias_ = model_.logit_bias(options.logit_bias);
+    model_.load(1, options.report.quiet);
+  }
+
+  // Answers line `number`; false once a signal came.
+  bool take(const std::string& text, int64_t number) {
+    ++totals_.lines;
+    number_ = number;
+    Request request;
+    request.options = options_;
+    std::string out;
+    try {
+      const auto document = JsonDocument::parse(text, fmt::format("line {}", number), ErrorKind::kUsage);
+      read_request(document->root(), request);
+      out = answer_line(request);
+    } catch (const Error& error) {
+      ++totals_.failed;
+      out = fmt::format(R"({{"schema":1,"line":{},"id":{},"error":{{"code":{},"message":{},"hint":{}}}}})", number,
+                        request.id, int(error.kind()), json_quote(error.message()),
+                        error.hint().empty() ? "null" : json_quote(error.hint()));
+    }
+    write_stdout(out + "\n");
+    return noted_signal() == 0;
+  }
+
+  void print_totals() const;
+  int exit_code() const { return noted_signal() != 0 ? 128 + noted_signal() : totals_.failed > 0 ? 1 : 0; }
+
+ private:
+  std::string answer_line(const Request& request) {
+    const AnswerOptions& options = request.options;
+    SamplingFlags flags = options.sampling;
+    flags.logit_bias = base_bias_;
+    const ModelInput input = prepare(request, model_);
+    check_fits(input, model_);
+    GenerationSettings settings;
+    settings.sampling = model_.sampling(flags);
+    settings.stops = options.stops;
+    settings.max_tokens = options.max_tokens;
+    settings.logprobs = options.logprobs;
+    settings.split_reasoning = input.chat_template && options.reasoning.show != "show";
+    settings.quiet = options.report.quiet;
+    std::string answer, thinking;
+    Session session(model_.engine());
+    const Generation g = generate(session, model_, input, settings, [&](const ReasoningPiece& piece) {
+      (piece.thinking ? thinking : answer) += piece.text;
+    });
+    totals_.prompt_tokens += g.prompt_tokens;
+    totals_.output_tokens += int64_t(g.tokens.size());
+    totals_.prompt_seconds += g.prompt_seconds;
+    totals_.output_seconds += g.output_seconds;
+    std::string out =
+        fmt::format(R"({{"schema":1,"line":{},"id":{},"text":{})", number_, request.id, json_quote(answer));
+    if (!thinking.empty() && options.reasoning.show == "auto")
+      out += fmt::format(",\"reasoning\":{}", json_quote(thinking));
+    out += fmt::format(
+        R"(,"stop":{},"stop_string":{},"prompt_tokens":{},"output_tokens":{},"thinking_tokens":{},"seed":{},"seconds":{:.6f},"logits_hash":{})",
+        json_quote(g.stop), g.stop_string.empty() ? "null" : json_quote(g.stop_string), g.prompt_tokens,
+        g.tokens.size(), g.thinking_tokens, settings.sampling.seed.value, g.prompt_seconds + g.output_seconds,
+        g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash));
+    if (options.logprobs > 0) out += fmt::format(",\"logprobs\":{}", logprobs_json(g, model_.tokenizer()));
+    return out + "}";
+  }
+
+  const AnswerOptions& options_;
+  TextModel model_;
+  std::vector<std::pair<TokenId, double>> base_bias_;
+  Totals totals_;
+  int64_t number_ = 0;  // of the line at hand, in the file
+};
+
+void Batch::print_totals() const {
+  const ReportOptions& report = options_.report;
+  const bool wanted = !report.stats.empty() || ((stderr_is_terminal() || report.verbose) && !report.quiet);
+  const Totals& t = totals_;
+  const auto per_second = [](int64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; };
+  const std::string json = fmt::format(
+      R"({{"schema":1,"model":{},"engine":{},"lines":{},"failed":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f}}})",
+      json_quote(model_.name()), json_quote(model_.engine().description()), t.lines, t.failed, t.prompt_tokens,
+      t.prompt_seconds, t.output_tokens, t.output_seconds);
+  if (!report.stats_file.empty()) {
+    std::ofstream file(report.stats_file);
+    if (!(file << json << '\n').flush())
+      fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", report.stats_file));
+  }
+  if (!wanted) return;
+  if (report.stats == "json") return write_stderr(json + "\n");
+  write_stderr(
+      fmt::format("{} · {} lines, {} failed · prompts {} tokens, {:.0f} tok/s · answers {} tokens, {:.0f} tok/s\n",
+                  model_.engine().description(), t.lines, t.failed, t.prompt_tokens,
+                  per_second(t.prompt_tokens, t.prompt_seconds), t.output_tokens,
+                  per_second(t.output_tokens, t.output_seconds)),
+      Style::kDim);
+}
+
+}  // namespace
+
+int answer_batch(const AnswerOptions& options) {
+  if (options.prompt || options.file)
+    fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
+  check_report_file(options.report);
+  std::ifstream file;
+  if (options.batch != "-") {
+    file.open(options.batch);
+    if (!file) fail(ErrorKind::kUsage, fmt::format("--batch {}: cannot open", options.batch));
+  }
+  std::istream& input = options.batch == "-" ? std::cin : file;
+  Batch batch(options);
+  start_answer();
+  std::string line;
+  for (int64_t number = 1; std::getline(input, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (!batch.take(line, number)) break;
+  }
+  end_answer();
+  batch.print_totals();
+  return batch.exit_code();
+}
+
+}  // namespace qgen::cli
