@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include <unistd.h>
+
 namespace qgen {
 namespace {
 
@@ -33,6 +35,12 @@ size_t available_memory() {
     if (key == "MemAvailable:") return size_t(group > 0 ? std::min(group, kib * 1024) : kib * 1024);
   }
   return size_t(group);
+}
+
+size_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  size_t pages = 0, resident = 0;
+  return file >> pages >> resident ? resident * size_t(::sysconf(_SC_PAGESIZE)) : 0;
 }
 
 }  // namespace qgen

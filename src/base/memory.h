@@ -9,4 +9,7 @@ namespace qgen {
 // its limit. Page cache counts as free. 0 if nothing says.
 size_t available_memory();
 
+// Bytes of this process that are in memory now (statm, proc(5)); 0 if nothing says.
+size_t resident_memory();
+
 }  // namespace qgen

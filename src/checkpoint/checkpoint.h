@@ -26,6 +26,12 @@ struct ModelLocation {
 // network). Throws a model Error; for an absent org/name its hint is the `hf download` line.
 ModelLocation locate_model(const std::string& model);
 
+// What the Hugging Face cache holds: every model repository with a usable snapshot, by name. Only folders are looked
+// at; whether one can be run is for make_plan() to say.
+std::vector<ModelLocation> cached_models();
+// The cache's folder, by huggingface_hub's environment variables.
+std::filesystem::path cache_root();
+
 class Checkpoint {
  public:
   // Maps every weight file and reads config.json. Throws a model Error.

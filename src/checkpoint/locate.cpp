@@ -47,16 +47,6 @@ std::string expand(const std::string& text) {
   return out;
 }
 
-fs::path cache_root() {
-  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
-    if (const std::string value = environment(name); !value.empty()) return expand(value);
-  }
-  if (const std::string home = environment("HF_HOME"); !home.empty()) return fs::path(expand(home)) / "hub";
-  const std::string xdg = environment("XDG_CACHE_HOME");
-  const fs::path cache = xdg.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(expand(xdg));
-  return cache / "huggingface" / "hub";
-}
-
 // huggingface_hub: _validators.py, validate_repo_id.
 bool is_repo_id(std::string_view id) {
   if (id.empty() || id.size() > kMaxRepoIdLength) return false;
@@ -130,6 +120,34 @@ ModelLocation locate_in_cache(const std::string& model) {
 }
 
 }  // namespace
+
+fs::path cache_root() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const std::string value = environment(name); !value.empty()) return expand(value);
+  }
+  if (const std::string home = environment("HF_HOME"); !home.empty()) return fs::path(expand(home)) / "hub";
+  const std::string xdg = environment("XDG_CACHE_HOME");
+  const fs::path cache = xdg.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(expand(xdg));
+  return cache / "huggingface" / "hub";
+}
+
+std::vector<ModelLocation> cached_models() {
+  std::vector<ModelLocation> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(cache_root(), ignored)) {
+    std::string name = entry.path().filename().string();
+    constexpr std::string_view kPrefix = "models--";
+    if (!name.starts_with(kPrefix)) continue;
+    name.erase(0, kPrefix.size());
+    for (size_t at; (at = name.find("--")) != std::string::npos;) name.replace(at, 2, "/");
+    try {
+      found.push_back(locate_in_cache(name));
+    } catch (const Error&) {  // no snapshot of its main branch, or an unfinished one
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return found;
+}
 
 ModelLocation locate_model(const std::string& model) {
   if (model.empty()) fail(ErrorKind::kUsage, "--model: empty");

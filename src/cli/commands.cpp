@@ -6,7 +6,8 @@
 namespace qgen::cli {
 namespace {
 
-const Command kCommands[] = {kAnswerCommand, kScoreCommand, kTokensCommand};
+const Command kCommands[] = {kAnswerCommand, kPlanCommand,   kInspectCommand,
+                             kScoreCommand,  kTokensCommand, kModelsCommand};
 
 }  // namespace
 

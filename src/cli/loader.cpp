@@ -44,6 +44,12 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, decimals, units[unit]);
 }
 
+std::string parameters_text(int64_t count) {
+  if (count >= 1'000'000'000) return fmt::format("{:.1f}B", double(count) / 1e9);
+  if (count >= 1'000'000) return fmt::format("{:.0f}M", double(count) / 1e6);
+  return fmt::format("{:.0f}K", double(count) / 1e3);
+}
+
 std::unique_ptr<Plan> open_plan(const ModelOptions& options) {
   return make_plan(Checkpoint::open(locate_model(options.model)));
 }
@@ -53,6 +59,37 @@ int64_t model_context(const Description& model) {
                        (model.rope.scaling == Rope::Scaling::kYarn && model.rope.original_context == model.context);
   constexpr double kMax = double(int64_t{1} << 31);
   return extends ? int64_t(std::min(kMax, double(model.context) * std::max(1.0, model.rope.factor))) : model.context;
+}
+
+Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
+  Placement out;
+  out.options.threads = options.threads;
+  out.options.kv = parse_kv(options.kv);
+  out.engine = &find_engine(options.device, out.options);
+  out.native = model_context(plan.model);
+  out.wanted = options.context > 0 ? options.context : std::max(out.native, needed);
+  out.options.context = out.largest = out.wanted;
+  out.free = out.engine->free_memory();
+  if (out.free > 0) {
+    const double budget = options.context > 0 ? double(out.free) : 0.9 * double(out.free);
+    out.largest = largest_context(plan, *out.engine, out.options, out.wanted, budget);
+    out.fits = out.largest >= (options.context > 0 ? out.wanted : needed);
+    if (out.fits) out.options.context = out.largest;
+  }
+  out.use = out.engine->account(plan, out.options);
+  return out;
+}
+
+void fail_placement(const Plan& plan, const Placement& placement) {
+  const MemoryUse& use = placement.use;
+  fail(
+      ErrorKind::kMemory,
+      fmt::format("{}: does not fit: needs {}, {} of memory are free\n  weights {}   kv {} ({} tokens, {})   work {}",
+                  plan.checkpoint.location().name, format_bytes(double(use.total())),
+                  format_bytes(double(placement.free)), format_bytes(double(use.weights)), format_bytes(double(use.kv)),
+                  placement.wanted, kv_name(placement.options.kv), format_bytes(double(use.work))),
+      placement.largest > 0 ? fmt::format("--context {} fits", placement.largest)
+                            : "the weights alone are too large for this machine");
 }
 
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool quiet,
@@ -72,27 +109,8 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
                      native, needed),
          fmt::format("--context {} would go beyond what the model was made for", needed));
   }
-  EngineOptions engine_options;
-  engine_options.threads = options.threads;
-  engine_options.kv = parse_kv(options.kv);
-  const EngineRow& engine = find_engine(options.device, engine_options);
-  engine_options.context = options.context > 0 ? options.context : std::max(native, needed);
-  const double memory = double(engine.free_memory());
-  if (memory > 0) {
-    // A context that nobody asked for leaves some memory to others.
-    const double budget = options.context > 0 ? memory : 0.9 * memory;
-    const int64_t fits = largest_context(*plan, engine, engine_options, engine_options.context, budget);
-    if (fits < (options.context > 0 ? options.context : needed)) {
-      const MemoryUse use = engine.account(*plan, engine_options);
-      fail(ErrorKind::kMemory,
-           fmt::format(
-               "{}: does not fit: needs {}, {} of memory are free\n  weights {}   kv {} ({} tokens, {})   work {}",
-               loaded.name, format_bytes(double(use.total())), format_bytes(memory), format_bytes(double(use.weights)),
-               format_bytes(double(use.kv)), engine_options.context, options.kv, format_bytes(double(use.work))),
-           fits > 0 ? fmt::format("--context {} fits", fits) : "the weights alone are too large for this machine");
-    }
-    engine_options.context = fits;
-  }
+  const Placement placement = place(*plan, options, needed);
+  if (!placement.fits) fail_placement(*plan, placement);
   const auto start = std::chrono::steady_clock::now();
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
@@ -103,11 +121,10 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
       return fmt::format("loading {}: {} of {}", loaded.name, format_bytes(double(done)), format_bytes(bytes));
     });
   });
-  loaded.engine = engine.make(*plan, engine_options);
+  loaded.engine = placement.engine->make(*plan, placement.options);
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  loaded.context = engine_options.context;
-  loaded.engine_row = &engine;
-  loaded.engine_options = engine_options;
+  loaded.context = placement.options.context;
+  loaded.engine_options = placement.options;
   loaded.plan = std::move(plan);
   return loaded;
 }

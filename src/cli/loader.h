@@ -22,17 +22,32 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
   double load_seconds = 0;
-  const EngineRow* engine_row = nullptr;
   EngineOptions engine_options;
 };
 
 // The plan from the files' headers, nothing else.
 std::unique_ptr<Plan> open_plan(const ModelOptions& options);
 
-// Decides the context, checks that everything fits into memory (exit 4 with what would fit), reads the weights
-// into memory and makes the engine, showing how far it is on a terminal unless `quiet`. At least `needed` tokens must
-// fit in the context: a `needed` beyond the model's own context is allowed only with an explicit --context or
-// `may_exceed`.
+// Where a plan would run, with which context, and what that takes.
+struct Placement {
+  const EngineRow* engine = nullptr;
+  EngineOptions options;  // with the context: the one asked for, or the largest that is sensible and fits
+  int64_t native = 0;     // the context the model was made for
+  int64_t wanted = 0;     // the context asked for, or else the native one
+  int64_t largest = 0;    // the largest context that fits, up to `wanted`
+  MemoryUse use;          // with `wanted` tokens if it does not fit, else with options.context
+  size_t free = 0;        // bytes; 0 if unknown
+  bool fits = true;
+};
+// At least `needed` tokens must fit in the context. A context that nobody asked for is made smaller until it fits and
+// leaves a tenth of the memory to others.
+Placement place(const Plan& plan, const ModelOptions& options, int64_t needed);
+// The memory Error that says what a placement needs and what would fit.
+[[noreturn]] void fail_placement(const Plan& plan, const Placement& placement);
+
+// Places the plan (exit 4 with what would fit), reads the weights into memory and makes the engine, showing how far
+// it is on a terminal unless `quiet`. A `needed` beyond the model's own context is allowed only with an explicit
+// --context or `may_exceed`.
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool quiet,
                        bool may_exceed = false);
 
@@ -66,5 +81,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 // "8.8 GiB", "302 KiB"
 std::string format_bytes(double bytes);
+// "8.2B", "135M", "260K"
+std::string parameters_text(int64_t count);
 
 }  // namespace qgen::cli

@@ -106,11 +106,15 @@ void assign(const Option& option, std::string_view value, std::string_view subje
   std::visit(Reader{option, value, subject}, option.target);
 }
 
+Option model_option(ModelOptions& target) {
+  return {"-m,--model", &target.model, "DIR|FILE|ORG/NAME",
+          "a folder, a file with weights, or org/name[@revision] in the Hugging Face cache"};
+}
+
 void add_model_options(std::vector<Option>& options, ModelOptions& target) {
   options.insert(
       options.end(),
-      {{"-m,--model", &target.model, "DIR|FILE|ORG/NAME",
-        "a folder, a file with weights, or org/name[@revision] in the Hugging Face cache"},
+      {model_option(target),
        {"-c,--context",
         &target.context,
         "N",

@@ -59,6 +59,9 @@ struct Command {
 };
 std::span<const Command> commands();
 extern const Command kAnswerCommand;
+extern const Command kInspectCommand;
+extern const Command kModelsCommand;
+extern const Command kPlanCommand;
 extern const Command kScoreCommand;
 extern const Command kTokensCommand;
 
@@ -72,7 +75,8 @@ struct ModelOptions {
   int64_t context = 0;  // 0: what the model was made for, as far as it fits
   std::string kv = "f16";
 };
-void add_model_options(std::vector<Option>& options, ModelOptions& target);
+Option model_option(ModelOptions& target);                                   // which model
+void add_model_options(std::vector<Option>& options, ModelOptions& target);  // which model, and how it runs
 // A usage Error if no model was named.
 void require_model(const ModelOptions& options);
 

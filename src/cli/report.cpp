@@ -12,12 +12,6 @@
 namespace qgen::cli {
 namespace {
 
-std::string parameters_text(int64_t count) {
-  if (count >= 1'000'000'000) return fmt::format("{:.1f}B", double(count) / 1e9);
-  if (count >= 1'000'000) return fmt::format("{:.0f}M", double(count) / 1e6);
-  return fmt::format("{:.0f}K", double(count) / 1e3);
-}
-
 std::string rate(double per_second) { return fmt::format("{:.{}f}", per_second, per_second < 100 ? 1 : 0); }
 
 std::string duration(double seconds) {

@@ -16,7 +16,7 @@ namespace qgen::cli {
 namespace {
 
 struct TokensOptions {
-  std::string model;
+  ModelOptions model;
   std::string input;
   bool decode = false, chat = false, render = false, json = false;
   std::string messages;
@@ -46,8 +46,8 @@ std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenO
 }
 
 int tokens(const TokensOptions& options) {
-  require_model({.model = options.model});
-  const std::filesystem::path folder = locate_model(options.model).folder;
+  require_model(options.model);
+  const std::filesystem::path folder = locate_model(options.model.model).folder;
   const bool conversation = options.chat || !options.messages.empty();
   if (options.decode && (conversation || options.render))
     fail(ErrorKind::kUsage, "tokens: --decode goes with no other mode");
@@ -106,7 +106,7 @@ int tokens(const TokensOptions& options) {
 Command::Bound bind() {
   const auto o = std::make_shared<TokensOptions>();
   std::vector<Option> options = {
-      {"-m,--model", &o->model, "DIR|ORG/NAME", "a folder, or org/name[@revision] in the Hugging Face cache"},
+      model_option(o->model),
       {"input", &o->input, "FILE|-", "a file, or - for standard input"},
       {"--decode", &o->decode, "", "from ids to text"},
       {"--chat", &o->chat, "", "through the chat template, the text being the user's message"},

@@ -28,6 +28,7 @@ class Planner {
     plan_->steps.push_back(EmbedStep{embed});
     for (int64_t layer = 0; layer < model.layers; ++layer) add_layer(layer);
     plan_->steps.push_back(LogitsStep{vector(model.names.final_norm, model.hidden), head(embed)});
+    plan_->bindings = binder_->bindings();
     plan_->ignored = binder_->finish(kPrefixes, model.family);
     return std::move(plan_);
   }

@@ -64,8 +64,9 @@ struct Plan {
   std::vector<Step> steps;
   std::deque<Weight> weights;  // what the steps point to
   std::deque<std::vector<float>> vectors;
-  std::vector<Binder::Ignored> ignored;  // tensors in the files that no step needs
-  Checkpoint checkpoint;                 // keeps the mapped files alive
+  std::vector<Binder::Binding> bindings;  // where each weight comes from
+  std::vector<Binder::Ignored> ignored;   // tensors in the files that no step needs
+  Checkpoint checkpoint;                  // keeps the mapped files alive
 
   // The method of most of the quantized bytes ("fp8 block 128x128"), else of the plain ones ("bf16").
   std::string method() const;

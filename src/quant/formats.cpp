@@ -280,7 +280,13 @@ bool Binder::has_matrix(const std::string& module) const { return has_tensor(mod
 Weight Binder::matrix(const std::string& module_name, int64_t rows, int64_t cols) {
   Module module(checkpoint_, config_, consumed_, module_name, rows, cols);
   for (const Format& format : kFormats) {
-    if (format.detect(module)) return format.bind(module);
+    if (!format.detect(module)) continue;
+    Weight weight = format.bind(module);
+    Binding& binding = bindings_.emplace_back(Binding{module_name, format.name, {}});
+    const std::string prefix = module_name + ".";
+    for (auto it = consumed_.lower_bound(prefix); it != consumed_.end() && it->starts_with(prefix); ++it)
+      binding.tensors.push_back(*it);
+    return weight;
   }
   for (const Unsupported& row : kUnsupported) {
     if (const TensorView* tensor = module.peek(row.suffix)) {

@@ -75,6 +75,14 @@ class Binder {
   explicit Binder(const Checkpoint& checkpoint)
       : checkpoint_(checkpoint), config_(QuantConfig::read(checkpoint.config())) {}
 
+  // Which tensors became which module's matrix, and by which row of the table: the evidence for the method.
+  struct Binding {
+    std::string module;
+    std::string_view format;
+    std::vector<std::string> tensors;
+  };
+  const std::vector<Binding>& bindings() const { return bindings_; }
+
   // W of module X, (rows, cols).
   Weight matrix(const std::string& module, int64_t rows, int64_t cols);
   bool has_matrix(const std::string& module) const;
@@ -94,6 +102,7 @@ class Binder {
   const Checkpoint& checkpoint_;
   QuantConfig config_;
   std::set<std::string> consumed_;
+  std::vector<Binding> bindings_;
 };
 
 // The values of a scale or vector in F32, exact: F32, F16, BF16, F8_E8M0 (U8 is read as E8M0).

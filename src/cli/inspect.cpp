@@ -1,0 +1,275 @@
+// What a checkpoint is: its family, how it is quantized and what says so, its tensors, the steps it becomes.
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/loader.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+
+namespace qgen::cli {
+namespace {
+
+struct InspectOptions {
+  ModelOptions model;
+  bool tensors = false, steps = false, json = false;
+};
+
+// Modules that are stored alike: their tensors, and the weight they become.
+struct Group {
+  std::string layout;   // the row of the table of formats
+  std::string tensors;  // "weight F8_E4M3, weight_scale_inv F32"
+  std::string method;   // "fp8 block 128x128"
+  std::vector<std::string> modules;
+  size_t bytes = 0;
+};
+
+std::vector<Group> groups(const Plan& plan) {
+  std::vector<Group> out;
+  for (size_t i = 0; i < plan.bindings.size(); ++i) {
+    const Binder::Binding& binding = plan.bindings[i];
+    const Weight& weight = plan.weights[i];
+    std::string tensors;
+    for (const std::string& name : binding.tensors) {
+      tensors += fmt::format("{}{} {}", tensors.empty() ? "" : ", ", name.substr(binding.module.size() + 1),
+                             dtype_name(plan.checkpoint.find(name)->dtype));
+    }
+    const std::string method = method_name(weight);
+    auto group = std::find_if(out.begin(), out.end(), [&](const Group& other) {
+      return other.layout == binding.format && other.tensors == tensors && other.method == method;
+    });
+    if (group == out.end()) group = out.insert(out.end(), {std::string(binding.format), tensors, method, {}, 0});
+    group->modules.push_back(binding.module);
+    group->bytes += weight.bytes();
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Group& a, const Group& b) { return a.bytes > b.bytes; });
+  return out;
+}
+
+// What config.json says, for comparison: "fp8", or "" where it says nothing.
+std::string declared_method(const Plan& plan) {
+  std::string out;
+  auto quant = plan.checkpoint.config().get("quantization_config");
+  if (!quant) quant = plan.checkpoint.config().get("compression_config");
+  if (!quant || !quant->is_object()) return out;
+  for (const char* key : {"quant_method", "format", "quant_algo"}) {
+    if (const auto value = quant->get(key); value && value->is_string())
+      out += fmt::format("{}{} {}", out.empty() ? "" : ", ", key, value->as_string());
+  }
+  return out;
+}
+
+std::string grid_text(const Grid& grid) {
+  return grid.empty()
+             ? "-"
+             : fmt::format("{}x{} tiles of {}x{}", grid.tile_rows, grid.tile_cols, grid.group_rows, grid.group_cols);
+}
+
+// Matrices and vectors that a step reads.
+struct StepParts {
+  std::vector<const Weight*> weights;
+  int64_t layer = -1;
+};
+StepParts parts(const Step& step) {
+  struct Visitor {
+    StepParts operator()(const EmbedStep& s) const { return {{s.table}}; }
+    StepParts operator()(const QkvStep& s) const { return {{s.q.weight, s.k.weight, s.v.weight}}; }
+    StepParts operator()(const RotateStoreStep& s) const { return {{}, s.layer}; }
+    StepParts operator()(const AttendStep& s) const { return {{}, s.layer}; }
+    StepParts operator()(const OutStep& s) const { return {{s.o.weight}}; }
+    StepParts operator()(const GateUpStep& s) const { return {{s.gate.weight, s.up.weight}}; }
+    StepParts operator()(const DownStep& s) const { return {{s.down.weight}}; }
+    StepParts operator()(const LogitsStep& s) const { return {{s.head.weight}}; }
+  };
+  return std::visit(Visitor{}, step);
+}
+
+// The weight that each tensor belongs to.
+std::map<std::string_view, const Weight*> owners(const Plan& plan) {
+  std::map<std::string_view, const Weight*> out;
+  for (size_t i = 0; i < plan.bindings.size(); ++i) {
+    for (const std::string& name : plan.bindings[i].tensors) out[name] = &plan.weights[i];
+  }
+  return out;
+}
+
+std::string file_name(const TensorView& tensor) { return std::filesystem::path(tensor.file).filename().string(); }
+
+std::string summary(const Plan& plan) {
+  const Description& m = plan.model;
+  std::string out = fmt::format("{}\n", plan.checkpoint.location().name);
+  const auto line = [&](std::string_view name, const std::string& text) {
+    out += fmt::format("  {:<9} {}\n", name, text);
+  };
+  line("family", m.family);
+  line("method", plan.method());
+  for (const Group& group : groups(plan)) {
+    const auto& modules = group.modules;
+    line("", fmt::format("{} of {} matrices, {}: {} ({}; layout {})", modules.size(), plan.weights.size(),
+                         format_bytes(double(group.bytes)), group.method, group.tensors, group.layout));
+    if (modules.size() <= 3) line("", fmt::format("  {}", fmt::join(modules, ", ")));
+  }
+  const std::string declared = declared_method(plan);
+  line("declared", declared.empty() ? "no quantization in config.json" : declared + " (config.json)");
+  line("shape", fmt::format("{} layers, hidden {}, {} heads of {} ({} kv), ffn {}, vocabulary {}", m.layers, m.hidden,
+                            m.heads, m.head_dim, m.kv_heads, m.intermediate, m.vocab));
+  const int64_t windows = std::count_if(m.window.begin(), m.window.end(), [](int64_t w) { return w > 0; });
+  line("context", fmt::format("{} tokens{}", model_context(m),
+                              windows == 0 ? "" : fmt::format(", sliding windows in {} layers", windows)));
+  const auto& head = std::get<LogitsStep>(plan.steps.back()).head;
+  line("head", head.weight == std::get<EmbedStep>(plan.steps.front()).table ? "tied to the embedding" : "its own");
+  line("size", fmt::format("{} parameters, {} of weights, {} read for a token", plan.parameters(),
+                           format_bytes(double(plan.weight_bytes())), format_bytes(double(plan.bytes_per_token()))));
+  std::map<std::string, std::pair<size_t, size_t>> files;
+  for (const TensorView& tensor : plan.checkpoint.tensors()) {
+    auto& [count, bytes] = files[file_name(tensor)];
+    ++count;
+    bytes += tensor.bytes.size();
+  }
+  for (const auto& [name, counts] : files)
+    line("file", fmt::format("{}: {} tensors, {}", name, counts.first, format_bytes(double(counts.second))));
+  std::map<std::string_view, std::vector<std::string_view>> ignored;
+  for (const auto& entry : plan.ignored) ignored[entry.reason].push_back(entry.tensor);
+  for (const auto& [reason, tensors] : ignored)
+    line("ignored", fmt::format("{} tensors ({}{}): {}", tensors.size(), tensors.front(),
+                                tensors.size() > 1 ? ", …" : "", reason));
+  return out;
+}
+
+// "layers.2." before "layers.10.".
+bool natural_less(std::string_view a, std::string_view b) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  while (!a.empty() && !b.empty()) {
+    size_t i = 0, j = 0;
+    while (i < a.size() && digit(a[i])) ++i;
+    while (j < b.size() && digit(b[j])) ++j;
+    if (i > 0 && j > 0 && (i != j || a.substr(0, i) != b.substr(0, j)))
+      return i != j ? i < j : a.substr(0, i) < b.substr(0, j);
+    if (a[0] != b[0]) return a[0] < b[0];
+    a.remove_prefix(1);
+    b.remove_prefix(1);
+  }
+  return a.size() < b.size();
+}
+
+std::vector<const TensorView*> tensors_by_name(const Plan& plan) {
+  std::vector<const TensorView*> out;
+  for (const TensorView& tensor : plan.checkpoint.tensors()) out.push_back(&tensor);
+  std::sort(out.begin(), out.end(), [](const auto* x, const auto* y) { return natural_less(x->name, y->name); });
+  return out;
+}
+
+std::string tensor_table(const Plan& plan) {
+  const auto owner = owners(plan);
+  std::vector<std::vector<std::string>> rows;
+  for (const TensorView* tensor : tensors_by_name(plan)) {
+    const auto it = owner.find(tensor->name);
+    const bool codes = it != owner.end() && tensor->elements() == it->second->rows * it->second->cols;
+    rows.push_back({tensor->name, std::string(dtype_name(tensor->dtype)), tensor->shape_text(),
+                    codes ? grid_text(it->second->scale) : "-", file_name(*tensor)});
+  }
+  return format_table(rows);
+}
+
+std::string step_table(const Plan& plan) {
+  std::string out;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const StepParts step = parts(plan.steps[i]);
+    std::string shapes;
+    for (const Weight* weight : step.weights)
+      shapes += fmt::format("  ({}, {}) {}", weight->rows, weight->cols, method_name(*weight));
+    if (step.weights.empty()) shapes = fmt::format("  layer {}", step.layer);
+    out += fmt::format("{:>4}  {:<18}{}\n", i, step_name(plan.steps[i]), shapes);
+  }
+  return out;
+}
+
+std::string grid_json(const Grid& grid) {
+  if (grid.empty()) return "null";
+  return fmt::format(R"({{"tiles":[{},{}],"group":[{},{}]}})", grid.tile_rows, grid.tile_cols, grid.group_rows,
+                     grid.group_cols);
+}
+
+std::string json(const Plan& plan, const InspectOptions& options) {
+  const Description& m = plan.model;
+  std::vector<std::string> evidence, ignored;
+  for (const Group& group : groups(plan)) {
+    std::vector<std::string> modules;
+    for (const std::string& module : group.modules) modules.push_back(json_quote(module));
+    evidence.push_back(fmt::format(R"({{"method":{},"layout":{},"tensors":{},"bytes":{},"modules":{}}})",
+                                   json_quote(group.method), json_quote(group.layout), json_quote(group.tensors),
+                                   group.bytes, json_list(modules)));
+  }
+  for (const auto& entry : plan.ignored)
+    ignored.push_back(
+        fmt::format(R"({{"tensor":{},"reason":{}}})", json_quote(entry.tensor), json_quote(entry.reason)));
+  const std::string declared = declared_method(plan);
+  const auto& head = std::get<LogitsStep>(plan.steps.back()).head;
+  std::string out = fmt::format(
+      R"({{"schema":1,"model":{},"family":{},"method":{},"declared":{},"parameters":{},"weight_bytes":{},"bytes_per_token":{},)"
+      R"("shape":{{"layers":{},"hidden":{},"heads":{},"kv_heads":{},"head_dim":{},"intermediate":{},"vocabulary":{},"context":{},"tied_head":{}}},)"
+      R"("evidence":{},"ignored":{})",
+      json_quote(plan.checkpoint.location().name), json_quote(m.family), json_quote(plan.method()),
+      declared.empty() ? "null" : json_quote(declared), plan.parameters(), plan.weight_bytes(), plan.bytes_per_token(),
+      m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab, model_context(m),
+      head.weight == std::get<EmbedStep>(plan.steps.front()).table, json_list(evidence), json_list(ignored));
+  if (options.tensors) {
+    const auto owner = owners(plan);
+    std::vector<std::string> tensors;
+    for (const TensorView* view : tensors_by_name(plan)) {
+      const TensorView& tensor = *view;
+      const auto it = owner.find(tensor.name);
+      tensors.push_back(fmt::format(
+          R"({{"name":{},"dtype":{},"shape":[{}],"bytes":{},"file":{},"weight":{},"scale":{}}})",
+          json_quote(tensor.name), json_quote(dtype_name(tensor.dtype)), fmt::join(tensor.shape, ","),
+          tensor.bytes.size(), json_quote(file_name(tensor)), it == owner.end() ? "null" : json_quote(it->second->name),
+          it == owner.end() ? "null" : grid_json(it->second->scale)));
+    }
+    out += fmt::format(",\"tensors\":{}", json_list(tensors));
+  }
+  if (options.steps) {
+    std::vector<std::string> steps;
+    for (const Step& step : plan.steps) {
+      const StepParts found = parts(step);
+      std::vector<std::string> weights;
+      for (const Weight* weight : found.weights)
+        weights.push_back(fmt::format(R"({{"name":{},"shape":[{},{}],"method":{}}})", json_quote(weight->name),
+                                      weight->rows, weight->cols, json_quote(method_name(*weight))));
+      steps.push_back(fmt::format(R"({{"step":{},"weights":{}}})", json_quote(step_name(step)), json_list(weights)));
+    }
+    out += fmt::format(",\"steps\":{}", json_list(steps));
+  }
+  return out + "}\n";
+}
+
+int inspect(const InspectOptions& options) {
+  require_model(options.model);
+  const auto plan = open_plan(options.model);
+  std::string out = options.json ? json(*plan, options) : summary(*plan);
+  if (!options.json && options.tensors) out += "\n" + tensor_table(*plan);
+  if (!options.json && options.steps) out += "\n" + step_table(*plan);
+  write_stdout(stdout_is_terminal() ? without_controls(out) : out);
+  return 0;
+}
+
+Command::Bound bind() {
+  const auto o = std::make_shared<InspectOptions>();
+  return {{model_option(o->model),
+           {"--tensors", &o->tensors, "", "every tensor: type, shape, scale grid, file"},
+           {"--steps", &o->steps, "", "every step that engines execute"},
+           {"--json", &o->json, "", "one JSON object"}},
+          [o] { return inspect(*o); }};
+}
+
+}  // namespace
+
+const Command kInspectCommand = {
+    "inspect", "family, quantization found and why, tensors, steps",
+    R"(  qgen inspect -m Qwen/Qwen3-8B-FP8                      what it is, and what says so
+  qgen inspect -m ./model --tensors | grep scale         every tensor with its scale grid
+)",
+    bind};
+
+}  // namespace qgen::cli

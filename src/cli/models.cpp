@@ -1,0 +1,125 @@
+// What qgen supports, from its tables, and what lies in the Hugging Face cache.
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/loader.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+#include "model/families.h"
+
+namespace qgen::cli {
+namespace {
+
+struct ModelsOptions {
+  bool json = false;
+};
+
+struct Cached {
+  std::string name;
+  std::string folder;
+  std::string family, method;  // empty if it cannot be run
+  std::string problem;
+  size_t bytes = 0;  // of weights
+};
+
+std::vector<Cached> look_at_cache() {
+  std::vector<Cached> out;
+  for (const ModelLocation& location : cached_models()) {
+    Cached& entry = out.emplace_back();
+    entry.name = location.name;
+    entry.folder = location.folder.string();
+    try {
+      const auto plan = make_plan(Checkpoint::open(location));
+      entry.family = plan->model.family;
+      entry.method = plan->method();
+      for (const TensorView& tensor : plan->checkpoint.tensors()) entry.bytes += tensor.bytes.size();
+    } catch (const Error& error) {
+      entry.problem = error.message();
+      // The folder is in the table already.
+      if (const size_t at = entry.problem.find(entry.folder); at != std::string::npos)
+        entry.problem.erase(at, entry.folder.size() + (entry.problem[at + entry.folder.size()] == '/'));
+    }
+  }
+  return out;
+}
+
+std::string supported_text() {
+  std::string out = "Families\n";
+  std::vector<std::vector<std::string>> rows;
+  for (const Family& family : families()) rows.push_back({std::string(family.name), std::string(family.examples)});
+  out += format_table(rows) + "\nMethods\n";
+  rows.clear();
+  for (const Format& format : formats()) rows.push_back({std::string(format.name), std::string(format.summary)});
+  out += format_table(rows) + "\nEngines\n";
+  rows.clear();
+  for (const EngineRow& engine : engines()) {
+    rows.push_back({std::string(engine.name), engine.available() ? "here" : "not here", std::string(engine.summary)});
+  }
+  return out + format_table(rows);
+}
+
+std::string supported_json() {
+  std::vector<std::string> family_list, format_list, engine_list;
+  for (const Family& family : families()) {
+    family_list.push_back(fmt::format(R"({{"name":{},"architecture":{},"examples":{}}})", json_quote(family.name),
+                                      json_quote(family.architecture), json_quote(family.examples)));
+  }
+  for (const Format& format : formats()) {
+    format_list.push_back(
+        fmt::format(R"({{"name":{},"summary":{}}})", json_quote(format.name), json_quote(format.summary)));
+  }
+  for (const EngineRow& engine : engines()) {
+    engine_list.push_back(fmt::format(R"({{"name":{},"summary":{},"available":{}}})", json_quote(engine.name),
+                                      json_quote(engine.summary), engine.available()));
+  }
+  return fmt::format(R"("families":{},"methods":{},"engines":{})", json_list(family_list), json_list(format_list),
+                     json_list(engine_list));
+}
+
+int models(const ModelsOptions& options) {
+  const std::vector<Cached> cache = look_at_cache();
+  if (options.json) {
+    std::vector<std::string> list;
+    for (const Cached& entry : cache) {
+      const auto text = [](const std::string& value) { return value.empty() ? "null" : json_quote(value); };
+      list.push_back(fmt::format(R"({{"name":{},"folder":{},"family":{},"method":{},"bytes":{},"problem":{}}})",
+                                 json_quote(entry.name), json_quote(entry.folder), text(entry.family),
+                                 text(entry.method), entry.bytes, text(entry.problem)));
+    }
+    write_stdout(fmt::format("{{\"schema\":1,{},\"cache\":{{\"folder\":{},\"models\":{}}}}}\n", supported_json(),
+                             json_quote(cache_root().string()), json_list(list)));
+    return 0;
+  }
+  std::string out = supported_text() + fmt::format("\nHugging Face cache ({})\n", cache_root().string());
+  std::vector<std::vector<std::string>> rows;
+  for (const Cached& entry : cache) {
+    if (entry.problem.empty()) {
+      rows.push_back(
+          {entry.name, format_bytes(double(entry.bytes)), fmt::format("{} · {}", entry.family, entry.method)});
+    } else {
+      rows.push_back({entry.name, "-", fmt::format("cannot be run: {}", entry.problem)});
+    }
+  }
+  out += rows.empty() ? "  no models; `hf download org/name` puts one there\n" : format_table(rows, {1});
+  write_stdout(stdout_is_terminal() ? without_controls(out) : out);
+  return 0;
+}
+
+Command::Bound bind() {
+  const auto o = std::make_shared<ModelsOptions>();
+  return {{{"--json", &o->json, "", "one JSON object"}}, [o] { return models(*o); }};
+}
+
+}  // namespace
+
+const Command kModelsCommand = {
+    "models", "families, methods and engines supported; checkpoints in the Hugging Face cache",
+    R"(  qgen models                                            three tables, and what is in the cache
+  qgen models --json | jq -r '.cache.models[].name'
+)",
+    bind};
+
+}  // namespace qgen::cli
