@@ -6,8 +6,8 @@
 namespace qgen::cli {
 namespace {
 
-const Command kCommands[] = {kAnswerCommand, kPlanCommand,   kInspectCommand,
-                             kScoreCommand,  kTokensCommand, kModelsCommand};
+const Command kCommands[] = {kAnswerCommand, kPlanCommand,   kInspectCommand,    kScoreCommand,
+                             kTokensCommand, kModelsCommand, kCompletionCommand, kManualCommand};
 
 }  // namespace
 

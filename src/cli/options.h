@@ -59,7 +59,9 @@ struct Command {
 };
 std::span<const Command> commands();
 extern const Command kAnswerCommand;
+extern const Command kCompletionCommand;
 extern const Command kInspectCommand;
+extern const Command kManualCommand;
 extern const Command kModelsCommand;
 extern const Command kPlanCommand;
 extern const Command kScoreCommand;
