@@ -24,6 +24,8 @@ std::vector<fs::path> safetensors_in(const fs::path& folder) {
   return found;
 }
 
+}  // namespace
+
 std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
   const fs::path path = location.folder / "config.json";
   if (!fs::exists(path)) {
@@ -41,8 +43,6 @@ std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
   return JsonDocument::parse(read_file(path, 64 << 20), path.string());
 }
 
-}  // namespace
-
 WeightFiles parse_index(std::string_view text, const std::string& subject, const fs::path& folder) {
   WeightFiles files;
   files.index_name = subject;
@@ -59,12 +59,16 @@ WeightFiles parse_index(std::string_view text, const std::string& subject, const
     names.insert(file);
   }
   if (names.empty()) fail(ErrorKind::kModel, fmt::format("{}: weight_map is empty", subject));
+  if (const auto metadata = document->root().get("metadata"); metadata && metadata->is_object()) {
+    if (const auto total = metadata->get("total_size"); total && total->is_number())
+      files.total_bytes = total->as_number();
+  }
   for (const std::string& name : names) files.paths.push_back(folder / name);
   return files;
 }
 
 WeightFiles find_weight_files(const fs::path& folder) {
-  const fs::path index = folder / "model.safetensors.index.json";
+  const fs::path index = folder / kIndexName;
   WeightFiles files;
   const fs::path whole = folder / "model.safetensors";
   if (fs::exists(index)) files = parse_index(read_file(index), index.string(), folder);
@@ -115,14 +119,7 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
     Safetensors parsed = parse_safetensors(checkpoint.files_.back().bytes(), path.string());
     std::move(parsed.tensors.begin(), parsed.tensors.end(), std::back_inserter(checkpoint.tensors_));
   }
-  for (size_t i = 0; i < checkpoint.tensors_.size(); ++i) {
-    const TensorView& tensor = checkpoint.tensors_[i];
-    const auto [other, inserted] = checkpoint.by_name_.emplace(tensor.name, i);
-    if (!inserted) {
-      fail(ErrorKind::kModel, fmt::format("{}: tensor {} is also in {}", tensor.file, json_quote(tensor.name),
-                                          checkpoint.tensors_[other->second].file));
-    }
-  }
+  checkpoint.index_names();
   for (const auto& [name, file] : files.file_of_tensor) {
     const TensorView* tensor = checkpoint.find(name);
     if (tensor == nullptr || fs::path(tensor->file).filename() != file) {
@@ -132,6 +129,39 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
     }
   }
   return checkpoint;
+}
+
+Checkpoint Checkpoint::blank(const ModelLocation& location, std::unique_ptr<JsonDocument> config,
+                             std::vector<TensorView> tensors) {
+  constexpr size_t kAlignment = 64;
+  Checkpoint checkpoint;
+  checkpoint.location_ = location;
+  checkpoint.config_ = std::move(config);
+  checkpoint.tensors_ = std::move(tensors);
+  std::vector<size_t> sizes;
+  size_t total = 0;
+  for (const TensorView& tensor : checkpoint.tensors_) {
+    sizes.push_back(size_t(tensor.elements()) * size_t(dtype_bits(tensor.dtype)) / 8);
+    total += (sizes.back() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  checkpoint.blank_ = BlankMemory(total, location.name);
+  size_t offset = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    checkpoint.tensors_[i].bytes = checkpoint.blank_.bytes().subspan(offset, sizes[i]);
+    offset += (sizes[i] + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  checkpoint.index_names();
+  return checkpoint;
+}
+
+void Checkpoint::index_names() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const auto [other, inserted] = by_name_.emplace(tensors_[i].name, i);
+    if (!inserted) {
+      fail(ErrorKind::kModel, fmt::format("{}: tensor {} is also in {}", tensors_[i].file, json_quote(tensors_[i].name),
+                                          tensors_[other->second].file));
+    }
+  }
 }
 
 const TensorView* Checkpoint::find(std::string_view name) const {

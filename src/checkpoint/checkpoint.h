@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/blank_memory.h"
 #include "base/file_map.h"
 #include "base/json.h"
 #include "checkpoint/tensor.h"
@@ -36,19 +38,33 @@ class Checkpoint {
  public:
   // Maps every weight file and reads config.json. Throws a model Error.
   static Checkpoint open(const ModelLocation& location);
+  // A checkpoint without files: tensors of these names, types and shapes, all zeros, which take no memory until
+  // they are written. `config` is its config.json.
+  static Checkpoint blank(const ModelLocation& location, std::unique_ptr<JsonDocument> config,
+                          std::vector<TensorView> tensors);
 
   const TensorView* find(std::string_view name) const;  // nullptr if absent
   const std::vector<TensorView>& tensors() const { return tensors_; }
   Json config() const { return config_->root(); }
   const ModelLocation& location() const { return location_; }
+  // The data of a blank checkpoint, which all of its tensors lie in; empty for one that was read from files.
+  std::span<std::byte> blank_bytes() { return blank_.bytes(); }
 
  private:
+  void index_names();
+
   ModelLocation location_;
   std::vector<FileMap> files_;
+  BlankMemory blank_;
   std::vector<TensorView> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;  // keys view tensors_[i].name
   std::unique_ptr<JsonDocument> config_;
 };
+
+// The folder's config.json; a model Error, with a hint about what lies there instead, if it is missing.
+std::unique_ptr<JsonDocument> read_config(const ModelLocation& location);
+
+constexpr std::string_view kIndexName = "model.safetensors.index.json";
 
 // The weight files of a folder: those its index names, else model.safetensors, else every *.safetensors.
 // For each, the tensors that the index expects in it (empty without an index).
@@ -56,6 +72,7 @@ struct WeightFiles {
   std::vector<std::filesystem::path> paths;
   std::unordered_map<std::string, std::string> file_of_tensor;  // from the index
   std::string index_name;
+  std::optional<double> total_bytes;  // of all tensors, as the index says
 };
 WeightFiles find_weight_files(const std::filesystem::path& folder);
 

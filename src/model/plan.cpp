@@ -1,5 +1,6 @@
 #include "model/plan.h"
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -14,31 +15,27 @@ namespace {
 // What all four families' tensors are called by; anything else under these names belongs to no step.
 constexpr std::string_view kPrefixes[] = {"model.", "lm_head."};
 
+// Walks the description and asks `source`, a Binder or what stands in for one, for everything that it names.
+template <typename Source>
 class Planner {
  public:
-  explicit Planner(Checkpoint checkpoint) : plan_(std::make_unique<Plan>()) {
-    plan_->checkpoint = std::move(checkpoint);
-    plan_->model = describe(plan_->checkpoint.config());
-    binder_ = std::make_unique<Binder>(plan_->checkpoint);
-  }
+  // `name` of the model is for messages.
+  Planner(Plan& plan, Source& source, const std::string& name) : plan_(plan), source_(source), name_(name) {}
 
-  std::unique_ptr<Plan> run() {
-    const Description& model = plan_->model;
+  void run() {
+    const Description& model = plan_.model;
     const Weight* embed = matrix(model.names.embed, model.vocab, model.hidden);
-    plan_->steps.push_back(EmbedStep{embed});
+    plan_.steps.push_back(EmbedStep{embed});
     for (int64_t layer = 0; layer < model.layers; ++layer) add_layer(layer);
-    plan_->steps.push_back(LogitsStep{vector(model.names.final_norm, model.hidden), head(embed)});
-    plan_->bindings = binder_->bindings();
-    plan_->ignored = binder_->finish(kPrefixes, model.family);
-    return std::move(plan_);
+    plan_.steps.push_back(LogitsStep{vector(model.names.final_norm, model.hidden), head(embed)});
   }
 
  private:
   void add_layer(int64_t layer) {
-    const Description& model = plan_->model;
+    const Description& model = plan_.model;
     const auto named = [&](const std::string& pattern) { return fmt::format(fmt::runtime(pattern), layer); };
     const int64_t q_rows = model.heads * model.head_dim, kv_rows = model.kv_heads * model.head_dim;
-    auto& steps = plan_->steps;
+    auto& steps = plan_.steps;
     const auto* input_norm = vector(named(model.names.input_norm), model.hidden);
     steps.push_back(QkvStep{input_norm, linear(named(model.names.q), q_rows, model.hidden, model.qkv_bias),
                             linear(named(model.names.k), kv_rows, model.hidden, model.qkv_bias),
@@ -60,11 +57,10 @@ class Planner {
 
   // A head of its own where the files have one; else the embedding, unless config.json forbids it.
   Linear head(const Weight* embed) {
-    const Description& model = plan_->model;
-    if (binder_->has_matrix(model.names.head)) return linear(model.names.head, model.vocab, model.hidden, false);
+    const Description& model = plan_.model;
+    if (source_.has_matrix(model.names.head)) return linear(model.names.head, model.vocab, model.hidden, false);
     if (model.tied_head == false) {
-      fail(ErrorKind::kModel,
-           fmt::format("{}: tensor {}.weight is missing", plan_->checkpoint.location().name, model.names.head),
+      fail(ErrorKind::kModel, fmt::format("{}: tensor {}.weight is missing", name_, model.names.head),
            "config.json says tie_word_embeddings: false, so the embedding does not stand in for it");
     }
     return {embed, nullptr};
@@ -73,27 +69,68 @@ class Planner {
   Linear linear(const std::string& module, int64_t rows, int64_t cols, bool bias_required) {
     Linear out{matrix(module, rows, cols), nullptr};
     const std::string bias = module + ".bias";
-    if (bias_required || binder_->has_tensor(bias)) out.bias = vector_named(bias, rows);
+    if (bias_required || source_.has_tensor(bias)) out.bias = vector_named(bias, rows);
     return out;
   }
 
   const Weight* matrix(const std::string& module, int64_t rows, int64_t cols) {
-    plan_->weights.push_back(binder_->matrix(module, rows, cols));
-    return &plan_->weights.back();
+    plan_.weights.push_back(source_.matrix(module, rows, cols));
+    return &plan_.weights.back();
   }
   const std::vector<float>* vector(const std::string& module, int64_t n) { return vector_named(module + ".weight", n); }
   const std::vector<float>* vector_named(const std::string& tensor, int64_t n) {
-    plan_->vectors.push_back(binder_->vector(tensor, n));
-    return &plan_->vectors.back();
+    plan_.vectors.push_back(source_.vector(tensor, n));
+    return &plan_.vectors.back();
   }
 
-  std::unique_ptr<Plan> plan_;
-  std::unique_ptr<Binder> binder_;
+  Plan& plan_;
+  Source& source_;
+  const std::string& name_;
+};
+
+// Writes down what a Binder would be asked for.
+class Recorder {
+ public:
+  explicit Recorder(const std::function<bool(const std::string&)>& has) : has_(has) {}
+
+  bool has_matrix(const std::string& module) const { return has_(module + ".weight"); }
+  bool has_tensor(const std::string& tensor) const { return has_(tensor); }
+  Weight matrix(const std::string& module, int64_t rows, int64_t cols) {
+    requests.push_back({module, rows, cols});
+    return {};
+  }
+  std::vector<float> vector(const std::string& tensor, int64_t n) {
+    requests.push_back({tensor, n, 0});
+    return {};
+  }
+
+  std::vector<TensorRequest> requests;
+
+ private:
+  const std::function<bool(const std::string&)>& has_;
 };
 
 }  // namespace
 
-std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) { return Planner(std::move(checkpoint)).run(); }
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) {
+  auto plan = std::make_unique<Plan>();
+  plan->checkpoint = std::move(checkpoint);
+  plan->model = describe(plan->checkpoint.config());
+  Binder binder(plan->checkpoint);
+  Planner(*plan, binder, plan->checkpoint.location().name).run();
+  plan->bindings = binder.bindings();
+  plan->ignored = binder.finish(kPrefixes, plan->model.family);
+  return plan;
+}
+
+std::vector<TensorRequest> plan_requests(const Description& model, const std::string& name,
+                                         const std::function<bool(const std::string&)>& has) {
+  Plan plan;
+  plan.model = model;
+  Recorder recorder(has);
+  Planner(plan, recorder, name).run();
+  return std::move(recorder.requests);
+}
 
 std::string_view step_name(const Step& step) {
   constexpr std::string_view kNames[] = {"embed",        "norm+qkv",          "norm+rotate+store", "attend",

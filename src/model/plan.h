@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,6 +80,16 @@ struct Plan {
 
 // Binds every tensor that the description names and fuses them into steps. Throws a model Error.
 std::unique_ptr<Plan> make_plan(Checkpoint checkpoint);
+
+// What make_plan() asks a checkpoint for: the (rows, cols) weight of a module, or with no cols a vector by the name
+// of its tensor. `has` says which tensors are there, where that is optional (biases, a head of its own).
+struct TensorRequest {
+  std::string name;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+std::vector<TensorRequest> plan_requests(const Description& model, const std::string& name,
+                                         const std::function<bool(const std::string& tensor)>& has);
 
 // How the key-value cache stores an element.
 enum class KvType { kF16, kBf16, kF32 };

@@ -1,7 +1,6 @@
 #include "quant/formats.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
@@ -55,8 +54,6 @@ constexpr Ignorable kIgnorable[] = {
     {".masked_bias", "attention mask buffer"},
 };
 
-constexpr int64_t kMaxTile = 1 << 30;
-
 // Whether a name's last part is a parameter of some quantization rather than a weight of the model.
 bool looks_like_quantization(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
@@ -91,33 +88,8 @@ std::vector<float> offset_values(const TensorView& tensor) {
   return out;
 }
 
-// "128x128"
-std::pair<int64_t, int64_t> parse_block(const Json& json) {
-  const std::string_view text = json.as_string();
-  int64_t sizes[2] = {0, 0};
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  for (int i = 0; i < 2; ++i) {
-    const auto [next, error] = std::from_chars(p, end, sizes[i]);
-    if (error != std::errc{} || sizes[i] < 1 || sizes[i] > kMaxTile ||
-        (i == 0 ? next == end || *next != 'x' : next != end)) {
-      json.fail(fmt::format("'{}' is no block size (expected ROWSxCOLUMNS)", text));
-    }
-    p = next + 1;
-  }
-  return {sizes[0], sizes[1]};
-}
-
 void read_tiles(const Json& weights, QuantConfig& out) {
-  if (const auto block = weights.get("block_structure")) {
-    if (block->is_string()) {
-      out.tiles.push_back(parse_block(*block));
-    } else {
-      const auto sizes = block->elements();
-      if (sizes.size() != 2) block->fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
-      out.tiles.emplace_back(sizes[0].as_integer(1, kMaxTile), sizes[1].as_integer(1, kMaxTile));
-    }
-  }
+  if (const auto block = weights.get("block_structure")) out.tiles.push_back(read_block(*block));
   if (const auto group = weights.get("group_size")) {
     if (const int64_t g = group->as_integer(-1, kMaxTile); g > 0) out.tiles.emplace_back(1, g);
   }
@@ -132,11 +104,7 @@ QuantConfig QuantConfig::read(const Json& config) {
   std::optional<Json> quant = config.get("quantization_config");
   if (!quant) quant = config.get("compression_config");
   if (!quant) return out;
-  if (const auto block = quant->get("weight_block_size")) {
-    const auto sizes = block->elements();
-    if (sizes.size() != 2) block->fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
-    out.tiles.emplace_back(sizes[0].as_integer(1, kMaxTile), sizes[1].as_integer(1, kMaxTile));
-  }
+  if (const auto block = quant->get("weight_block_size")) out.tiles.push_back(read_block(*block));
   if (const auto groups = quant->get("config_groups")) {
     for (const auto& [name, group] : groups->members()) {
       if (!group.is_object()) continue;  // a preset's name with its targets: it declares no tiles

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "quant/declaration.h"
 #include "quant/storage.h"
 
 namespace qgen {
@@ -66,6 +67,10 @@ struct Format {
   std::string_view summary;  // for people
   bool (*detect)(const Module&);
   Weight (*bind)(Module&);
+  // For checkpoints whose weights are not there: whether config.json declares this method, with what it says about
+  // it, and the tensors that published files then have for a (rows, cols) module.
+  bool (*read)(const QuantSource&, Declaration&);
+  std::vector<DeclaredTensor> (*declare)(const Scheme&, int64_t rows, int64_t cols);
 };
 std::span<const Format> formats();
 

@@ -1,6 +1,8 @@
 // quant_method "fp8" as DeepSeek, Qwen and Mistral publish it: F8 codes and a multiplier called
 // weight_scale_inv (or scale): one per block, partial last blocks included, or one for the tensor.
 // Despite its name the scale multiplies: W = code * scale.
+#include <tuple>
+
 #include "quant/formats.h"
 
 namespace qgen {
@@ -23,8 +25,36 @@ Weight bind(Module& module) {
   return weight;
 }
 
+// With weight_block_size blocks; with null there (Mistral) one scale a tensor. Without the key, or from
+// converters that say is_checkpoint_fp8_serialized, the scale is called weight_scale: the next row's.
+bool read(const QuantSource& source, Declaration& out) {
+  if (source.method != "fp8" && source.method != "blockwise_int8") return false;
+  const auto block = source.json->find("weight_block_size");
+  if (!block || (block->is_null() && source.json->flag_or("is_checkpoint_fp8_serialized", false))) return false;
+  Scheme scheme;
+  scheme.codes = source.method == "fp8" ? read_fp8_type(*source.json) : Dtype::kI8;
+  if (!block->is_null()) std::tie(scheme.group_rows, scheme.group_cols) = read_block(*block);
+  const auto scale_format = source.json->get("scale_fmt");
+  const bool powers = scale_format && scale_format->as_string() == "ue8m0";
+  scheme.scales = powers ? Dtype::kF8E8M0 : source.plain;
+  scheme.static_inputs = read_static_inputs(*source.json);
+  out.schemes.push_back(std::move(scheme));
+  read_excluded_paths(*source.json, out);
+  return true;
+}
+
+std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
+  std::vector<int64_t> shape;
+  if (scheme.group_rows > 0) shape = {scheme_tile_rows(scheme, rows), scheme_tile_cols(scheme, cols)};
+  std::vector<DeclaredTensor> out = {{"weight", scheme.codes, {rows, cols}},
+                                     {"weight_scale_inv", scheme.scales, shape}};
+  if (scheme.static_inputs) out.push_back({"activation_scale", scheme.scales, {}});
+  return out;
+}
+
 }  // namespace
 
-const Format kFp8Format = {"fp8", "FP8 or INT8 codes with weight_scale_inv per block or tensor", detect, bind};
+const Format kFp8Format = {"fp8",  "FP8 or INT8 codes with weight_scale_inv per block or tensor", detect, bind, read,
+                           declare};
 
 }  // namespace qgen

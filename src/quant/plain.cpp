@@ -20,8 +20,14 @@ bool detect(const Module& module) {
 
 Weight bind(Module& module) { return module.take_codes("weight", *float_codes(*module.peek("weight"))); }
 
+bool read(const QuantSource& source, Declaration&) { return !source.json; }
+
+std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
+  return {{"weight", scheme.codes, {rows, cols}}};
+}
+
 }  // namespace
 
-const Format kPlainFormat = {"none", "unquantized F32, F16 and BF16", detect, bind};
+const Format kPlainFormat = {"none", "unquantized F32, F16 and BF16", detect, bind, read, declare};
 
 }  // namespace qgen

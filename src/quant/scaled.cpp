@@ -3,7 +3,9 @@
 // weight_zero_point of the same shape: W = (code - zero_point) * scale.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <numeric>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -77,11 +79,161 @@ Weight bind(Module& module) {
   return weight;
 }
 
+// One entry of config_groups, "weights" being QuantizationArgs of compressed-tensors.
+Scheme read_weights(const Json& weights, const QuantSource& source) {
+  Scheme scheme;
+  if (const auto bits = weights.get("num_bits"); !bits || bits->as_integer() != 8)
+    weights.fail(bits ? fmt::format("num_bits {} is not supported", bits->as_integer()) : "says no num_bits",
+                 "supported: 8");
+  const std::string_view type = weights.get("type") ? weights.at("type").as_string() : "int";
+  if (type != "int" && type != "float") weights.at("type").fail(fmt::format("'{}' is not supported", type));
+  scheme.codes = type == "int" ? Dtype::kI8 : Dtype::kF8E4M3;
+  scheme.scales = source.plain;
+  const auto symmetric = weights.get("symmetric");
+  scheme.zero_points = symmetric && !symmetric->as_bool();
+  if (const auto order = weights.get("actorder")) {
+    scheme.activation_order = order->is_bool() ? order->as_bool() : order->as_string() == "group";
+  }
+  int64_t group = 0;
+  if (const auto value = weights.get("group_size")) group = value->as_integer(-1, kMaxTile);
+  std::string strategy = group > 0 ? "group" : group < 0 ? "channel" : "tensor";
+  if (const auto value = weights.get("strategy")) strategy = value->as_string();
+  if (strategy == "channel") {
+    scheme.group_rows = 1;
+  } else if (strategy == "group") {
+    if (group <= 0) weights.fail("strategy 'group' without a group_size");
+    scheme.group_rows = 1;
+    scheme.group_cols = group;
+  } else if (strategy == "block") {
+    std::tie(scheme.group_rows, scheme.group_cols) = read_block(weights.at("block_structure"));
+  } else if (strategy != "tensor") {
+    weights.at("strategy")
+        .fail(fmt::format("'{}' is not supported", strategy), "supported: tensor, channel, group, block");
+  }
+  return scheme;
+}
+
+// A group that is a name with its targets (compressed-tensors, quant_scheme.py).
+Scheme preset_scheme(const Json& group, std::string_view name, const QuantSource& source) {
+  Scheme scheme;
+  scheme.scales = source.plain;
+  if (name == "W8A8" || name == "INT8") {
+    scheme.codes = Dtype::kI8;
+    scheme.group_rows = 1;
+  } else if (name == "FP8_DYNAMIC") {
+    scheme.group_rows = 1;
+  } else if (name == "FP8_BLOCK") {
+    scheme.group_rows = scheme.group_cols = 128;
+  } else if (name == "FP8") {
+    scheme.static_inputs = true;
+  } else {
+    group.fail(fmt::format("the preset '{}' is not supported", name));
+  }
+  return scheme;
+}
+
+void check_layout(const Json& object) {
+  const auto format = object.get("format");
+  if (!format) return;
+  constexpr std::string_view kKnown[] = {"int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"};
+  const std::string_view name = format->as_string();
+  if (std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown))
+    format->fail(fmt::format("'{}' is not supported", name), fmt::format("supported: {}", fmt::join(kKnown, ", ")));
+}
+
+void read_compressed_tensors(const QuantSource& source, Declaration& out) {
+  const Json& json = *source.json;
+  const auto groups = json.at("config_groups").members();
+  bool own_layouts = !groups.empty();
+  for (const auto& [name, group] : groups) {
+    Scheme scheme;
+    if (group.is_array()) {
+      own_layouts = false;
+      scheme = preset_scheme(group, name, source);
+      for (const Json& target : group.elements()) scheme.targets.emplace_back(target.as_string());
+    } else {
+      own_layouts = own_layouts && group.get("format").has_value();
+      check_layout(group);
+      const auto weights = group.get("weights");
+      if (!weights) continue;  // a group that quantizes activations only
+      scheme = read_weights(*weights, source);
+      const auto inputs = group.get("input_activations");
+      scheme.static_inputs =
+          inputs && inputs->get("dynamic") && inputs->at("dynamic").is_bool() && !inputs->at("dynamic").as_bool();
+      scheme.targets = read_names(group, "targets");
+    }
+    out.schemes.push_back(std::move(scheme));
+  }
+  if (!own_layouts) check_layout(json);
+  out.matching = Matching::kTargets;
+  out.excluded = read_names(json, "ignore");
+}
+
+void read_modelopt(const QuantSource& source, Declaration& out) {
+  const Json algorithm = source.json->at("quant_algo");
+  const std::string_view name = algorithm.as_string();
+  Scheme scheme;
+  scheme.scales = Dtype::kF32;
+  if (name == "FP8") {
+    scheme.static_inputs = true;
+  } else if (name == "FP8_PER_CHANNEL_PER_TOKEN") {
+    scheme.group_rows = 1;
+  } else if (name == "MXFP8") {
+    scheme.group_rows = 1;
+    scheme.group_cols = 32;
+    scheme.scales = Dtype::kU8;
+  } else if (name == "W8A16") {
+    scheme.codes = Dtype::kI8;
+    scheme.group_rows = 1;
+  } else {
+    algorithm.fail(fmt::format("ModelOpt's '{}' is not supported", name),
+                   "supported: FP8, FP8_PER_CHANNEL_PER_TOKEN, MXFP8, W8A16");
+  }
+  out.schemes.push_back(std::move(scheme));
+  out.matching = Matching::kWildcards;
+  out.excluded = read_names(*source.json, "exclude_modules");
+  for (std::string& entry : read_names(*source.json, "ignore")) out.excluded.push_back(std::move(entry));
+}
+
+// Besides its own name: ModelOpt's, Meta's fbgemm_fp8, and quant_method fp8 that the row before leaves.
+bool read(const QuantSource& source, Declaration& out) {
+  if (source.method == "compressed-tensors") {
+    read_compressed_tensors(source, out);
+  } else if (source.method == "modelopt") {
+    read_modelopt(source, out);
+  } else if (source.method == "fp8" || source.method == "fbgemm_fp8") {
+    Scheme scheme;
+    scheme.codes = read_fp8_type(*source.json);
+    scheme.group_rows = source.method == "fp8" ? 0 : 1;
+    scheme.static_inputs = read_static_inputs(*source.json);
+    out.schemes.push_back(std::move(scheme));
+    read_excluded_paths(*source.json, out);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
+  std::vector<int64_t> shape = {1};
+  if (scheme.group_rows > 0) shape = {scheme_tile_rows(scheme, rows), scheme_tile_cols(scheme, cols)};
+  std::vector<DeclaredTensor> out = {{"weight", scheme.codes, {rows, cols}}, {"weight_scale", scheme.scales, shape}};
+  // Not zero, which would read as symmetric.
+  if (scheme.zero_points) out.push_back({"weight_zero_point", Dtype::kI8, shape, std::byte{1}});
+  // -1: an order that is not known.
+  if (scheme.activation_order) out.push_back({"weight_g_idx", Dtype::kI32, {cols}, std::byte{0xFF}});
+  if (scheme.static_inputs) out.push_back({"input_scale", scheme.scales, {1}});
+  return out;
+}
+
 }  // namespace
 
 const Format kScaledFormat = {"compressed-tensors",
                               "int-quantized and float-quantized: INT8 or FP8 codes with weight_scale per tensor, "
                               "channel, group or block, with or without zero points",
-                              detect, bind};
+                              detect,
+                              bind,
+                              read,
+                              declare};
 
 }  // namespace qgen

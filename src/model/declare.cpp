@@ -1,0 +1,253 @@
+#include "model/declare.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "base/numbers.h"
+#include "model/families.h"
+#include "quant/declaration.h"
+
+namespace qgen {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<WeightFiles> read_index(const fs::path& folder) {
+  const fs::path path = folder / kIndexName;
+  if (!fs::exists(path)) return {};
+  return parse_index(read_file(path), path.string(), folder);
+}
+
+class Declarer {
+ public:
+  explicit Declarer(const ModelLocation& location)
+      : location_(location), config_(read_config(location)), index_(read_index(location.folder)) {
+    if (const fs::path path = location.folder / "hf_quant_config.json"; fs::exists(path))
+      side_file_ = JsonDocument::parse(read_file(path, 64 << 20), path.string());
+  }
+
+  Checkpoint run() {
+    const Description model = describe(config_->root());
+    declaration_ = Declaration::read(config_->root(), side_file_.get());
+    const auto requests =
+        plan_requests(model, location_.name, [&](const std::string& tensor) { return has(model, tensor); });
+    for (const TensorRequest& request : requests) {
+      if (request.cols == 0) {
+        add({request.name, declaration_.plain, {request.rows}});
+      } else {
+        add_module(request, request.name == model.names.embed);
+      }
+    }
+    if (index_) add_rest();
+    Checkpoint out = Checkpoint::blank(location_, std::move(config_), std::move(tensors_));
+    const std::span<std::byte> data = out.blank_bytes();
+    for (const auto& [name, value] : fills_) {
+      const std::span<const std::byte> bytes = out.find(name)->bytes;
+      std::fill_n(data.begin() + (bytes.data() - data.data()), bytes.size(), value);
+    }
+    return out;
+  }
+
+ private:
+  bool in_index(const std::string& tensor) const { return index_->file_of_tensor.contains(tensor); }
+
+  // What is optional: without an index the configuration decides.
+  bool has(const Description& model, const std::string& tensor) const {
+    if (index_) return in_index(tensor);
+    return tensor == model.names.head + ".weight" && model.tied_head != true;
+  }
+
+  void add(DeclaredTensor tensor) {
+    if (index_ && !in_index(tensor.suffix)) return;
+    TensorView view;
+    view.name = std::move(tensor.suffix);
+    view.dtype = tensor.dtype;
+    view.shape = std::move(tensor.shape);
+    view.file = index_ ? index_->index_name : config_->subject();
+    if (tensor.fill != std::byte{0}) fills_.emplace_back(view.name, tensor.fill);
+    if (index_) index_->file_of_tensor.erase(view.name);
+    tensors_.push_back(std::move(view));
+  }
+
+  void add_module(const TensorRequest& request, bool embedding) {
+    const auto [format, scheme] = scheme_of(request.name, embedding);
+    for (DeclaredTensor& tensor : format->declare(scheme, request.rows, request.cols)) {
+      tensor.suffix = fmt::format("{}.{}", request.name, tensor.suffix);
+      add(std::move(tensor));
+    }
+  }
+
+  std::pair<const Format*, Scheme> scheme_of(const std::string& module, bool embedding) const {
+    Scheme plain;
+    plain.codes = declaration_.plain;
+    const Scheme* declared = embedding ? nullptr : declaration_.scheme_of(module);
+    if (!index_) {
+      if (declared == nullptr) return {&kPlainFormat, plain};
+      return {declaration_.format, *declared};
+    }
+    // Lists of modules are often wrong; the names of scales are not.
+    const auto named = [&](const char* suffix) { return in_index(fmt::format("{}.{}", module, suffix)); };
+    const bool inverse = named("weight_scale_inv"), scaled = named("weight_scale");
+    if (!inverse && !scaled) return {&kPlainFormat, plain};
+    if (declared == nullptr && !declaration_.schemes.empty()) declared = &declaration_.schemes.front();
+    if (declared == nullptr) {
+      fail(ErrorKind::kModel,
+           fmt::format("{}: names {}.{}, but config.json declares no quantization", index_->index_name, module,
+                       inverse ? "weight_scale_inv" : "weight_scale"),
+           "what the weights are shows once they are there");
+    }
+    Scheme scheme = *declared;
+    scheme.zero_points = named("weight_zero_point");
+    scheme.activation_order = named("weight_g_idx");
+    return {inverse ? &kFp8Format : &kScaledFormat, scheme};
+  }
+
+  // Names that nothing asked for are judged by the Binder, as those of files are.
+  void add_rest() {
+    std::set<std::string> rest;
+    for (const auto& [name, file] : index_->file_of_tensor) rest.insert(name);
+    for (const std::string& name : rest) add({name, Dtype::kF32, {}});
+  }
+
+  const ModelLocation& location_;
+  std::unique_ptr<JsonDocument> config_, side_file_;
+  std::optional<WeightFiles> index_;  // without the names that were added already
+  Declaration declaration_;
+  std::vector<TensorView> tensors_;
+  std::vector<std::pair<std::string, std::byte>> fills_;
+};
+
+// SplitMix64 (Steele, Lea, Flood 2014): every start gives an independent sequence.
+class Random {
+ public:
+  explicit Random(uint64_t start) : state_(start) {}
+  uint64_t next() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Eight random bytes made into codes, as 8, 4 or 2 of them. Those without a scale get magnitudes from 2^exponent to
+// 2^(exponent + 1).
+uint64_t shape_codes(uint64_t bits, Codes codes, int exponent) {
+  const auto fields = [&](uint64_t sign_and_mantissa, uint64_t ones, int mantissa_bits, int bias) {
+    return (bits & sign_and_mantissa) | ones * (uint64_t(exponent + bias) << mantissa_bits);
+  };
+  switch (codes) {
+    case Codes::kF32: return fields(0x807FFFFF807FFFFFu, 0x0000000100000001u, 23, 127);
+    case Codes::kBf16: return fields(0x807F807F807F807Fu, 0x0001000100010001u, 7, 127);
+    case Codes::kF16: return fields(0x83FF83FF83FF83FFu, 0x0001000100010001u, 10, 15);
+    case Codes::kI8: return bits;
+    case Codes::kE4M3: return bits & 0xFEFEFEFEFEFEFEFEu;  // no NaN: 0x7F and 0xFF
+    case Codes::kE5M2: return bits & 0xFBFBFBFBFBFBFBFBu;  // no infinity and NaN: 0x7C to 0x7F
+  }
+  return bits;
+}
+
+// The root mean square of what shape_codes() makes.
+double rms_of_codes(Codes codes) {
+  double sum = 0;
+  for (int code = 0; code < 256; ++code) {
+    const auto byte = uint8_t(shape_codes(uint64_t(code), codes, 0));
+    const double value = codes == Codes::kI8     ? double(int8_t(byte))
+                         : codes == Codes::kE4M3 ? double(e4m3_to_float(byte))
+                                                 : double(e5m2_to_float(byte));
+    sum += value * value;
+  }
+  return std::sqrt(sum / 256);
+}
+
+void fill(std::span<std::byte> out, Codes codes, int exponent, Random random) {
+  size_t i = 0;
+  for (; i + 8 <= out.size(); i += 8) {
+    const uint64_t bits = shape_codes(random.next(), codes, exponent);
+    std::memcpy(out.data() + i, &bits, 8);
+  }
+  const uint64_t bits = shape_codes(random.next(), codes, exponent);
+  std::memcpy(out.data() + i, &bits, out.size() - i);
+}
+
+}  // namespace
+
+Checkpoint declare_checkpoint(const ModelLocation& location) { return Declarer(location).run(); }
+
+bool lacks_weights(const ModelLocation& location) {
+  if (location.single_file || !fs::exists(location.folder / "config.json")) return false;
+  if (fs::exists(location.folder / "model.safetensors")) return false;
+  if (const auto index = read_index(location.folder)) {
+    return std::any_of(index->paths.begin(), index->paths.end(),
+                       [](const fs::path& path) { return !fs::exists(path); });
+  }
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(location.folder, ignored)) {
+    const std::string extension = entry.path().extension().string();
+    for (const char* known : {".safetensors", ".bin", ".pt", ".pth", ".gguf"}) {
+      if (extension == known && fs::exists(entry.path())) return false;
+    }
+  }
+  return true;
+}
+
+std::string declared_size_note(const Checkpoint& declared) {
+  const auto index = read_index(declared.location().folder);
+  if (!index || !index->total_bytes) return "";
+  double total = 0;
+  for (const TensorView& tensor : declared.tensors()) total += double(tensor.bytes.size());
+  if (std::abs(total - *index->total_bytes) <= 0.01 * *index->total_bytes) return "";
+  return fmt::format("{}: total_size is {:.0f} bytes, config.json declares {:.0f}", index->index_name,
+                     *index->total_bytes, total);
+}
+
+void fill_randomly(Plan& plan, uint64_t seed) {
+  const std::span<std::byte> data = plan.checkpoint.blank_bytes();
+  constexpr size_t kChunkBytes = 4 << 20;
+  struct Chunk {
+    std::span<std::byte> bytes;
+    Codes codes;
+    int exponent;
+  };
+  std::vector<Chunk> chunks;
+  for (Weight& weight : plan.weights) {
+    const double spread = 1 / std::sqrt(double(weight.cols));
+    if (weight.quantized())
+      std::fill(weight.scale.values.begin(), weight.scale.values.end(), float(spread / rms_of_codes(weight.codes)));
+    const size_t begin = size_t(weight.data.data() - data.data());
+    for (size_t at = 0; at < weight.data.size(); at += kChunkBytes) {
+      chunks.push_back({data.subspan(begin + at, std::min(kChunkBytes, weight.data.size() - at)), weight.codes,
+                        int(std::floor(std::log2(spread)))});
+    }
+  }
+  std::set<const std::vector<float>*> norms;
+  for (const Step& step : plan.steps) {
+    if (const auto* qkv = std::get_if<QkvStep>(&step)) norms.insert(qkv->norm);
+    if (const auto* rotate = std::get_if<RotateStoreStep>(&step)) norms.insert({rotate->q_norm, rotate->k_norm});
+    if (const auto* gate_up = std::get_if<GateUpStep>(&step)) norms.insert(gate_up->norm);
+    if (const auto* logits = std::get_if<LogitsStep>(&step)) norms.insert(logits->norm);
+  }
+  for (std::vector<float>& vector : plan.vectors)
+    std::fill(vector.begin(), vector.end(), norms.contains(&vector) ? 1.0f : 0.0f);
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < chunks.size();)
+      fill(chunks[i].bytes, chunks[i].codes, chunks[i].exponent, Random(Random(seed + i).next()));
+  };
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < std::min(size_t(available_cores()), chunks.size()); ++i) threads.emplace_back(work);
+  work();
+}
+
+}  // namespace qgen

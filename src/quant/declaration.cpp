@@ -1,0 +1,192 @@
+#include "quant/declaration.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <memory>
+
+#include <fnmatch.h>
+
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include "base/error.h"
+#include "quant/formats.h"
+
+namespace qgen {
+namespace {
+
+// Whether `pattern` matches at the beginning of `text`, as Python's re.match; names are short and patterns come from
+// files, so matching may take a bounded number of steps only.
+bool matches_regex(const std::string& pattern, std::string_view text) {
+  int error = 0;
+  size_t at = 0;
+  const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_ANCHORED, &error, &at, nullptr),
+      &pcre2_code_free);
+  if (!code)
+    fail(ErrorKind::kModel,
+         fmt::format("config.json: quantization_config: {} is no regular expression", json_quote("re:" + pattern)));
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
+      pcre2_match_data_create_from_pattern(code.get(), nullptr), &pcre2_match_data_free);
+  const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(
+      pcre2_match_context_create(nullptr), &pcre2_match_context_free);
+  pcre2_set_match_limit(context.get(), 100000);
+  const int result =
+      pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, match.get(), context.get());
+  if (result < PCRE2_ERROR_NOMATCH)
+    fail(ErrorKind::kModel,
+         fmt::format("config.json: quantization_config: {} takes too long to match", json_quote("re:" + pattern)));
+  return result >= 0;
+}
+
+bool matches(Matching matching, const std::string& entry, std::string_view module) {
+  if (entry == module) return true;
+  switch (matching) {
+    case Matching::kPaths: return module.starts_with(entry + ".") || module.ends_with("." + entry);
+    case Matching::kTargets:
+      return entry == "Linear" || (entry.starts_with("re:") && matches_regex(entry.substr(3), module));
+    case Matching::kWildcards: return ::fnmatch(entry.c_str(), std::string(module).c_str(), 0) == 0;
+  }
+  return false;
+}
+
+bool any_matches(Matching matching, const std::vector<std::string>& entries, std::string_view module) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const std::string& entry) { return matches(matching, entry, module); });
+}
+
+// The type of everything that is not quantized: dtype, in older files torch_dtype.
+Dtype read_plain_type(const Json& config) {
+  std::optional<Json> value = config.get("dtype");
+  if (!value) value = config.get("torch_dtype");
+  if (!value) return Dtype::kBf16;
+  std::string_view name = value->as_string();
+  if (name.starts_with("torch.")) name.remove_prefix(6);
+  if (name == "bfloat16") return Dtype::kBf16;
+  if (name == "float16" || name == "half") return Dtype::kF16;
+  if (name == "float32" || name == "float") return Dtype::kF32;
+  value->fail(fmt::format("'{}' is not supported", name), "supported: bfloat16, float16, float32");
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  return out;
+}
+
+QuantSource find_source(const Json& config, const JsonDocument* side_file) {
+  QuantSource source;
+  source.plain = read_plain_type(config);
+  source.json = config.get("quantization_config");
+  if (!source.json) source.json = config.get("compression_config");
+  if (!source.json && side_file != nullptr) {
+    source.json = side_file->root().get("quantization");
+    if (source.json) source.method = "modelopt";
+  }
+  if (!source.json) return source;
+  if (const auto method = source.json->get("quant_method")) {
+    source.method = lower(method->as_string());
+  } else if (source.json->get("quant_algo")) {
+    source.method = "modelopt";
+  } else if (source.json->get("config_groups")) {
+    source.method = "compressed-tensors";
+  }
+  return source;
+}
+
+}  // namespace
+
+Declaration Declaration::read(const Json& config, const JsonDocument* side_file) {
+  const QuantSource source = find_source(config, side_file);
+  Declaration out;
+  out.plain = source.plain;
+  for (const Format& format : formats()) {
+    if (!format.read(source, out)) continue;
+    out.format = &format;
+    return out;
+  }
+  const auto bits = source.json->get("bits");
+  source.json->fail(
+      source.method.empty()
+          ? "says no quant_method"
+          : fmt::format("quant_method '{}'{} is not supported", source.method,
+                        bits && bits->is_integer() ? fmt::format(" with {} bits", bits->as_integer()) : ""),
+      "supported: unquantized, fp8, 8-bit compressed-tensors, ModelOpt FP8");
+}
+
+const Scheme* Declaration::scheme_of(std::string_view module) const {
+  if (any_matches(matching, excluded, module)) return nullptr;
+  // A group that names the module wins over one that names its class.
+  const Scheme* by_class = nullptr;
+  for (const Scheme& scheme : schemes) {
+    if (scheme.targets.empty()) return &scheme;
+    for (const std::string& target : scheme.targets) {
+      if (!matches(matching, target, module)) continue;
+      if (target != "Linear") return &scheme;
+      if (by_class == nullptr) by_class = &scheme;
+    }
+  }
+  return by_class;
+}
+
+std::pair<int64_t, int64_t> read_block(const Json& json) {
+  if (!json.is_string()) {
+    const auto sizes = json.elements();
+    if (sizes.size() != 2) json.fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
+    return {sizes[0].as_integer(1, kMaxTile), sizes[1].as_integer(1, kMaxTile)};
+  }
+  const std::string_view text = json.as_string();
+  int64_t sizes[2] = {0, 0};
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  for (int i = 0; i < 2; ++i) {
+    const auto [next, error] = std::from_chars(p, end, sizes[i]);
+    if (error != std::errc{} || sizes[i] < 1 || sizes[i] > kMaxTile ||
+        (i == 0 ? next == end || *next != 'x' : next != end)) {
+      json.fail(fmt::format("'{}' is no block size (expected ROWSxCOLUMNS)", text));
+    }
+    p = next + 1;
+  }
+  return {sizes[0], sizes[1]};
+}
+
+Dtype read_fp8_type(const Json& quantization) {
+  const auto format = quantization.get("fmt");
+  if (!format) return Dtype::kF8E4M3;
+  const std::string name = lower(format->as_string());
+  if (name == "e4m3" || name == "float8_e4m3fn") return Dtype::kF8E4M3;
+  if (name == "e5m2" || name == "float8_e5m2") return Dtype::kF8E5M2;
+  format->fail(fmt::format("'{}' is not supported", name), "supported: e4m3, e5m2");
+}
+
+bool read_static_inputs(const Json& quantization) {
+  const auto scheme = quantization.get("activation_scheme");
+  return scheme && scheme->as_string() == "static";
+}
+
+std::vector<std::string> read_names(const Json& object, std::string_view key) {
+  std::vector<std::string> out;
+  if (const auto list = object.get(key)) {
+    for (const Json& name : list->elements()) out.emplace_back(name.as_string());
+  }
+  return out;
+}
+
+void read_excluded_paths(const Json& quantization, Declaration& out) {
+  out.matching = Matching::kPaths;
+  out.excluded = read_names(quantization, "modules_to_not_convert");
+  for (std::string& name : read_names(quantization, "ignored_layers")) out.excluded.push_back(std::move(name));
+  out.excluded.emplace_back("lm_head");  // never converted, listed or not
+}
+
+int64_t scheme_tile_rows(const Scheme& scheme, int64_t rows) {
+  return scheme.group_rows == 0 ? 1 : (rows + scheme.group_rows - 1) / scheme.group_rows;
+}
+
+int64_t scheme_tile_cols(const Scheme& scheme, int64_t cols) {
+  return scheme.group_cols == 0 ? 1 : (cols + scheme.group_cols - 1) / scheme.group_cols;
+}
+
+}  // namespace qgen

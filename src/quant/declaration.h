@@ -1,0 +1,78 @@
+// What config.json declares about how weights are stored: all there is to know about a checkpoint whose weights have
+// not been downloaded. With weights at hand nothing here is asked: the tensors themselves say what they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "checkpoint/tensor.h"
+
+namespace qgen {
+
+struct Format;
+
+// Where a method is declared: quantization_config of config.json, or hf_quant_config.json beside it.
+struct QuantSource {
+  std::string method;        // quant_method in lower case; "modelopt" where only quant_algo tells; "" for none
+  std::optional<Json> json;  // the object that says more; none if unquantized
+  Dtype plain = Dtype::kBf16;
+};
+
+// How the weights of some modules are stored.
+struct Scheme {
+  std::vector<std::string> targets;  // which modules; empty: all
+  Dtype codes = Dtype::kF8E4M3;
+  Dtype scales = Dtype::kF32;
+  int64_t group_rows = 0, group_cols = 0;  // the tile of a scale; 0: all rows, all columns
+  bool zero_points = false;
+  bool activation_order = false;
+  bool static_inputs = false;  // the files have a scale of the module's input
+};
+
+// How a list of modules names them.
+enum class Matching {
+  kPaths,      // a whole dotted path, or its beginning or end
+  kTargets,    // a whole path, a class ("Linear"), or a regular expression after "re:" (compressed-tensors)
+  kWildcards,  // a path with * and ? (ModelOpt)
+};
+
+struct DeclaredTensor {
+  std::string suffix;  // "weight_scale"
+  Dtype dtype = Dtype::kF32;
+  std::vector<int64_t> shape;
+  std::byte fill{0};  // its bytes, where zeros would say something else
+};
+
+struct Declaration {
+  const Format* format = nullptr;
+  Dtype plain = Dtype::kBf16;  // of what is not quantized
+  std::vector<Scheme> schemes;
+  Matching matching = Matching::kPaths;
+  std::vector<std::string> excluded;
+
+  // Throws a model Error that names what is declared and not supported. `side_file` is hf_quant_config.json, or null.
+  static Declaration read(const Json& config, const JsonDocument* side_file);
+  // The scheme of a module, an embedding aside; null for one that is left unquantized.
+  const Scheme* scheme_of(std::string_view module) const;
+};
+
+// Tiles of (rows, cols) under a scheme, for the shape of a scale.
+int64_t scheme_tile_rows(const Scheme& scheme, int64_t rows);
+int64_t scheme_tile_cols(const Scheme& scheme, int64_t cols);
+
+constexpr int64_t kMaxTile = 1 << 30;  // rows or columns that a block or group may have
+
+// Keys that methods share. Each throws a model Error that names the key.
+std::pair<int64_t, int64_t> read_block(const Json& json);                       // [rows, columns] or "ROWSxCOLUMNS"
+Dtype read_fp8_type(const Json& quantization);                                  // fmt: e4m3 where nothing is said
+bool read_static_inputs(const Json& quantization);                              // activation_scheme
+void read_excluded_paths(const Json& quantization, Declaration&);               // modules_to_not_convert; and the head
+std::vector<std::string> read_names(const Json& object, std::string_view key);  // a list of strings, [] if absent
+
+}  // namespace qgen
