@@ -3,6 +3,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 MODEL ?= models/stories260K-FP8
 FUZZ_SECONDS ?= 60
+TEST_PACKAGES := python3 python3-jsonschema
 MAKEFLAGS += --no-print-directory
 
 .PHONY: all demo test check format tidy asan fuzz bench install clean help setup
@@ -16,6 +17,7 @@ demo: all ## build, then write a story with the 8-bit model in this repository
 	@printf 'Once upon a time'; $(BUILD)/qgen --model $(MODEL) --prompt "Once upon a time" --max-tokens 160 --no-stdin --stats
 
 test: all ## every test
+	@tools/setup.sh $(TEST_PACKAGES)
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) --output-on-failure
 
@@ -35,6 +37,7 @@ tidy: setup ## clang-tidy over all C++ files
 	@git ls-files 'src/*.cpp' | grep -v body_ | xargs -P $(JOBS) -n 4 clang-tidy -p $(BUILD)-tidy --quiet --warnings-as-errors='*'
 
 asan: setup ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/setup.sh $(TEST_PACKAGES)
 	@cmake -S . -B $(BUILD)-asan -DQGEN_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo > /dev/null
 	@cmake --build $(BUILD)-asan -j $(JOBS)
 	@QGEN_TIME_FACTOR=50 ctest --test-dir $(BUILD)-asan --output-on-failure

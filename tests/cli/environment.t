@@ -1,0 +1,155 @@
+# Each flag has a QGEN_* environment twin; a flag wins over it; a bad value is reported under the variable's name.
+
+# Every flag that there is: who adds one here adds its twin below
+$ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
+  --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
+
+# And of the commands, without those of the root
+$ for command in score tokens; do qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(color|context|device|help|kv|model|system|think|threads|version)' | sort | tr '\n' ' '; echo; done
+  --json --logits --stride --tokens --window 
+  --chat --decode --json --messages --render 
+
+# The help says so
+$ qgen --help | grep -c QGEN_
+  1
+
+# The main job from nothing but the environment
+$ QGEN_MODEL=$MODEL QGEN_PROMPT="Once upon a time" QGEN_MAX_TOKENS=8 QGEN_TEMP=0 qgen
+  , there was a little girl (no-eol)
+
+# A flag wins
+$ QGEN_MODEL=nowhere QGEN_PROMPT=x QGEN_MAX_TOKENS=1 qgen -m $MODEL -p "Once upon a time" -n 8
+  , there was a little girl (no-eol)
+
+# Short and long: the same twin
+$ QGEN_MAX_TOKENS=1 qgen --model $MODEL --prompt "Once upon a time" --max-tokens 8
+  , there was a little girl (no-eol)
+
+# QGEN_FILE
+$ printf 'Once upon a time' > prompt; QGEN_FILE=prompt qgen -m $MODEL -n 8
+  , there was a little girl (no-eol)
+
+# QGEN_NO_STDIN
+$ printf ignored | QGEN_NO_STDIN=1 qgen -m $MODEL -p "Once upon a time" -n 8
+  , there was a little girl (no-eol)
+
+# QGEN_NO_STDIN=0 is no flag
+$ printf 'Once upon a time' | QGEN_NO_STDIN=0 qgen -m $MODEL -n 8
+  , there was a little girl (no-eol)
+
+# QGEN_STOP
+$ QGEN_STOP=" little" qgen -m $MODEL -p "Once upon a time" -n 8
+  , there was a (no-eol)
+
+# QGEN_CONTEXT, QGEN_KV, QGEN_DEVICE, QGEN_THREADS, QGEN_STATS
+$ QGEN_CONTEXT=99 QGEN_KV=f32 QGEN_DEVICE=cpu:portable QGEN_THREADS=1 QGEN_STATS=json qgen -m $MODEL -p "Once upon a time" -n 1
+  , (no-eol)
+json: stderr schemas/stats.schema.json
+where: it["context"] == 99 and "portable" in it["engine"] and "1 thread" in it["engine"]
+where: it["memory"]["kv"] == 99 * 5 * 2 * 4 * 8 * 4 or it["memory"]["kv"] > 99 * 5 * 2 * 4 * 8 * 2
+
+# Sampling, each with its origin
+$ QGEN_TEMP=0.5 QGEN_TOP_K=11 QGEN_TOP_P=0.91 QGEN_MIN_P=0.01 QGEN_TYPICAL_P=0.92 QGEN_REPEAT_PENALTY=1.5 QGEN_PRESENCE_PENALTY=0.2 QGEN_FREQUENCY_PENALTY=0.3 QGEN_SEED=42 QGEN_LOGPROBS=3 qgen -m $MODEL -p "Once" -n 2 --stats=json
+  ...
+json: stderr schemas/stats.schema.json
+where: {name: s["value"] for name, s in it["sampling"].items()} == {"temperature": 0.5, "top_k": 11, "top_p": 0.91, "min_p": 0.01, "typical_p": 0.92, "repetition_penalty": 1.5, "presence_penalty": 0.2, "frequency_penalty": 0.3, "seed": 42}
+where: {s["origin"] for s in it["sampling"].values()} == {"flag"}
+where: len(it["logprobs"][0]["top"]) == 3
+
+# QGEN_LOGIT_BIAS
+$ QGEN_LOGIT_BIAS=261=1000 qgen -m $MODEL -p "Once upon a time" -n 2
+   a a (no-eol)
+
+# QGEN_BATCH
+$ QGEN_BATCH=- qgen -m $MODEL -n 3 <<< '{"prompt": "Once upon a"}'
+jsonl: stdout schemas/batch.schema.json
+where: [line["text"] for line in it] == [" time, there"]
+
+# QGEN_STATS_FILE
+$ QGEN_STATS_FILE=stats.json qgen -m $MODEL -p "Once upon a time" -n 1
+  , (no-eol)
+json: stats.json schemas/stats.schema.json
+
+# QGEN_STATS=text
+$ QGEN_STATS=text qgen -m $MODEL -p "Once upon a time" -n 1
+  , (no-eol)
+stderr:
+  llama 260K · * (glob)
+  ...
+
+# QGEN_VERBOSE
+$ QGEN_VERBOSE=1 qgen -m $MODEL -p "Once upon a time" -n 1
+  , (no-eol)
+stderr:
+  ...
+    temperature         0 (built-in)
+  ...
+
+# QGEN_QUIET
+$ QGEN_QUIET=1 qgen -m $MODEL -p "Once upon a time" -n 1
+  ,
+tty: out err
+
+# QGEN_COLOR
+$ QGEN_COLOR=never qgen -m $MODEL -p "Once upon a time" -n 1
+  ,
+stderr: ...
+tty: out err
+where: "\x1b" not in err
+
+$ python3 $ROOT/tests/cli/scripted_model.py chat "<think>" "hm" "</think>" "yes" && printf '{{ bos_token }}{%% for m in messages %%}[{{ m.role }}] {{ m.content }}{%% endfor %%}{%% if enable_thinking is defined and not enable_thinking %%}fast{%% endif %%}:' > chat/chat_template.jinja
+
+# QGEN_RAW
+$ QGEN_RAW=1 qgen -m chat -p "Hi "
+  <think>hm</think>yes (no-eol)
+
+# QGEN_REASONING
+$ QGEN_REASONING=show qgen -m chat -p "Hi"
+  <think>hm</think>yes (no-eol)
+
+# QGEN_SYSTEM, QGEN_THINK, QGEN_CHAT and QGEN_RENDER
+$ printf Hi | QGEN_MODEL=chat QGEN_SYSTEM=Be QGEN_THINK=off QGEN_CHAT=1 QGEN_RENDER=1 qgen tokens
+  <s>[system] Be[user] Hifast: (no-eol)
+
+# QGEN_MESSAGES
+$ printf '[{"role": "user", "content": "a"}]' > messages.json; QGEN_MESSAGES=messages.json qgen tokens -m chat --render
+  <s>[user] a: (no-eol)
+
+# QGEN_DECODE and QGEN_JSON
+$ QGEN_DECODE=1 QGEN_JSON=1 qgen tokens -m $MODEL <<< "1 403 407"
+  {"schema":1,"text":"Once upon"}
+
+# QGEN_TOKENS and QGEN_LOGITS
+$ QGEN_TOKENS=1,2,3 QGEN_LOGITS=logits.f32 qgen score -m $MODEL > /dev/null; stat -c %s logits.f32
+  6144
+
+# QGEN_WINDOW and QGEN_STRIDE
+$ QGEN_WINDOW=4 QGEN_STRIDE=2 qgen score -m $MODEL --tokens 1,2,3,4,5,6 --json
+json: stdout schemas/score.schema.json
+where: it["window"] == 4 and it["stride"] == 2
+
+# A bad value is reported under the variable's name
+$ QGEN_TEMP=hot qgen -m $MODEL -p x
+stderr:
+  qgen: QGEN_TEMP: 'hot' is not allowed (expected a number)
+  ...
+exit: 2
+
+# One that is out of range as well
+$ QGEN_TOP_P=2 qgen -m $MODEL -p x
+stderr:
+  qgen: QGEN_TOP_P: 2 is out of range (expected 0 to 1)
+  ...
+exit: 2
+broken: ranges of sampling settings are checked later and name the flag
+
+# A bad switch too
+$ QGEN_RAW=maybe qgen -m $MODEL -p x
+stderr:
+  qgen: QGEN_RAW: 'maybe' is not allowed (expected 1 or 0)
+  ...
+exit: 2
+
+# Root flags before a command are the command's
+$ printf 'Once upon a time' | qgen -m $MODEL tokens
+  1 403 407 261 378

@@ -1,0 +1,200 @@
+# Exit codes: 0 good, 1 failed while running, 2 usage, 3 model unreadable or unsupported, 4 does not fit in memory,
+# 5 no usable device, 128 + n after signal n (signals.t). After an error nothing is on standard output.
+
+# 0
+$ qgen -m $MODEL -p "Once upon a time" -n 1
+  , (no-eol)
+
+# 1: failed while running (stdout.t, stderr.t and report.t have more)
+$ qgen -m $MODEL -p x -n 1 > /dev/full
+stderr: qgen: standard output: cannot write: No space left on device
+exit: 1
+
+# 2: no model
+$ qgen -p x
+stderr:
+  qgen: no model
+  hint: --model DIR, or the environment variable QGEN_MODEL; `qgen --help` has examples
+exit: 2
+
+# 2: an empty one
+$ qgen -m "" -p x
+stderr:
+  qgen: * (glob)
+  ...
+exit: 2
+
+# 2: an option that is not there, with one suggestion
+$ qgen --promt x
+stderr:
+  qgen: --promt: unknown option
+  hint: did you mean --prompt?
+exit: 2
+
+# 2: nothing that is like it
+$ qgen --frobnicate x
+stderr:
+  qgen: --frobnicate: unknown option
+  hint: `qgen --help` lists the options
+exit: 2
+
+# 2: an option of another command
+$ qgen tokens -m $MODEL --top-k 3
+stderr:
+  qgen: --top-k: unknown option
+  hint: `qgen tokens --help` lists the options
+exit: 2
+
+# 2: a command that is not there
+$ qgen scroe
+stderr:
+  qgen: scroe: unknown command or argument
+  hint: did you mean score?
+exit: 2
+
+# 2: the same after options
+$ qgen -m $MODEL -p x scor
+stderr:
+  qgen: scor: unknown command or argument
+  hint: did you mean score?
+exit: 2
+
+# 2: a value is missing
+$ qgen -m $MODEL -p
+stderr:
+  qgen: --prompt: needs a value
+  ...
+exit: 2
+
+# 2: no number
+$ qgen -m $MODEL -p x --temp hot
+stderr:
+  qgen: --temp: 'hot' is not allowed (expected a number)
+  ...
+exit: 2
+
+# 2: not a number
+$ qgen -m $MODEL -p x --min-p nan
+stderr:
+  qgen: --min-p: 'nan' is not allowed (expected a number)
+  ...
+exit: 2
+
+# 2: out of range
+$ qgen -m $MODEL -p x --top-p 2
+stderr:
+  qgen: --top-p: 2 is out of range (expected 0 to 1)
+  ...
+exit: 2
+
+# 2: a negative count
+$ qgen -m $MODEL -p x --threads -1
+stderr:
+  qgen: --threads: '-1' is not allowed (expected a whole number from 0 to 1024)
+  ...
+exit: 2
+
+# 2: no whole number
+$ qgen -m $MODEL -p x -n 1e3
+stderr:
+  qgen: --max-tokens: '1e3' is not allowed (expected a whole number from 0 to *) (glob)
+  ...
+exit: 2
+
+# 2: not one of the words
+$ qgen -m $MODEL -p x --think maybe
+stderr:
+  qgen: --think: 'maybe' is not allowed (expected on, off, auto)
+  ...
+exit: 2
+
+# 2: not one of the cache types
+$ qgen -m $MODEL -p x --kv fp4
+stderr:
+  qgen: --kv* (glob)
+  ...
+exit: 2
+
+# 2: a form of report that is not there
+$ qgen -m $MODEL -p x --stats=xml
+stderr:
+  qgen: --stats: 'xml' is not allowed (expected text, json)
+  ...
+exit: 2
+
+# 2: a device that is not there
+$ qgen -m $MODEL -p x --device tpu
+stderr:
+  qgen: --device tpu: unknown device
+  hint: known: auto, cpu, * (glob)
+exit: 2
+
+# 2: an instruction set that is not there
+$ qgen -m $MODEL -p x --device cpu:mmx
+stderr:
+  qgen: *cpu:mmx: unknown instruction set (glob)
+  hint: known: * (glob)
+exit: 2
+
+# 2: a bias without an id
+$ qgen -m $MODEL -p x --logit-bias 5
+stderr:
+  qgen: --logit-bias 5: expected ID=BIAS with an id below 512
+  ...
+exit: 2
+
+# 2: a token beyond the vocabulary
+$ qgen score -m $MODEL --tokens 1,9999
+stderr:
+  qgen: --tokens: '9999' is no token id (expected 0 to 511)
+  ...
+exit: 2
+
+# 2: a token that is no number
+$ qgen score -m $MODEL --tokens 1,x
+stderr:
+  qgen: --tokens: 'x' is no token id (expected 0 to 511)
+  ...
+exit: 2
+
+# 2: modes that do not go together
+$ qgen tokens -m $MODEL --render
+stderr:
+  qgen: tokens: --render needs --chat or --messages
+  ...
+exit: 2
+
+# 2: two texts for one
+$ qgen score -m $MODEL --tokens 1,2 text
+stderr:
+  qgen: score: --tokens and a text
+  hint: give one of them
+exit: 2
+
+# 2: a prompt that does not fit
+$ qgen -m $MODEL -p "Once upon a time" -c 2
+stderr:
+  qgen: stories260K-FP8: the prompt does not fit in the context (expected at most 2 tokens, found 5)
+  hint: --context 5 or more fits it
+exit: 2
+
+# 3: no such model (errors.t has more)
+$ qgen -m org/absent -p x
+stderr: ...
+exit: 3
+
+# 4: does not fit in memory, from the headers, before work
+$ qgen -m $MODEL -p x -c 2000000000
+stderr:
+  qgen: stories260K-FP8: does not fit: * (glob)
+  ...
+exit: 4
+within: 100 ms
+
+# 5: a device that is known but not here
+$ CUDA_VISIBLE_DEVICES= qgen -m $MODEL -p x -n 1 --device cuda
+stderr:
+  qgen: *cuda* (glob)
+  ...
+exit: 5
+broken: there is no CUDA engine yet, so `cuda` is an unknown device (2)

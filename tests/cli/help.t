@@ -1,0 +1,48 @@
+# --help of the program and of each command: examples first, then options; families, methods and devices are listed.
+
+# It exits with 0 and says everything on standard output
+$ qgen --help
+  ...
+where: out.startswith("qgen: runs 8-bit language models from a shell\n\n  qgen -m ")
+where: 0 < out.index("qgen -m") < out.index("Usage:") < out.index("Options:")
+where: all(f"\n  {command} " in out for command in ("score", "tokens"))
+where: all(len(line) <= 120 for line in out.splitlines())
+
+# -h is the same
+$ qgen --help > long; qgen -h | cmp long -
+
+# Before any other check
+$ qgen -m nowhere --temp 1 --help | cmp long -
+
+# On a terminal too, without colours
+$ qgen --help
+  ...
+tty: out
+where: "\x1b" not in out
+
+# Every command has one: examples, usage, options
+$ for command in $(qgen --help | sed -n '/ommands:/,/^$/p' | grep -oE '^  [a-z]+'); do
+>   qgen $command --help | awk -v command=$command '/^  qgen/ && !examples {examples = NR} /^Usage: qgen/ {usage = NR} /^Options:/ {options = NR}
+>     END {if (!(examples && examples < usage && usage < options)) print command ": examples, usage and options are not in this order"}'
+> done
+
+# The version
+$ qgen --version
+  qgen [0-9]+\.[0-9]+\.[0-9]+.* (re)
+
+$ qgen -V
+  qgen [0-9]+\.[0-9]+\.[0-9]+.* (re)
+
+# Each family is in the README's table
+$ qgen --help | sed -n '/^Families:/,/^$/p' | awk '/^  [^ ]/ {print $1}' > families; cat families; while read -r family; do
+>   grep -q "| \`$family\` |" $ROOT/README.md || echo "the README does not name $family"; done < families
+  llama
+  mistral
+  qwen2
+  qwen3
+  ...
+
+# Methods and devices are listed
+$ qgen --help
+  ...
+where: all(f"\n  {name} " in out for name in ("fp8", "compressed-tensors", "cpu", "reference"))
