@@ -122,7 +122,8 @@ std::unique_ptr<JsonDocument> JsonDocument::parse(std::string_view text, std::st
   document->subject_ = std::move(subject);
   document->kind_ = kind;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  if (!simdjson::validate_utf8(text.data(), text.size())) qgen::fail(kind, document->subject_ + ": not valid UTF-8");
+  if (!simdjson::validate_utf8(text.data(), text.size()))
+    qgen::fail(kind, document->subject_ + ": not valid UTF-8", kind == ErrorKind::kModel ? "not a text file?" : "");
   auto error = document->parser_.parse(text.data(), text.size()).get(document->root_);
   if (error != simdjson::SUCCESS && error != simdjson::EMPTY) {
     const std::string finite = replace_non_finite(text);
@@ -132,7 +133,9 @@ std::unique_ptr<JsonDocument> JsonDocument::parse(std::string_view text, std::st
     // simdjson ends its messages with a code for developers after a colon or a full stop.
     std::string reason = simdjson::error_message(error);
     qgen::fail(kind, fmt::format("{}: not valid JSON ({})", document->subject_, reason),
-               text.empty() ? "the file is empty" : "");
+               text.empty()                ? "the file is empty"
+               : kind == ErrorKind::kModel ? "an unfinished download, or not the file it should be?"
+                                           : "");
   }
   reject_duplicates(document->root_, "", *document);
   return document;

@@ -42,8 +42,10 @@ std::string gather_prompt(const AnswerOptions& options) {
 ModelInput prepare(const AnswerOptions& options, const TextModel& model, std::string text) {
   if (!model.has_template()) {
     if (options.system) {
-      fail(ErrorKind::kUsage, fmt::format("--system: {}", options.raw ? "--raw takes the prompt as it is"
-                                                                      : "the model has no chat template"));
+      fail(ErrorKind::kUsage,
+           fmt::format("--system: {}",
+                       options.raw ? "--raw takes the prompt as it is" : "the model has no chat template"),
+           "write it into the prompt");
     }
     return model.continue_text(text);
   }

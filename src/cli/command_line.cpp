@@ -77,8 +77,7 @@ void assign_all(const Parser& command, const Parser& root) {
   for (size_t i = 0; i < root.bound.options.size(); ++i) {
     if (root.given[i]->count() > 0 && command.find(root.bound.options[i].names) == nullptr) {
       fail(ErrorKind::kUsage,
-           fmt::format("--{}: not an option of {}", root.bound.options[i].long_name(), command.command->name),
-           fmt::format("`qgen {} --help` lists the options", command.command->name));
+           fmt::format("--{}: not an option of {}", root.bound.options[i].long_name(), command.command->name));
     }
   }
 }
@@ -127,10 +126,14 @@ void report_error(const Error& error) {
   if (!error.hint().empty()) write_stderr(fmt::format("hint: {}\n", error.hint()));
 }
 
+std::string help_hint(const Parser& parser, const Parser& root) {
+  return fmt::format("`qgen{}{} --help` lists the options", &parser == &root ? "" : " ", parser.command->name);
+}
+
 [[noreturn]] void fail_parse(const Parser& parser, const Parser& root, const CLI::ParseError& error) {
   const bool is_root = &parser == &root;
   std::string message = error.what();
-  std::string hint = fmt::format("`qgen{}{} --help` lists the options", is_root ? "" : " ", parser.command->name);
+  std::string hint = help_hint(parser, root);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     std::vector<std::string> extras = parser.app->remaining().empty() ? root.app->remaining() : parser.app->remaining();
     std::erase(extras, "--");
@@ -195,7 +198,11 @@ int parse_and_run(int argc, char** argv) {
     write_stdout("qgen " QGEN_VERSION "\n");
     return 0;
   }
-  assign_all(command, root);
+  try {
+    assign_all(command, root);
+  } catch (const Error& error) {
+    fail(error.kind(), error.message(), help_hint(command, root));
+  }
   set_color(global.color);
   return command.bound.run();
 }

@@ -38,14 +38,19 @@ class TextRelease {
         sink_(sink) {
     // A continuation begins in the middle of a text: its first space is a space.
     if (!input.chat_template) {
-      for (const TokenId id : input.ids) decoder_.next(id);
+      StreamDecoder prompt(model.tokenizer());
+      for (const TokenId id : input.ids) {
+        decoder_.next(id);
+        prompt.next(id);
+      }
+      held_prompt_ = prompt.finish();
     }
   }
 
-  void push(TokenId token) { release(stops_.push(decoder_.next(token))); }
+  void push(TokenId token) { take(decoder_.next(token)); }
   void finish() {
     if (!stops_.stopped()) {
-      release(stops_.push(decoder_.finish()));
+      take(decoder_.finish());
       release(stops_.finish());
     }
     if (split_) {
@@ -57,6 +62,13 @@ class TextRelease {
   bool thinking() const { return thinking_; }
 
  private:
+  void take(std::string text) {
+    if (!held_prompt_.empty() && !text.empty()) {
+      if (text.starts_with(held_prompt_)) text.erase(0, held_prompt_.size());
+      held_prompt_.clear();
+    }
+    release(stops_.push(text));
+  }
   void release(std::string_view text) {
     if (!split_) {
       put({std::string(text), false});
@@ -71,6 +83,7 @@ class TextRelease {
   }
 
   StreamDecoder decoder_;
+  std::string held_prompt_;  // the end of the prompt where the decoder holds it back, to come with the first text
   StopMatcher stops_;
   ReasoningSplitter splitter_;
   bool split_;

@@ -28,7 +28,8 @@ bool parse_number(std::string_view text, T& out) {
 // "a number from 0 to 1", "a whole number, at least 0"
 std::string number_text(const Option::Details& details, bool whole) {
   std::string out = whole ? "a whole number" : "a number";
-  const bool low = std::isfinite(details.lowest), high = std::isfinite(details.highest);
+  constexpr double kUnbounded = 1e9;  // limits that only catch nonsense
+  const bool low = details.lowest > -kUnbounded, high = details.highest < kUnbounded;
   if (low && high) return fmt::format("{} from {:.0f} to {:.0f}", out, details.lowest, details.highest);
   if (low) return fmt::format("{}, at least {:.0f}", out, details.lowest);
   return out;
@@ -134,18 +135,23 @@ void require_model(const ModelOptions& options) {
 
 void add_sampling_options(std::vector<Option>& options, SamplingFlags& target) {
   constexpr std::string_view kGroup = "Sampling (a flag wins over generation_config.json)";
-  const Option::Details details{.group = kGroup};
+  constexpr double kMost = 1e9;  // as resolve_sampling()
+  const auto range = [&](double lowest, double highest) {
+    return Option::Details{.lowest = lowest, .highest = highest, .group = kGroup};
+  };
   options.insert(
       options.end(),
-      {{"-t,--temp", &target.temperature, "T", "temperature; 0 always takes the likeliest token", details},
-       {"--top-k", &target.top_k, "K", "only the K likeliest tokens", details},
-       {"--top-p", &target.top_p, "P", "only the likeliest tokens with probability P together", details},
-       {"--min-p", &target.min_p, "P", "only tokens at least P times as likely as the best", details},
-       {"--typical-p", &target.typical_p, "P", "locally typical sampling", details},
-       {"--repeat-penalty", &target.repetition_penalty, "X", "divides the scores of tokens seen before", details},
-       {"--presence-penalty", &target.presence_penalty, "X", "lowers the scores of tokens generated before", details},
-       {"--frequency-penalty", &target.frequency_penalty, "X", "the same, for each time", details},
-       {"--seed", &target.seed, "N", "of the random choices [random, in the report]", details}});
+      {{"-t,--temp", &target.temperature, "T", "temperature; 0 always takes the likeliest token", range(0, kMost)},
+       {"--top-k", &target.top_k, "K", "only the K likeliest tokens", range(0, kMost)},
+       {"--top-p", &target.top_p, "P", "only the likeliest tokens with probability P together", range(0, 1)},
+       {"--min-p", &target.min_p, "P", "only tokens at least P times as likely as the best", range(0, 1)},
+       {"--typical-p", &target.typical_p, "P", "locally typical sampling", range(0, 1)},
+       {"--repeat-penalty", &target.repetition_penalty, "X", "divides the scores of tokens seen before",
+        range(0, kMost)},
+       {"--presence-penalty", &target.presence_penalty, "X", "lowers the scores of tokens generated before",
+        range(-kMost, kMost)},
+       {"--frequency-penalty", &target.frequency_penalty, "X", "the same, for each time", range(-kMost, kMost)},
+       {"--seed", &target.seed, "N", "of the random choices [random, in the report]", {.group = kGroup}}});
 }
 
 void add_report_options(std::vector<Option>& options, ReportOptions& target) {

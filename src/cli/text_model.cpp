@@ -68,7 +68,8 @@ std::vector<std::pair<TokenId, double>> TextModel::logit_bias(const std::vector<
     const double bias = *end == '=' ? std::strtod(end + 1, &value_end) : 0;
     if (end == entry.c_str() || value_end == nullptr || *value_end != '\0' || value_end == end + 1 || id < 0 ||
         id >= vocabulary) {
-      fail(ErrorKind::kUsage, fmt::format("--logit-bias {}: expected ID=BIAS with an id below {}", entry, vocabulary));
+      fail(ErrorKind::kUsage, fmt::format("--logit-bias {}: not ID=BIAS (expected an id below {})", entry, vocabulary),
+           "--logit-bias 42=-5; `qgen tokens` prints ids");
     }
     out.emplace_back(TokenId(id), bias);
   }

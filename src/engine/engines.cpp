@@ -47,6 +47,10 @@ const EngineRow& find_engine(std::string_view device, EngineOptions& options) {
     }
     known += fmt::format(", {}", row.name);
   }
+  if (name == "cuda") {
+    fail(ErrorKind::kDevice, fmt::format("--device {}: this program has no engine for GPUs", device),
+         "--device cpu, or leave it out");
+  }
   fail(ErrorKind::kUsage, fmt::format("--device {}: unknown device", device), "known: " + known);
 }
 

@@ -131,17 +131,16 @@ where: it["window"] == 4 and it["stride"] == 2
 # A bad value is reported under the variable's name
 $ QGEN_TEMP=hot qgen -m $MODEL -p x
 stderr:
-  qgen: QGEN_TEMP: 'hot' is not allowed (expected a number)
+  qgen: QGEN_TEMP: 'hot' is not allowed (expected a number, at least 0)
   ...
 exit: 2
 
 # One that is out of range as well
 $ QGEN_TOP_P=2 qgen -m $MODEL -p x
 stderr:
-  qgen: QGEN_TOP_P: 2 is out of range (expected 0 to 1)
+  qgen: QGEN_TOP_P: '2' is not allowed (expected a number from 0 to 1)
   ...
 exit: 2
-broken: ranges of sampling settings are checked later and name the flag
 
 # A bad switch too
 $ QGEN_RAW=maybe qgen -m $MODEL -p x

@@ -283,7 +283,6 @@ $ for arguments in "--temp hot" "--top-p 2" "--threads -1" "-n 1e3" "--think may
 >   qgen -m $MODEL $arguments < /dev/null 2>&1 | sed -n '2{/^hint: /!p};3p' ; qgen -m $MODEL $arguments < /dev/null 2>&1 | grep -c ^hint; done | sort | uniq -c
        11 1
 exit: 2
-broken: errors about values say what is allowed, but have no hint
 
 # And of files
 $ for file in config.json tokenizer.json generation_config.json model.safetensors; do
@@ -293,7 +292,6 @@ $ for file in config.json tokenizer.json generation_config.json model.safetensor
   1
   1
 exit: 3
-broken: files that are no JSON have no hint
 
 # Errors name the file with its folder
 $ cp -f $MODEL/* broken/; printf '{' > broken/tokenizer.json; qgen -m broken -p x

@@ -69,21 +69,21 @@ exit: 2
 # 2: no number
 $ qgen -m $MODEL -p x --temp hot
 stderr:
-  qgen: --temp: 'hot' is not allowed (expected a number)
+  qgen: --temp: 'hot' is not allowed (expected a number, at least 0)
   ...
 exit: 2
 
 # 2: not a number
 $ qgen -m $MODEL -p x --min-p nan
 stderr:
-  qgen: --min-p: 'nan' is not allowed (expected a number)
+  qgen: --min-p: 'nan' is not allowed (expected a number from 0 to 1)
   ...
 exit: 2
 
 # 2: out of range
 $ qgen -m $MODEL -p x --top-p 2
 stderr:
-  qgen: --top-p: 2 is out of range (expected 0 to 1)
+  qgen: --top-p: '2' is not allowed (expected a number from 0 to 1)
   ...
 exit: 2
 
@@ -139,7 +139,7 @@ exit: 2
 # 2: a bias without an id
 $ qgen -m $MODEL -p x --logit-bias 5
 stderr:
-  qgen: --logit-bias 5: expected ID=BIAS with an id below 512
+  qgen: --logit-bias 5: not ID=BIAS (expected an id below 512)
   ...
 exit: 2
 
@@ -197,4 +197,3 @@ stderr:
   qgen: *cuda* (glob)
   ...
 exit: 5
-broken: there is no CUDA engine yet, so `cuda` is an unknown device (2)

@@ -47,7 +47,6 @@ $ qgen -m $MODEL -p "Once upon a" -n 3 --temp 0
 # The prompt is no part of the answer, even where it ends in a character that the vocabulary has only as bytes
 $ qgen -m $MODEL -p "Once 😀" -n 1 --temp 0 --logit-bias 261=1000
    a (no-eol)
-broken: such a character is written before the answer
 
 # A report asked for goes elsewhere
 $ qgen -m $MODEL -p "Once upon a time" -n 8 --temp 0 --stats -v
