@@ -3,19 +3,20 @@
 set -euo pipefail
 build=$1
 shift
-[ $# -gt 0 ] || set -- 0.6b
+[ $# -gt 0 ] || set -- qwen3-0.6b
+configs=$(dirname "$0")/configs
 grep -m 1 'model name' /proc/cpuinfo
 for shape in "$@"; do
   for method in fp8 int8 bf16; do
-    "$build/engine_bench" --shape "$shape" --method $method
-    "$build/engine_bench" --shape "$shape" --method $method --threads 1 --prompt 0
-    "$build/engine_bench" --shape "$shape" --method $method --depth 4096 --prompt 0
+    "$build/qgen" bench --dummy "$configs/$shape-$method" -p 512 -n 32 -d 0
+    "$build/qgen" bench --dummy "$configs/$shape-$method" -p 0 -n 32 -d 0 --threads 1
+    "$build/qgen" bench --dummy "$configs/$shape-$method" -p 0 -n 32 -d 4096
   done
-  "$build/engine_bench" --shape "$shape" --method fp8 --prompt 255
-  "$build/engine_bench" --shape "$shape" --method fp8 --depth 4096 --prompt 0 --kv bf16
+  "$build/qgen" bench --dummy "$configs/$shape-fp8" -p 255 -n 0 -d 0
+  "$build/qgen" bench --dummy "$configs/$shape-fp8" -p 0 -n 32 -d 4096 --kv bf16
   for body in avx512-vnni avx512 avx2 portable; do
     for method in fp8 int8; do
-      "$build/engine_bench" --shape "$shape" --method $method --device cpu:$body --rounds 3 --tokens 8 --prompt 256 || true
+      "$build/qgen" bench --dummy "$configs/$shape-$method" -p 256 -n 8 -d 0 -r 3 --device cpu:$body || true
     done
   done
 done

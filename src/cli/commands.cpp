@@ -6,7 +6,7 @@
 namespace qgen::cli {
 namespace {
 
-const Command kCommands[] = {kAnswerCommand, kPlanCommand,   kInspectCommand,    kScoreCommand,
+const Command kCommands[] = {kAnswerCommand, kPlanCommand,   kInspectCommand,    kBenchCommand, kScoreCommand,
                              kTokensCommand, kModelsCommand, kCompletionCommand, kManualCommand};
 
 }  // namespace

@@ -80,16 +80,20 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   return out;
 }
 
-void fail_placement(const Plan& plan, const Placement& placement) {
+void fail_placement(const Plan& plan, const Placement& placement, std::string hint) {
   const MemoryUse& use = placement.use;
+  if (placement.largest == 0) {
+    hint = "the weights alone are too large for this machine";
+  } else if (hint.empty()) {
+    hint = fmt::format("--context {} fits", placement.largest);
+  }
   fail(
       ErrorKind::kMemory,
       fmt::format("{}: does not fit: needs {}, {} of memory are free\n  weights {}   kv {} ({} tokens, {})   work {}",
                   plan.checkpoint.location().name, format_bytes(double(use.total())),
                   format_bytes(double(placement.free)), format_bytes(double(use.weights)), format_bytes(double(use.kv)),
                   placement.wanted, kv_name(placement.options.kv), format_bytes(double(use.work))),
-      placement.largest > 0 ? fmt::format("--context {} fits", placement.largest)
-                            : "the weights alone are too large for this machine");
+      std::move(hint));
 }
 
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool quiet,

@@ -42,8 +42,8 @@ struct Placement {
 // At least `needed` tokens must fit in the context. A context that nobody asked for is made smaller until it fits and
 // leaves a tenth of the memory to others.
 Placement place(const Plan& plan, const ModelOptions& options, int64_t needed);
-// The memory Error that says what a placement needs and what would fit.
-[[noreturn]] void fail_placement(const Plan& plan, const Placement& placement);
+// The memory Error that says what a placement needs and what would fit: `hint`, or a smaller --context.
+[[noreturn]] void fail_placement(const Plan& plan, const Placement& placement, std::string hint = {});
 
 // Places the plan (exit 4 with what would fit), reads the weights into memory and makes the engine, showing how far
 // it is on a terminal unless `quiet`. A `needed` beyond the model's own context is allowed only with an explicit

@@ -108,6 +108,7 @@ bool supported() {
 }  // namespace
 
 const Body kAvx2Body = {
-    "avx2", supported, QGEN_ALL_GENERIC_KERNELS, QGEN_ALL_GENERIC_KERNELS, kPanel, QGEN_COMMON_FUNCTIONS};
+    "avx2",   supported, QGEN_ALL_GENERIC_KERNELS, QGEN_ALL_GENERIC_KERNELS, kPanel, QGEN_COMMON_FUNCTIONS,
+    fma_peak, fma_peak};
 
 }  // namespace qgen::cpu

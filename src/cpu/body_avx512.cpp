@@ -8,7 +8,8 @@ namespace {
 
 }  // namespace
 
-const Body kAvx512Body = {"avx512", supports_avx512,      QGEN_ALL_GENERIC_KERNELS, QGEN_ALL_GENERIC_KERNELS,
-                          kPanel,   QGEN_COMMON_FUNCTIONS};
+const Body kAvx512Body = {
+    "avx512", supports_avx512, QGEN_ALL_GENERIC_KERNELS, QGEN_ALL_GENERIC_KERNELS, kPanel, QGEN_COMMON_FUNCTIONS,
+    fma_peak, fma_peak};
 
 }  // namespace qgen::cpu

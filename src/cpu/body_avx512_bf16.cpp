@@ -218,6 +218,18 @@ void bf16_many(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_e
   }
 }
 
+template <int... i>
+int64_t bf16_rounds(Indices<i...>, int64_t rounds) {
+  __m512 sums[] = {((void)i, _mm512_setzero_ps())...};
+  const __m512i ones = _mm512_set1_epi16(0x3F80);
+  for (int64_t round = 0; round < rounds; ++round) ((sums[i] = dot_bf16(sums[i], ones, ones)), ...);
+  __m512 total = _mm512_setzero_ps();
+  ((total = _mm512_add_ps(total, sums[i])), ...);
+  [[maybe_unused]] volatile float keep = _mm512_reduce_add_ps(total);
+  return rounds * int64_t{sizeof...(i)} * 32 * 2;
+}
+int64_t bf16_peak(int64_t rounds) { return bf16_rounds(Count<12>{}, rounds); }
+
 }  // namespace
 
 const Body kAvx512Bf16Body = {
@@ -231,6 +243,8 @@ const Body kAvx512Bf16Body = {
      QGEN_GENERIC_KERNELS(5)},
     QGEN_ALL_GENERIC_KERNELS,
     32,
-    QGEN_COMMON_FUNCTIONS};
+    QGEN_COMMON_FUNCTIONS,
+    bf16_peak,
+    int8_peak};
 
 }  // namespace qgen::cpu

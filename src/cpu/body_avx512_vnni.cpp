@@ -21,6 +21,8 @@ const Body kAvx512VnniBody = {"avx512-vnni",
                                QGEN_GENERIC_KERNELS(5)},
                               QGEN_ALL_GENERIC_KERNELS,
                               32,
-                              QGEN_COMMON_FUNCTIONS};
+                              QGEN_COMMON_FUNCTIONS,
+                              fma_peak,
+                              int8_peak};
 
 }  // namespace qgen::cpu

@@ -110,6 +110,10 @@ struct Body {
   void (*to_planes)(const float* x, int64_t cols, int64_t stride, int8_t* high, int8_t* low, float* scale);
   void (*to_bf16)(const float* x, int64_t cols, int64_t stride, uint16_t* high, uint16_t* low);  // low may be null
   float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
+  // The fastest dot products of the body on registers alone, `rounds` times round: returns how many operations,
+  // multiplications and additions, that was. Bodies that take INT8 weights through floats have one for both.
+  int64_t (*float_peak)(int64_t rounds);
+  int64_t (*int8_peak)(int64_t rounds);
 };
 
 // Bytes of scratch for `many` with any body.

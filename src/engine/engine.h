@@ -50,6 +50,14 @@ class Engine {
   virtual void set_observer(PrefillObserver observer) = 0;
 };
 
+// What a device can do at best, as measured on the spot on the threads that an engine would use. Operations are
+// multiplications and additions: of 8-bit integers, and of the floats whose products are fastest there.
+struct DeviceSpeed {
+  double read_bytes_per_second = 0;
+  double int8_ops_per_second = 0;
+  double float_ops_per_second = 0;
+};
+
 // The table of engines, best first.
 struct EngineRow {
   std::string_view name;  // --device NAME
@@ -59,6 +67,7 @@ struct EngineRow {
   // What memory() of the engine will say, without building it.
   MemoryUse (*account)(const Plan& plan, const EngineOptions& options);
   std::unique_ptr<Engine> (*make)(const Plan& plan, const EngineOptions& options);
+  DeviceSpeed (*measure)(const EngineOptions& options);  // takes a fraction of a second; null: not for speed
 };
 std::span<const EngineRow> engines();
 
@@ -70,6 +79,7 @@ std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOpti
 MemoryUse account_reference_engine(const Plan& plan, const EngineOptions& options);
 std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& options);  // src/cpu
 MemoryUse account_cpu_engine(const Plan& plan, const EngineOptions& options);
+DeviceSpeed measure_cpu(const EngineOptions& options);
 // A runtime Error if tokens do not fit in the context or are not in the vocabulary.
 void check_tokens(std::span<const TokenId> tokens, int64_t position, int64_t context, int64_t vocab);
 

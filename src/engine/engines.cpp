@@ -12,9 +12,9 @@ bool always() { return true; }
 
 constexpr EngineRow kEngines[] = {
     {"cpu", "all cores; AVX-512 (VNNI, VBMI, BF16), AVX2 or portable, chosen at run time", always, available_memory,
-     account_cpu_engine, make_cpu_engine},
+     account_cpu_engine, make_cpu_engine, measure_cpu},
     {"reference", "double precision, slow; what the others are measured against", always, available_memory,
-     account_reference_engine, make_reference_engine},
+     account_reference_engine, make_reference_engine, nullptr},
 };
 
 }  // namespace

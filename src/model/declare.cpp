@@ -212,7 +212,7 @@ std::string declared_size_note(const Checkpoint& declared) {
                      *index->total_bytes, total);
 }
 
-void fill_randomly(Plan& plan, uint64_t seed) {
+void fill_randomly(Plan& plan, uint64_t seed, const std::function<void(size_t)>& progress) {
   const std::span<std::byte> data = plan.checkpoint.blank_bytes();
   constexpr size_t kChunkBytes = 4 << 20;
   struct Chunk {
@@ -240,14 +240,17 @@ void fill_randomly(Plan& plan, uint64_t seed) {
   }
   for (std::vector<float>& vector : plan.vectors)
     std::fill(vector.begin(), vector.end(), norms.contains(&vector) ? 1.0f : 0.0f);
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < chunks.size();)
+  std::atomic<size_t> next{0}, done{0};
+  const auto work = [&](bool watched) {
+    for (size_t i; (i = next.fetch_add(1)) < chunks.size();) {
       fill(chunks[i].bytes, chunks[i].codes, chunks[i].exponent, Random(Random(seed + i).next()));
+      done += chunks[i].bytes.size();
+      if (watched && progress) progress(done);
+    }
   };
   std::vector<std::jthread> threads;
-  for (size_t i = 1; i < std::min(size_t(available_cores()), chunks.size()); ++i) threads.emplace_back(work);
-  work();
+  for (size_t i = 1; i < std::min(size_t(available_cores()), chunks.size()); ++i) threads.emplace_back(work, false);
+  work(true);
 }
 
 }  // namespace qgen

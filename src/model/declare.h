@@ -2,7 +2,9 @@
 // for planning before a download and for measuring speed with random weights.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
@@ -25,6 +27,7 @@ std::string declared_size_note(const Checkpoint& declared);
 
 // Fills the weights of a declared checkpoint's plan with random numbers, on all cores: the same numbers for the same
 // seed. They have the scale 1 / sqrt(columns), norms are 1 and biases 0, so activations stay of order one.
-void fill_randomly(Plan& plan, uint64_t seed);
+// `progress`, where given, is told now and then how many bytes are done.
+void fill_randomly(Plan& plan, uint64_t seed, const std::function<void(size_t bytes_done)>& progress = {});
 
 }  // namespace qgen

@@ -1,0 +1,449 @@
+// How fast a model reads and writes on this machine, against what the machine can do at best, measured between the
+// rounds: speeds on shared machines wander, so only neighbours are compared. With random weights where a model is
+// only a config.json.
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "cli/loader.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+#include "model/declare.h"
+
+namespace qgen::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr uint64_t kSeed = 1;  // of random weights; speed does not depend on it
+constexpr int64_t kWarmUpTokens = 8;
+// Models that lie in a cache are not compared with the memory.
+constexpr double kLeastBytesPerToken = 64 << 20;
+
+struct BenchOptions {
+  ModelOptions model;
+  std::string dummy;
+  std::string prefill, decode, depth;  // lists; empty: the defaults, as far as they fit in the model's context
+  int64_t rounds = 5;
+  std::string output = "table";
+};
+
+// One row: so many tokens after a context of `depth`.
+struct Test {
+  bool is_prefill = false;
+  int64_t tokens = 0;
+  int64_t depth = 0;
+
+  std::string name() const {
+    return fmt::format("{}{}{}", is_prefill ? "pp" : "tg", tokens, depth > 0 ? fmt::format(" @ d{}", depth) : "");
+  }
+};
+
+struct Result {
+  Test test;
+  double work = 0;              // per token: bytes read, or operations
+  std::vector<double> seconds;  // of each round, for all tokens
+  std::vector<double> shares;   // of the device's speed that was measured beside each round
+
+  std::vector<double> speeds() const {
+    std::vector<double> out;
+    for (const double s : seconds) out.push_back(double(test.tokens) / s);
+    return out;
+  }
+};
+
+struct Bench {
+  std::string name;
+  bool dummy = false;
+  bool int8 = false;  // which peak the operations of a prefill are compared with
+  const EngineRow* engine = nullptr;
+  LoadedModel model;
+  int64_t rounds = 0;
+  std::vector<Result> results;
+  std::vector<DeviceSpeed> device;  // one a round
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double median_speed(const Bench& bench, double DeviceSpeed::*what) {
+  std::vector<double> values;
+  for (const DeviceSpeed& speed : bench.device) values.push_back(speed.*what);
+  return median(std::move(values));
+}
+
+// "512" or "0,4096": increasing, each once. Zero tokens mean no such test.
+std::vector<int64_t> parse_list(std::string_view text, std::string_view option, int64_t lowest) {
+  std::vector<int64_t> out;
+  const char* p = text.data();
+  const char* const end = p + text.size();
+  for (;;) {
+    int64_t value = 0;
+    const auto [next, error] = std::from_chars(p, end, value);
+    if (error != std::errc{} || value < 0 || value > kMostTokens || (next != end && *next != ',')) {
+      fail(ErrorKind::kUsage,
+           fmt::format("{}: '{}' is no list of numbers of tokens (expected 512 or 0,4096)", option, text));
+    }
+    if (value >= lowest) out.push_back(value);
+    if (next == end) break;
+    p = next + 1;
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+// Each test of a depth before the next depth. A usage Error if one does not fit in the model's context.
+std::vector<Test> list_tests(const BenchOptions& options, const std::string& name, int64_t native) {
+  const auto lengths = [&](const std::string& text, std::string_view option, int64_t usual) {
+    return text.empty() ? std::vector<int64_t>{std::min(usual, native)} : parse_list(text, option, 1);
+  };
+  const std::vector<int64_t> prefill = lengths(options.prefill, "--prefill", 512);
+  const std::vector<int64_t> decode = lengths(options.decode, "--decode-tokens", 128);
+  if (prefill.empty() && decode.empty()) fail(ErrorKind::kUsage, "bench: nothing to measure", "-p 512, or -n 128");
+  const int64_t longest = std::max(prefill.empty() ? 0 : prefill.back(), decode.empty() ? 0 : decode.back());
+  std::vector<int64_t> depths = {0};
+  if (!options.depth.empty()) {
+    depths = parse_list(options.depth, "--depth", 0);
+  } else if (4096 + longest <= native) {
+    depths.push_back(4096);
+  }
+  if (depths.back() + longest > native) {
+    fail(ErrorKind::kUsage,
+         fmt::format("{}: {} tokens after a depth of {} do not fit in the context (expected at most {}, found {})",
+                     name, longest, depths.back(), native, depths.back() + longest),
+         longest < native ? fmt::format("-d {} is the deepest", native - longest) : "fewer tokens");
+  }
+  std::vector<Test> tests;
+  for (const int64_t depth : depths) {
+    for (const int64_t tokens : prefill) tests.push_back({true, tokens, depth});
+    for (const int64_t tokens : decode) tests.push_back({false, tokens, depth});
+  }
+  return tests;
+}
+
+// The keys that all layers' attention looks at for the token at `position`.
+double keys_seen(const Description& model, int64_t position) {
+  double keys = 0;
+  for (const int64_t window : model.window) keys += double(window > 0 ? std::min(window, position + 1) : position + 1);
+  return keys;
+}
+
+// Bytes that a decoded token reads: all weights, and the cache at its average length.
+double bytes_per_token(const Plan& plan, const Test& test, KvType kv) {
+  const Description& model = plan.model;
+  const double key_bytes = 2.0 * double(model.kv_heads * model.head_dim * kv_element_bytes(kv));  // with its value
+  return double(plan.bytes_per_token()) + key_bytes * keys_seen(model, test.depth + test.tokens / 2);
+}
+
+// Operations that a token of a prefill takes: multiplications and additions of matrices and of attention.
+double ops_per_token(const Plan& plan, const Test& test) {
+  const Description& model = plan.model;
+  double matrices = 0;
+  const auto add = [&](const Linear& linear) { matrices += 2.0 * double(linear.weight->rows * linear.weight->cols); };
+  for (const Step& step : plan.steps) {
+    if (const auto* qkv = std::get_if<QkvStep>(&step)) {
+      add(qkv->q);
+      add(qkv->k);
+      add(qkv->v);
+    } else if (const auto* out = std::get_if<OutStep>(&step)) {
+      add(out->o);
+    } else if (const auto* gate_up = std::get_if<GateUpStep>(&step)) {
+      add(gate_up->gate);
+      add(gate_up->up);
+    } else if (const auto* down = std::get_if<DownStep>(&step)) {
+      add(down->down);
+    }
+  }
+  double keys = 0;
+  for (int64_t t = 0; t < test.tokens; ++t) keys += keys_seen(model, test.depth + t);
+  const Weight& head = *std::get<LogitsStep>(plan.steps.back()).head.weight;  // for the last token only
+  return matrices + (4.0 * double(model.heads * model.head_dim) * keys + 2.0 * double(head.rows * head.cols)) /
+                        double(test.tokens);
+}
+
+LoadedModel load(std::unique_ptr<Plan> plan, const ModelOptions& options, bool dummy, int64_t longest) {
+  const Placement placement = place(*plan, options, options.context);
+  if (!placement.fits) {
+    fail_placement(*plan, placement,
+                   placement.largest > longest
+                       ? fmt::format("-d {} fits with the same numbers of tokens", placement.largest - longest)
+                       : fmt::format("{} tokens fit", placement.largest));
+  }
+  if (!dummy) return load_model(std::move(plan), options, options.context, false, true);
+  LoadedModel model;
+  model.name = plan->checkpoint.location().name;
+  Progress progress(false);
+  fill_randomly(*plan, kSeed, [&](size_t done) {
+    progress.show([&] {
+      return fmt::format("random weights: {} of {}", format_bytes(double(done)),
+                         format_bytes(double(placement.use.weights)));
+    });
+  });
+  progress.clear();
+  model.engine = placement.engine->make(*plan, placement.options);
+  model.context = placement.options.context;
+  model.engine_options = placement.options;
+  model.plan = std::move(plan);
+  return model;
+}
+
+// Runs the tests; the timeline is always filled up to the depth of the current one.
+class Runner {
+ public:
+  explicit Runner(Bench& bench) : bench_(bench), engine_(*bench.model.engine), progress_(false) {
+    const int64_t vocab = bench.model.plan->model.vocab;
+    for (int64_t i = 0; i < bench.model.context; ++i)
+      tokens_.push_back(TokenId(i * 7919 % std::min<int64_t>(vocab, 1000)));
+  }
+
+  void run(const Test& test) {
+    const Plan& plan = *bench_.model.plan;
+    Result result{test, 0, {}, {}};
+    result.work =
+        test.is_prefill ? ops_per_token(plan, test) : bytes_per_token(plan, test, bench_.model.engine_options.kv);
+    fill_up_to(test);
+    show(test, "warming up");
+    once({test.is_prefill, test.is_prefill ? test.tokens : std::min(test.tokens, kWarmUpTokens), test.depth});
+    for (int64_t round = 0; round < bench_.rounds; ++round) {
+      show(test, fmt::format("round {} of {}", round + 1, bench_.rounds));
+      double best = 0;
+      if (bench_.engine->measure != nullptr) {
+        const DeviceSpeed speed = bench_.engine->measure(bench_.model.engine_options);
+        bench_.device.push_back(speed);
+        best = !test.is_prefill ? (result.work < kLeastBytesPerToken ? 0 : speed.read_bytes_per_second)
+               : bench_.int8    ? speed.int8_ops_per_second
+                                : speed.float_ops_per_second;
+      }
+      result.seconds.push_back(once(test));
+      if (best > 0) result.shares.push_back(result.work * double(test.tokens) / result.seconds.back() / best);
+    }
+    bench_.results.push_back(std::move(result));
+  }
+
+ private:
+  void show(const Test& test, std::string_view what) {
+    progress_.show([&] { return fmt::format("{}: {}", test.name(), what); });
+  }
+
+  void fill_up_to(const Test& test) {
+    engine_.rewind(test.depth);
+    const int64_t at = engine_.position();
+    if (at == test.depth) return;
+    engine_.set_observer([&](double done) {
+      show(test, fmt::format("reading {:.0f} of {} tokens", double(at) + done, test.depth));
+      return true;
+    });
+    engine_.prefill(std::span(tokens_).subspan(size_t(at), size_t(test.depth - at)));
+    engine_.set_observer({});
+  }
+
+  double once(const Test& test) {
+    engine_.rewind(test.depth);
+    const std::span<const TokenId> tokens = std::span(tokens_).subspan(size_t(test.depth), size_t(test.tokens));
+    const auto start = Clock::now();
+    if (test.is_prefill) {
+      engine_.prefill(tokens);
+    } else {
+      for (const TokenId token : tokens) engine_.decode(token);
+    }
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  Bench& bench_;
+  Engine& engine_;
+  Progress progress_;
+  std::vector<TokenId> tokens_;
+};
+
+std::string short_number(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 1000 ? 1 : 0); }
+
+std::vector<std::vector<std::string>> cells(const Bench& bench) {
+  std::vector<std::vector<std::string>> rows = {
+      {"test", "tok/s", "range", "ms/token", "GB/s", "of read", bench.int8 ? "TOPS" : "TFLOP/s", "of peak"}};
+  for (const Result& result : bench.results) {
+    const std::vector<double> speeds = result.speeds();
+    const double speed = median(speeds);
+    const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
+    const std::string share = result.shares.empty() ? "" : fmt::format("{:.0f} %", 100 * median(result.shares));
+    std::vector<std::string> row = {result.test.name(), short_number(speed),
+                                    fmt::format("{} to {}", short_number(*least), short_number(*most)),
+                                    short_number(1e3 / speed)};
+    const double rate = result.work * speed;
+    if (result.test.is_prefill) {
+      row.insert(row.end(), {"", "", fmt::format("{:.3f}", rate / 1e12), share});
+    } else {
+      row.insert(row.end(), {fmt::format("{:.1f}", rate / 1e9), share, "", ""});
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string title(const Bench& bench) {
+  const Plan& plan = *bench.model.plan;
+  return fmt::format("{} {} · {} · {} · kv {} · {}median of {}", plan.model.family, parameters_text(plan.parameters()),
+                     plan.method(), bench.model.engine->description(), kv_name(bench.model.engine_options.kv),
+                     bench.dummy ? "random weights · " : "", bench.rounds);
+}
+
+std::string device_line(const Bench& bench) {
+  if (bench.device.empty()) return "";
+  return fmt::format("measured beside it: read {:.1f} GB/s · int8 {:.3f} TOPS · float {:.3f} TFLOP/s",
+                     median_speed(bench, &DeviceSpeed::read_bytes_per_second) / 1e9,
+                     median_speed(bench, &DeviceSpeed::int8_ops_per_second) / 1e12,
+                     median_speed(bench, &DeviceSpeed::float_ops_per_second) / 1e12);
+}
+
+std::string table_text(const Bench& bench) {
+  const std::string device = device_line(bench);
+  return fmt::format("{}\n{}{}", title(bench), format_table(cells(bench), {1, 2, 3, 4, 5, 6, 7}),
+                     device.empty() ? "" : fmt::format("  {}\n", device));
+}
+
+std::string markdown_text(const Bench& bench) {
+  std::string out = fmt::format("{}\n\n", title(bench));
+  bool head = true;
+  for (const auto& row : cells(bench)) {
+    out += fmt::format("| {} |\n", fmt::join(row, " | "));
+    if (head) out += "|---|---:|---:|---:|---:|---:|---:|---:|\n";
+    head = false;
+  }
+  const std::string device = device_line(bench);
+  return device.empty() ? out : fmt::format("{}\n{}\n", out, device);
+}
+
+std::string csv_text(const Bench& bench) {
+  const auto quote = [](std::string text) {
+    for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
+    return "\"" + text + "\"";
+  };
+  std::string out =
+      "model,method,engine,test,kind,tokens,depth,tokens_per_second,lowest,highest,ms_per_token,bytes_per_second,"
+      "read_share,ops_per_second,peak_share\n";
+  for (const Result& result : bench.results) {
+    const std::vector<double> speeds = result.speeds();
+    const double speed = median(speeds);
+    const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
+    const std::string rate = fmt::format("{:.0f}", result.work * speed);
+    const std::string share = result.shares.empty() ? "" : fmt::format("{:.4f}", median(result.shares));
+    const bool prefill = result.test.is_prefill;
+    out +=
+        fmt::format("{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{},{},{},{}\n", quote(bench.model.name),
+                    quote(bench.model.plan->method()), quote(bench.model.engine->description()), result.test.name(),
+                    prefill ? "prefill" : "decode", result.test.tokens, result.test.depth, speed, *least, *most,
+                    1e3 / speed, prefill ? "" : rate, prefill ? "" : share, prefill ? rate : "", prefill ? share : "");
+  }
+  return out;
+}
+
+std::string json_text(const Bench& bench) {
+  const Plan& plan = *bench.model.plan;
+  const MemoryUse use = bench.model.engine->memory();
+  std::string out = fmt::format(
+      R"({{"schema":1,"model":{},"random_weights":{},"family":{},"parameters":{},"method":{},"engine":{},"kv_type":{},)"
+      R"("context":{},"rounds":{},"memory":{{"weights":{},"kv":{},"work":{},"total":{}}},"device":)",
+      json_quote(bench.model.name), bench.dummy, json_quote(plan.model.family), plan.parameters(),
+      json_quote(plan.method()), json_quote(bench.model.engine->description()),
+      json_quote(kv_name(bench.model.engine_options.kv)), bench.model.context, bench.rounds, use.weights, use.kv,
+      use.work, use.total());
+  if (bench.device.empty()) {
+    out += "null";
+  } else {
+    out +=
+        fmt::format(R"({{"read_bytes_per_second":{:.0f},"int8_ops_per_second":{:.0f},"float_ops_per_second":{:.0f}}})",
+                    median_speed(bench, &DeviceSpeed::read_bytes_per_second),
+                    median_speed(bench, &DeviceSpeed::int8_ops_per_second),
+                    median_speed(bench, &DeviceSpeed::float_ops_per_second));
+  }
+  std::vector<std::string> tests;
+  for (const Result& result : bench.results) {
+    const std::vector<double> speeds = result.speeds();
+    const double speed = median(speeds);
+    const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
+    const std::string share = result.shares.empty() ? "null" : fmt::format("{:.4f}", median(result.shares));
+    std::vector<std::string> seconds;
+    for (const double s : result.seconds) seconds.push_back(fmt::format("{:.6f}", s));
+    tests.push_back(fmt::format(
+        R"({{"name":{},"kind":"{}","tokens":{},"depth":{},"seconds":{},"tokens_per_second":{{"median":{:.3f},"lowest":{:.3f},)"
+        R"("highest":{:.3f}}},"ms_per_token":{:.6f},)",
+        json_quote(result.test.name()), result.test.is_prefill ? "prefill" : "decode", result.test.tokens,
+        result.test.depth, json_list(seconds), speed, *least, *most, 1e3 / speed));
+    tests.back() += result.test.is_prefill
+                        ? fmt::format(R"("ops_per_second":{:.0f},"peak":"{}","peak_share":{}}})", result.work * speed,
+                                      bench.int8 ? "int8" : "float", share)
+                        : fmt::format(R"("bytes_per_second":{:.0f},"read_share":{}}})", result.work * speed, share);
+  }
+  return fmt::format("{},\"tests\":{}}}\n", out, json_list(tests));
+}
+
+int bench(BenchOptions options) {
+  if (!options.dummy.empty() && !options.model.model.empty())
+    fail(ErrorKind::kUsage, "bench: --model and --dummy", "give one of them");
+  Bench bench;
+  bench.dummy = !options.dummy.empty();
+  bench.rounds = options.rounds;
+  if (bench.dummy) options.model.model = options.dummy;
+  require_model(options.model);
+  const ModelLocation location = locate_model(options.model.model);
+  if (!bench.dummy && lacks_weights(location)) {
+    fail(ErrorKind::kModel, fmt::format("{}: its weights are not there", location.name),
+         fmt::format("--dummy {} measures with random weights of the same shapes", options.model.model));
+  }
+  auto plan = make_plan(bench.dummy ? declare_checkpoint(location) : Checkpoint::open(location));
+  if (bench.dummy) {
+    if (const std::string note = declared_size_note(plan->checkpoint); !note.empty())
+      write_stderr(fmt::format("qgen: warning: {}\n", note));
+  }
+  const std::vector<Test> tests = list_tests(options, location.name, model_context(plan->model));
+  int64_t longest = 0;
+  for (const Test& test : tests) longest = std::max(longest, test.tokens);
+  options.model.context = tests.back().depth + longest;
+  bench.int8 = plan->method().starts_with("int8");
+  EngineOptions engine_options;
+  bench.engine = &find_engine(options.model.device, engine_options);
+  bench.model = load(std::move(plan), options.model, bench.dummy, longest);
+  Runner runner(bench);
+  for (const Test& test : tests) runner.run(test);
+  write_stdout(options.output == "json"  ? json_text(bench)
+               : options.output == "csv" ? csv_text(bench)
+               : options.output == "md"  ? markdown_text(bench)
+                                         : table_text(bench));
+  return 0;
+}
+
+Command::Bound bind() {
+  const auto o = std::make_shared<BenchOptions>();
+  std::vector<Option> options = {
+      {"--dummy", &o->dummy, "DIR", "random weights in the shapes and the method that DIR/config.json declares"},
+      {"-p,--prefill", &o->prefill, "LIST", "read so many tokens; 0: none [512]"},
+      {"-n,--decode-tokens", &o->decode, "LIST", "write so many tokens; 0: none [128]"},
+      {"-d,--depth", &o->depth, "LIST", "after so many tokens of context [0,4096]"},
+      {"-r,--rounds", &o->rounds, "N", "of each test [5]", {.lowest = 1, .highest = 10000}},
+      {"--output", &o->output, "FORM", "table, md, csv or json [table]", {.choices = "table,md,csv,json"}}};
+  add_model_options(options, o->model);
+  // The tests decide the context.
+  std::erase_if(options, [](const Option& option) { return option.long_name() == "context"; });
+  return {options, [o] { return bench(*o); }};
+}
+
+}  // namespace
+
+const Command kBenchCommand = {
+    "bench", "how fast it reads and writes, against what the machine can do",
+    R"(  qgen bench -m ./model                                  tokens per second, share of bandwidth and peak
+  qgen bench --dummy ./folder-with-config-json -d 0      true shapes, random weights
+)",
+    bind};
+
+}  // namespace qgen::cli

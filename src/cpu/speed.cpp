@@ -1,0 +1,57 @@
+// The processor's own speed: what the speeds of models are compared with.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+#include "base/blank_memory.h"
+#include "base/cores.h"
+#include "cpu/bodies.h"
+#include "engine/engine.h"
+
+namespace qgen {
+namespace cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Far beyond any cache: 64 MiB a worker, within bounds.
+constexpr size_t kReadBytesPerWorker = size_t{64} << 20, kLeastReadBytes = size_t{256} << 20,
+                 kMostReadBytes = size_t{1} << 30;
+constexpr std::chrono::milliseconds kPeakTime{50};
+constexpr int64_t kPeakRounds = 20000;  // between two looks at the clock
+
+double measure_read(ThreadPool& pool, const Body& body, int workers) {
+  const size_t bytes = std::clamp(size_t(workers) * kReadBytesPerWorker, kLeastReadBytes, kMostReadBytes);
+  const BlankMemory memory(bytes, "measuring the memory");
+  constexpr size_t kChunk = 1 << 20;
+  pool.run([&](int) {  // untouched memory would be one page of zeros
+    pool.share(int64_t(bytes / kChunk),
+               [&](int64_t i) { std::memset(&memory.bytes()[size_t(i) * kChunk], 1, kChunk); });
+  });
+  return read_bandwidth(pool, body, memory.bytes(), 2);
+}
+
+double measure_peak(ThreadPool& pool, int64_t (*peak)(int64_t rounds)) {
+  std::atomic<int64_t> total{0};
+  const auto start = Clock::now();
+  pool.run([&](int) {
+    int64_t done = 0;
+    while (Clock::now() - start < kPeakTime) done += peak(kPeakRounds);
+    total += done;
+  });
+  return double(total) / std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+}  // namespace cpu
+
+DeviceSpeed measure_cpu(const EngineOptions& options) {
+  const int workers = options.threads > 0 ? options.threads : available_cores();
+  cpu::ThreadPool pool(workers);
+  const cpu::Body& body = cpu::find_body(options.body);
+  return {cpu::measure_read(pool, body, workers), cpu::measure_peak(pool, body.int8_peak),
+          cpu::measure_peak(pool, body.float_peak)};
+}
+
+}  // namespace qgen
