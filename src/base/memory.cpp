@@ -37,6 +37,16 @@ size_t available_memory() {
   return size_t(group);
 }
 
+size_t peak_resident_memory() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  while (file >> word) {
+    size_t kib = 0;
+    if (word == "VmHWM:") return file >> kib ? kib * 1024 : 0;
+  }
+  return 0;
+}
+
 size_t resident_memory() {
   std::ifstream file("/proc/self/statm");
   size_t pages = 0, resident = 0;

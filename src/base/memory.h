@@ -11,5 +11,7 @@ size_t available_memory();
 
 // Bytes of this process that are in memory now (statm, proc(5)); 0 if nothing says.
 size_t resident_memory();
+// The most it ever was (VmHWM, proc(5)).
+size_t peak_resident_memory();
 
 }  // namespace qgen

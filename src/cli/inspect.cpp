@@ -99,7 +99,9 @@ std::string file_name(const TensorView& tensor) { return std::filesystem::path(t
 
 std::string summary(const Plan& plan) {
   const Description& m = plan.model;
-  std::string out = fmt::format("{}\n", plan.checkpoint.location().name);
+  std::string out =
+      fmt::format("{}{}\n", plan.checkpoint.location().name,
+                  plan.checkpoint.is_blank() ? ": as config.json declares it, the weights are not here" : "");
   const auto line = [&](std::string_view name, const std::string& text) {
     out += fmt::format("  {:<9} {}\n", name, text);
   };
@@ -208,13 +210,14 @@ std::string json(const Plan& plan, const InspectOptions& options) {
   const std::string declared = declared_method(plan);
   const auto& head = std::get<LogitsStep>(plan.steps.back()).head;
   std::string out = fmt::format(
-      R"({{"schema":1,"model":{},"family":{},"method":{},"declared":{},"parameters":{},"weight_bytes":{},"bytes_per_token":{},)"
+      R"({{"schema":1,"model":{},"family":{},"method":{},"declared":{},"weights_present":{},"parameters":{},"weight_bytes":{},"bytes_per_token":{},)"
       R"("shape":{{"layers":{},"hidden":{},"heads":{},"kv_heads":{},"head_dim":{},"intermediate":{},"vocabulary":{},"context":{},"tied_head":{}}},)"
       R"("evidence":{},"ignored":{})",
       json_quote(plan.checkpoint.location().name), json_quote(m.family), json_quote(plan.method()),
-      declared.empty() ? "null" : json_quote(declared), plan.parameters(), plan.weight_bytes(), plan.bytes_per_token(),
-      m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate, m.vocab, model_context(m),
-      head.weight == std::get<EmbedStep>(plan.steps.front()).table, json_list(evidence), json_list(ignored));
+      declared.empty() ? "null" : json_quote(declared), !plan.checkpoint.is_blank(), plan.parameters(),
+      plan.weight_bytes(), plan.bytes_per_token(), m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate,
+      m.vocab, model_context(m), head.weight == std::get<EmbedStep>(plan.steps.front()).table, json_list(evidence),
+      json_list(ignored));
   if (options.tensors) {
     const auto owner = owners(plan);
     std::vector<std::string> tensors;
@@ -246,7 +249,7 @@ std::string json(const Plan& plan, const InspectOptions& options) {
 
 int inspect(const InspectOptions& options) {
   require_model(options.model);
-  const auto plan = open_plan(options.model);
+  const auto plan = open_plan(options.model, true);
   std::string out = options.json ? json(*plan, options) : summary(*plan);
   if (!options.json && options.tensors) out += "\n" + tensor_table(*plan);
   if (!options.json && options.steps) out += "\n" + step_table(*plan);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file_map.h"
 #include "cli/terminal.h"
+#include "model/declare.h"
 
 namespace qgen::cli {
 KvType parse_kv(const std::string& name) {
@@ -50,8 +51,9 @@ std::string parameters_text(int64_t count) {
   return fmt::format("{:.0f}K", double(count) / 1e3);
 }
 
-std::unique_ptr<Plan> open_plan(const ModelOptions& options) {
-  return make_plan(Checkpoint::open(locate_model(options.model)));
+std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool may_declare) {
+  const ModelLocation location = locate_model(options.model);
+  return make_plan(may_declare && lacks_weights(location) ? declare_checkpoint(location) : Checkpoint::open(location));
 }
 
 int64_t model_context(const Description& model) {

@@ -25,8 +25,8 @@ struct LoadedModel {
   EngineOptions engine_options;
 };
 
-// The plan from the files' headers, nothing else.
-std::unique_ptr<Plan> open_plan(const ModelOptions& options);
+// The plan from the files' headers, nothing else. `may_declare`: where the weights are missing, from config.json alone.
+std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool may_declare = false);
 
 // Where a plan would run, with which context, and what that takes.
 struct Placement {

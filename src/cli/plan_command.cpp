@@ -5,7 +5,9 @@
 
 #include "base/memory.h"
 #include "cli/loader.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
+#include "model/declare.h"
 
 namespace qgen::cli {
 namespace {
@@ -26,45 +28,111 @@ size_t program_bytes(const Plan& plan) {
     read += (weight.scale.values.size() + weight.offset.values.size()) * sizeof(float) + weight.owned.size();
   }
   for (const auto& vector : plan.vectors) read += vector.size() * sizeof(float);
+  // The pages of the engine's code and its small objects, which planning does not touch (measured, about 1 MiB).
+  constexpr size_t kEngineBytes = 1 << 20;
   const size_t resident = resident_memory();
-  return resident > read ? resident - read : 0;
+  return kEngineBytes + (resident > read ? resident - read : 0);
+}
+
+// What one token reads, and so how many a second the memory allows at best.
+struct Pace {
+  double bytes = 0;  // a token
+  double tokens_per_second = 0;
+};
+
+struct Outlook {
+  std::unique_ptr<Plan> plan;
+  bool declared = false;  // no weights there, only what config.json says
+  Placement placement;
+  size_t program = 0;
+  int64_t context = 0;
+  double kv_token = 0;        // bytes
+  double read_bandwidth = 0;  // bytes a second, measured now; 0 if the engine is not for speed
+  Pace empty, full;           // with an empty and with a full context
+
+  size_t total() const { return placement.use.total() + program; }
+};
+
+Outlook look_ahead(const ModelOptions& options) {
+  Outlook out;
+  out.plan = open_plan(options, true);
+  out.declared = out.plan->checkpoint.is_blank();
+  out.placement = place(*out.plan, options, 1);
+  out.program = program_bytes(*out.plan);
+  out.context = out.placement.fits ? out.placement.options.context : out.placement.wanted;
+  out.kv_token = double(out.placement.use.kv) / double(out.context);
+  if (out.placement.engine->measure != nullptr)
+    out.read_bandwidth = out.placement.engine->measure(out.placement.options).read_bytes_per_second;
+  const auto pace = [&](double bytes) { return Pace{bytes, out.read_bandwidth / bytes}; };
+  out.empty = pace(double(out.plan->bytes_per_token()));
+  out.full = pace(out.empty.bytes + double(out.placement.use.kv));
+  return out;
+}
+
+std::string text(const Outlook& outlook) {
+  const Placement& placement = outlook.placement;
+  const MemoryUse& use = placement.use;
+  std::string out =
+      fmt::format("{} {} · {} · {}{}\n", outlook.plan->model.family, parameters_text(outlook.plan->parameters()),
+                  outlook.plan->method(), placement.engine->name,
+                  outlook.declared ? " · as config.json declares it, the weights are not here" : "");
+  std::vector<std::vector<std::string>> rows;
+  const auto row = [&](std::string name, double bytes, std::string remark) {
+    rows.push_back({std::move(name), format_bytes(bytes), std::move(remark)});
+  };
+  row("weights", double(use.weights), "");
+  row("kv", double(use.kv),
+      fmt::format("{} tokens in {}, {} each", outlook.context, kv_name(placement.options.kv),
+                  format_bytes(outlook.kv_token)));
+  row("work", double(use.work), "");
+  row("program", double(outlook.program), "with its tokenizer");
+  row("total", double(outlook.total()),
+      placement.free > 0 ? fmt::format("of {} free", format_bytes(double(placement.free))) : "");
+  out += format_table(rows, {1});
+  if (placement.fits) {
+    const std::string room = outlook.context >= placement.native ? "all the model was made for"
+                             : placement.largest < placement.wanted
+                                 ? fmt::format("the largest that fits; the model was made for {}", placement.native)
+                                 : fmt::format("of the {} the model was made for", placement.native);
+    out += fmt::format("  context  {} tokens, {}\n", outlook.context, room);
+  }
+  if (outlook.read_bandwidth > 0) {
+    out += fmt::format(
+        "  speed    {} read for a token, {} with a full context: at most {:.{}f} and {:.{}f} tok/s at {:.1f} GB/s\n",
+        format_bytes(outlook.empty.bytes), format_bytes(outlook.full.bytes), outlook.empty.tokens_per_second,
+        outlook.empty.tokens_per_second < 100 ? 1 : 0, outlook.full.tokens_per_second,
+        outlook.full.tokens_per_second < 100 ? 1 : 0, outlook.read_bandwidth / 1e9);
+  }
+  return out;
+}
+
+std::string json(const Outlook& outlook) {
+  const Placement& placement = outlook.placement;
+  const MemoryUse& use = placement.use;
+  const auto pace = [](const Pace& p) {
+    return fmt::format(R"({{"bytes_per_token":{:.0f},"tokens_per_second":{}}})", p.bytes,
+                       p.tokens_per_second > 0 ? fmt::format("{:.3f}", p.tokens_per_second) : "null");
+  };
+  return fmt::format(
+      R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"declared":{},"device":{},"fits":{},"context":{},)"
+      R"("model_context":{},"largest_context":{},"memory":{{"weights":{},"kv":{},"work":{},"program":{},"total":{},"free":{}}},)"
+      R"("kv_type":{},"kv_bytes_per_token":{:.0f},"read_bandwidth":{:.0f},"speed":{{"empty":{},"full":{}}}}})"
+      "\n",
+      json_quote(outlook.plan->checkpoint.location().name), json_quote(outlook.plan->model.family),
+      outlook.plan->parameters(), json_quote(outlook.plan->method()), outlook.declared,
+      json_quote(placement.engine->name), placement.fits, outlook.context, placement.native, placement.largest,
+      use.weights, use.kv, use.work, outlook.program, outlook.total(), placement.free,
+      json_quote(kv_name(placement.options.kv)), outlook.kv_token, outlook.read_bandwidth, pace(outlook.empty),
+      pace(outlook.full));
 }
 
 int plan_command(const PlanOptions& options) {
   require_model(options.model);
-  const auto plan = open_plan(options.model);
-  const Placement placement = place(*plan, options.model, 1);
-  const MemoryUse& use = placement.use;
-  const size_t program = program_bytes(*plan);
-  const int64_t context = placement.fits ? placement.options.context : placement.wanted;
-  const double kv_token = double(use.kv) / double(context);
-  const double bytes_empty = double(plan->bytes_per_token()), bytes_full = bytes_empty + double(use.kv);
-  if (options.json) {
-    write_stdout(fmt::format(
-        R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"device":{},"fits":{},"context":{},"model_context":{},)"
-        R"("largest_context":{},"memory":{{"weights":{},"kv":{},"work":{},"program":{},"total":{},"free":{}}},"kv_type":{},)"
-        R"("kv_bytes_per_token":{:.0f},"bytes_per_token":{{"empty":{:.0f},"full":{:.0f}}}}})"
-        "\n",
-        json_quote(plan->checkpoint.location().name), json_quote(plan->model.family), plan->parameters(),
-        json_quote(plan->method()), json_quote(placement.engine->name), placement.fits, context, placement.native,
-        placement.largest, use.weights, use.kv, use.work, program, use.total() + program, placement.free,
-        json_quote(kv_name(placement.options.kv)), kv_token, bytes_empty, bytes_full));
-  } else {
-    std::string out = fmt::format("{} {} · {} · {}\n", plan->model.family, parameters_text(plan->parameters()),
-                                  plan->method(), placement.engine->name);
-    const auto line = [&](std::string_view name, size_t bytes, const std::string& text) {
-      out += fmt::format("  {:<8} {:>9}{}{}\n", name, format_bytes(double(bytes)), text.empty() ? "" : "   ", text);
-    };
-    line("weights", use.weights, "");
-    line("kv", use.kv,
-         fmt::format("{} tokens in {}, {} each", context, kv_name(placement.options.kv), format_bytes(kv_token)));
-    line("work", use.work, "");
-    line("program", program, "with its tokenizer");
-    line("total", use.total() + program,
-         placement.free > 0 ? fmt::format("of {} free", format_bytes(double(placement.free))) : "");
-    write_stdout(out);
-  }
-  if (!placement.fits) fail_placement(*plan, placement);
+  const Outlook outlook = look_ahead(options.model);
+  write_stdout(options.json ? json(outlook) : text(outlook));
+  if (const std::string note = outlook.declared ? declared_size_note(outlook.plan->checkpoint) : ""; !note.empty())
+    write_stderr(fmt::format("qgen: warning: {}\n", note));
+  if (!outlook.placement.fits) fail_placement(*outlook.plan, outlook.placement);
   return 0;
 }
 
@@ -78,7 +146,7 @@ Command::Bound bind() {
 }  // namespace
 
 const Command kPlanCommand = {
-    "plan", "what a model will take in memory, from headers only",
+    "plan", "what a model will take in memory and how fast it can be, from headers only",
     R"(  qgen plan -m Qwen/Qwen3-8B-FP8 -c 32768                does it fit, how fast can it be
   qgen plan -m ./folder-with-config-json --json          before the weights are downloaded
 )",

@@ -6,6 +6,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "cli/terminal.h"
 #include "cpu/bodies.h"
 
@@ -58,9 +59,10 @@ std::string report_text(const Report& report, bool verbose) {
   const double weights = double(plan.weight_bytes());
   out += fmt::format("\n  load    {} in {} ({}/s)", format_bytes(weights), duration(model.load_seconds),
                      format_bytes(weights / std::max(model.load_seconds, 1e-9)));
-  out += fmt::format("\n  ram     {} weights + {} kv + {} work = {}", format_bytes(double(memory.weights)),
-                     format_bytes(double(memory.kv)), format_bytes(double(memory.work)),
-                     format_bytes(double(memory.total())));
+  out += fmt::format("\n  ram     {} weights + {} kv + {} work = {}; {} touched, program included",
+                     format_bytes(double(memory.weights)), format_bytes(double(memory.kv)),
+                     format_bytes(double(memory.work)), format_bytes(double(memory.total())),
+                     format_bytes(double(peak_resident_memory())));
   const Generation& g = report.generation;
   out += fmt::format("\n  prompt  {} tokens", g.prompt_tokens);
   if (g.computed_tokens < g.prompt_tokens) out += fmt::format(" ({} new)", g.computed_tokens);
@@ -125,16 +127,17 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
   };
   std::string out = fmt::format(
       R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"engine":{},"context":{},"chat_template":{},)"
-      R"("load":{{"bytes":{},"seconds":{:.6f}}},"memory":{{"weights":{},"kv":{},"work":{},"total":{}}},)"
+      R"("load":{{"bytes":{},"seconds":{:.6f}}},"memory":{{"weights":{},"kv":{},"work":{},"total":{},"peak":{}}},)"
       R"("prompt":{{"tokens":{},"computed":{},"seconds":{:.6f},"first_token_seconds":{}}},)"
       R"("output":{{"tokens":{},"thinking_tokens":{},"seconds":{:.6f},"tokens_per_second":{:.3f},"bytes_per_second":{:.0f},)"
       R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"logits_hash":{},"nan_weights":{},"ignored_tensors":{},)",
       json_quote(model.name), json_quote(plan.model.family), plan.parameters(), json_quote(plan.method()),
       json_quote(model.engine->description()), model.context, report.chat_template, plan.weight_bytes(),
-      model.load_seconds, memory.weights, memory.kv, memory.work, memory.total(), g.prompt_tokens, g.computed_tokens,
-      g.prompt_seconds, g.tokens.empty() ? "null" : fmt::format("{:.6f}", g.first_token_seconds), g.tokens.size(),
-      g.thinking_tokens, g.output_seconds, g.tokens_per_second(), report.decode_bandwidth(), report.read_bandwidth,
-      json_quote(g.stop), g.stop_string.empty() ? "null" : json_quote(g.stop_string),
+      model.load_seconds, memory.weights, memory.kv, memory.work, memory.total(), peak_resident_memory(),
+      g.prompt_tokens, g.computed_tokens, g.prompt_seconds,
+      g.tokens.empty() ? "null" : fmt::format("{:.6f}", g.first_token_seconds), g.tokens.size(), g.thinking_tokens,
+      g.output_seconds, g.tokens_per_second(), report.decode_bandwidth(), report.read_bandwidth, json_quote(g.stop),
+      g.stop_string.empty() ? "null" : json_quote(g.stop_string),
       g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash), plan.nan_codes(), plan.ignored.size());
   out += fmt::format(
       R"("sampling":{{"temperature":{},"top_k":{},"top_p":{},"min_p":{},"typical_p":{},"repetition_penalty":{},"presence_penalty":{},)"
