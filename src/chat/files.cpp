@@ -1,11 +1,9 @@
 // What a model's folder says about its chat: the template and its special tokens; and conversations from JSON.
 #include <cmath>
-#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file_map.h"
 #include "base/json.h"
 #include "chat/print.h"
 #include "chat/template.h"
@@ -15,10 +13,9 @@ namespace {
 
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 
-std::optional<std::string> read_if_there(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return {};
-  return read_file(path, kMaxFileBytes);
+std::optional<std::string> read_if_there(const ModelFiles& files, std::string_view name) {
+  if (!files.has(name)) return {};
+  return files.read(name, kMaxFileBytes);
 }
 
 // The "chat_template" member of a JSON file.
@@ -92,20 +89,22 @@ std::string content_of(const Json& content) {
 
 }  // namespace
 
-std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& folder) {
-  if (const auto source = read_if_there(folder / "chat_template.jinja")) return parse(*source, "chat_template.jinja");
+std::optional<ChatTemplate> ChatTemplate::load(const ModelFiles& files) {
+  if (const auto source = read_if_there(files, "chat_template.jinja")) {
+    return parse(*source, files.subject("chat_template.jinja"));
+  }
   for (const char* file : {"chat_template.json", "tokenizer_config.json"}) {
-    if (const auto text = read_if_there(folder / file)) {
-      if (auto found = template_member(*text, file)) return found;
+    if (const auto text = read_if_there(files, file)) {
+      if (auto found = template_member(*text, files.subject(file))) return found;
     }
   }
   return {};
 }
 
-std::pair<std::string, std::string> ChatTemplate::special_tokens(const std::filesystem::path& folder) {
-  const auto text = read_if_there(folder / "tokenizer_config.json");
+std::pair<std::string, std::string> ChatTemplate::special_tokens(const ModelFiles& files) {
+  const auto text = read_if_there(files, "tokenizer_config.json");
   if (!text) return {};
-  const auto document = JsonDocument::parse(*text, "tokenizer_config.json");
+  const auto document = JsonDocument::parse(*text, files.subject("tokenizer_config.json"));
   const auto token = [&](std::string_view key) -> std::string {
     const auto value = document->root().get(key);
     if (!value) return {};

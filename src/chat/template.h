@@ -2,7 +2,6 @@
 // result marked as the template's or as somebody else's.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/model_files.h"
 #include "base/prompt.h"
 
 namespace qgen {
@@ -40,9 +40,9 @@ class ChatTemplate {
   static ChatTemplate parse(std::string_view source, std::string subject);
   // From chat_template.jinja, else chat_template.json, else tokenizer_config.json ("chat_template" as a
   // string, or a named list of which "default" is taken); nothing where the model has none.
-  static std::optional<ChatTemplate> load(const std::filesystem::path& folder);
+  static std::optional<ChatTemplate> load(const ModelFiles& files);
   // bos_token and eos_token of tokenizer_config.json (a string or an object with "content"), "" if absent.
-  static std::pair<std::string, std::string> special_tokens(const std::filesystem::path& folder);
+  static std::pair<std::string, std::string> special_tokens(const ModelFiles& files);
 
   // Throws a model Error with line and column when the template fails; what raise_exception says is the
   // problem. Steps and output are limited, so no template runs for ever or fills the memory.

@@ -179,33 +179,33 @@ void warn_about_weights(const LoadedModel& model) {
   }
 }
 
-std::unique_ptr<JsonDocument> read_generation_config(const std::filesystem::path& folder) {
-  const auto path = folder / "generation_config.json";
-  if (!std::filesystem::exists(path)) return nullptr;
-  return JsonDocument::parse(read_file(path, 16 << 20), path.string());
+std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files) {
+  constexpr std::string_view kName = "generation_config.json";
+  if (!files.has(kName)) return nullptr;
+  return JsonDocument::parse(files.read(kName, 16 << 20), files.subject(kName));
 }
 
 std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,
-                                const std::filesystem::path& folder, const Tokenizer& tokenizer) {
+                                const ModelFiles& files, const Tokenizer& tokenizer) {
   std::vector<TokenId> out = model.end_tokens;
   if (generation_config != nullptr) {
     const auto more = read_end_tokens(generation_config->root());
     out.insert(out.end(), more.begin(), more.end());
   }
-  if (const auto id = tokenizer.id_of(ChatTemplate::special_tokens(folder).second)) out.push_back(*id);
+  if (const auto id = tokenizer.id_of(ChatTemplate::special_tokens(files).second)) out.push_back(*id);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
-  if (!Tokenizer::exists(folder)) {
+std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files) {
+  if (!Tokenizer::exists(files)) {
     fail(ErrorKind::kModel,
          fmt::format("{}: no tokenizer (expected tokenizer.json, vocab.json with merges.txt, or tokenizer.model)",
-                     folder.string()),
+                     files.place()),
          "fetch the whole model folder, not only the weights");
   }
-  return Tokenizer::load(folder);
+  return Tokenizer::load(files);
 }
 
 }  // namespace qgen::cli

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/model_files.h"
 #include "chat/template.h"
 #include "cli/options.h"
 #include "engine/engine.h"
@@ -70,14 +71,14 @@ void warn_about_weights(const LoadedModel& model);
 int64_t model_context(const Description& model);
 
 // generation_config.json, if there is one.
-std::unique_ptr<JsonDocument> read_generation_config(const std::filesystem::path& folder);
+std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files);
 
 // The union of the end tokens of config.json, generation_config.json and the tokenizer.
 std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,
-                                const std::filesystem::path& folder, const Tokenizer& tokenizer);
+                                const ModelFiles& files, const Tokenizer& tokenizer);
 
 // The tokenizer of a model folder, or a model Error that says what is missing.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
+std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files);
 
 // "8.8 GiB", "302 KiB"
 std::string format_bytes(double bytes);

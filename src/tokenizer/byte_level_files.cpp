@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file_map.h"
 #include "base/utf8.h"
 #include "tokenizer/config_tokens.h"
 #include "tokenizer/loaders.h"
@@ -20,11 +19,11 @@ constexpr std::string_view kQwen2Words =
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_vocab_and_merges(const std::filesystem::path& folder) {
-  const auto document = JsonDocument::parse(read_file(folder / "vocab.json"), "vocab.json");
+std::unique_ptr<Tokenizer> load_vocab_and_merges(const ModelFiles& files) {
+  const auto document = JsonDocument::parse(files.read("vocab.json"), files.subject("vocab.json"));
   Vocabulary vocabulary = read_vocabulary(document->root());
   MergeReader merges(vocabulary, "", "merges.txt");
-  const std::string text = read_file(folder / "merges.txt");
+  const std::string text = files.read("merges.txt");
   if (!is_utf8(text)) fail(ErrorKind::kModel, "merges.txt: not valid UTF-8");
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -34,7 +33,7 @@ std::unique_ptr<Tokenizer> load_vocab_and_merges(const std::filesystem::path& fo
     at = end + 1;
   }
 
-  ConfigTokens config = read_config_tokens(folder);
+  ConfigTokens config = read_config_tokens(files);
   const bool is_qwen2 = config.tokenizer_class.starts_with("Qwen2");
   Stages stages(Bpe(std::move(vocabulary), merges.take(), {}));
   if (is_qwen2) stages.normalizers.emplace_back(UnicodeForm::kNfc);

@@ -5,17 +5,13 @@
 
 #include <fmt/format.h>
 
-#include "base/file_map.h"
-
 namespace qgen::tokenizer {
 namespace {
 
 constexpr int64_t kMaxAddedId = 1 << 26;
 
-std::unique_ptr<JsonDocument> open(const std::filesystem::path& folder, const char* name) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(folder / name, error)) return nullptr;
-  return JsonDocument::parse(read_file(folder / name), name);
+std::unique_ptr<JsonDocument> open(const ModelFiles& files, const char* name) {
+  return files.has(name) ? JsonDocument::parse(files.read(name), files.subject(name)) : nullptr;
 }
 
 AddedToken plain_token(const Json& json) {
@@ -49,9 +45,9 @@ void read_roles(const Json& root, ConfigTokens& out) {
 
 }  // namespace
 
-ConfigTokens read_config_tokens(const std::filesystem::path& folder) {
+ConfigTokens read_config_tokens(const ModelFiles& files) {
   ConfigTokens out;
-  if (const auto document = open(folder, "tokenizer_config.json")) {
+  if (const auto document = open(files, "tokenizer_config.json")) {
     const Json root = document->root();
     if (const auto decoder = root.get("added_tokens_decoder")) {
       for (const auto& [key, json] : decoder->members()) {
@@ -76,8 +72,8 @@ ConfigTokens read_config_tokens(const std::filesystem::path& folder) {
     out.add_prefix_space = flag("add_prefix_space");
     out.legacy = flag("legacy");
   }
-  if (const auto document = open(folder, "special_tokens_map.json")) read_roles(document->root(), out);
-  if (const auto document = open(folder, "added_tokens.json")) {
+  if (const auto document = open(files, "special_tokens_map.json")) read_roles(document->root(), out);
+  if (const auto document = open(files, "added_tokens.json")) {
     for (const auto& [content, json] : document->root().members()) {
       AddedToken token;
       token.content = content;

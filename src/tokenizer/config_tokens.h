@@ -2,12 +2,12 @@
 // added_tokens.json, special_tokens_map.json. Only read where there is no tokenizer.json.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "base/model_files.h"
 #include "tokenizer/added_tokens.h"
 
 namespace qgen::tokenizer {
@@ -26,6 +26,6 @@ struct ConfigTokens {
                                     const Vocabulary& vocabulary) const;
 };
 
-ConfigTokens read_config_tokens(const std::filesystem::path& folder);
+ConfigTokens read_config_tokens(const ModelFiles& files);
 
 }  // namespace qgen::tokenizer

@@ -1,25 +1,25 @@
 // The kinds of tokenizer files.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "base/model_files.h"
 #include "tokenizer/config_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qgen::tokenizer {
 
-std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file);
+std::unique_ptr<Tokenizer> load_tokenizer_json(const ModelFiles& files);
 // The same from a file's text; `subject` names it in errors.
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& subject);
 
 // GPT-2's byte-level files.
-std::unique_ptr<Tokenizer> load_vocab_and_merges(const std::filesystem::path& folder);
+std::unique_ptr<Tokenizer> load_vocab_and_merges(const ModelFiles& files);
 
 // tokenizer.model.
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& folder);
+std::unique_ptr<Tokenizer> load_sentencepiece(const ModelFiles& files);
 std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std::string& subject,
                                                const ConfigTokens& config);
 

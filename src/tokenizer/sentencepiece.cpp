@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file_map.h"
 #include "base/utf8.h"
 #include "tokenizer/config_tokens.h"
 #include "tokenizer/loaders.h"
@@ -233,8 +232,9 @@ Model make_unigram(const SpmModel& spm) {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece(const std::filesystem::path& folder) {
-  return parse_sentencepiece(read_file(folder / "tokenizer.model"), "tokenizer.model", read_config_tokens(folder));
+std::unique_ptr<Tokenizer> load_sentencepiece(const ModelFiles& files) {
+  return parse_sentencepiece(files.read("tokenizer.model"), files.subject("tokenizer.model"),
+                             read_config_tokens(files));
 }
 
 std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std::string& subject,

@@ -5,25 +5,17 @@
 #include "tokenizer/loaders.h"
 
 namespace qgen {
-namespace {
 
-bool has(const std::filesystem::path& folder, const char* name) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(folder / name, error);
+bool Tokenizer::exists(const ModelFiles& files) {
+  return files.has("tokenizer.json") || (files.has("vocab.json") && files.has("merges.txt")) ||
+         files.has("tokenizer.model");
 }
 
-}  // namespace
-
-bool Tokenizer::exists(const std::filesystem::path& folder) {
-  return has(folder, "tokenizer.json") || (has(folder, "vocab.json") && has(folder, "merges.txt")) ||
-         has(folder, "tokenizer.model");
-}
-
-std::unique_ptr<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
-  if (has(folder, "tokenizer.json")) return tokenizer::load_tokenizer_json(folder / "tokenizer.json");
-  if (has(folder, "vocab.json") && has(folder, "merges.txt")) return tokenizer::load_vocab_and_merges(folder);
-  if (has(folder, "tokenizer.model")) return tokenizer::load_sentencepiece(folder);
-  fail(ErrorKind::kModel, folder.string() + ": no tokenizer",
+std::unique_ptr<Tokenizer> Tokenizer::load(const ModelFiles& files) {
+  if (files.has("tokenizer.json")) return tokenizer::load_tokenizer_json(files);
+  if (files.has("vocab.json") && files.has("merges.txt")) return tokenizer::load_vocab_and_merges(files);
+  if (files.has("tokenizer.model")) return tokenizer::load_sentencepiece(files);
+  fail(ErrorKind::kModel, files.place() + ": no tokenizer",
        "expected tokenizer.json, or vocab.json and merges.txt, or tokenizer.model");
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/model_files.h"
 #include "base/prompt.h"
 #include "base/token.h"
 
@@ -49,9 +49,9 @@ class Tokenizer {
 
   // From tokenizer.json; else vocab.json + merges.txt; else tokenizer.model (SentencePiece). Throws a model
   // Error that names the file, and the component if it is one we do not support.
-  static std::unique_ptr<Tokenizer> load(const std::filesystem::path& folder);
+  static std::unique_ptr<Tokenizer> load(const ModelFiles& files);
   // Whether load() would find anything there.
-  static bool exists(const std::filesystem::path& folder);
+  static bool exists(const ModelFiles& files);
 
   // Any bytes may come in; invalid UTF-8 is read as U+FFFD (as `tokenizers` gets it from Python). Offsets
   // count bytes of the text after that replacement.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file_map.h"
 #include "base/json.h"
 #include "tokenizer/loaders.h"
 #include "tokenizer/model_json.h"
@@ -33,8 +32,8 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
   return std::make_unique<Pipeline>(std::move(stages));
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file) {
-  return parse_tokenizer_json(read_file(file), file.filename().string());
+std::unique_ptr<Tokenizer> load_tokenizer_json(const ModelFiles& files) {
+  return parse_tokenizer_json(files.read("tokenizer.json"), files.subject("tokenizer.json"));
 }
 
 }  // namespace qgen::tokenizer

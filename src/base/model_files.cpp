@@ -1,0 +1,32 @@
+#include "base/model_files.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file_map.h"
+
+namespace qgen {
+
+bool ModelFiles::has(std::string_view name) const {
+  if (!is_folder_) return texts_.contains(name);
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(place_ / name, ignored);
+}
+
+std::string ModelFiles::read(std::string_view name, size_t limit_bytes) const {
+  if (is_folder_) return read_file(place_ / name, limit_bytes);
+  const auto text = texts_.find(name);
+  if (text == texts_.end()) fail(ErrorKind::kModel, fmt::format("{}: holds no {}", place(), name));
+  std::string out = text->second();
+  if (out.size() > limit_bytes) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: too large (expected at most {} bytes, found {})", subject(name), limit_bytes, out.size()));
+  }
+  return out;
+}
+
+std::string ModelFiles::subject(std::string_view name) const {
+  return is_folder_ ? std::string(name) : fmt::format("{}: {}", place_.filename().string(), name);
+}
+
+}  // namespace qgen
