@@ -9,8 +9,8 @@ namespace qgen::test {
 namespace {
 
 // The fixtures whose methods and families are supported.
-constexpr std::string_view kSharedFixtures[] = {"stories260k-",  "qwen3-tiny-", "qwen2-tiny-",
-                                                "mistral-tiny-", "llama-tiny-", "sgl-"};
+constexpr std::string_view kSharedFixtures[] = {"stories260k-", "qwen3-tiny-", "qwen2-tiny-", "mistral-tiny-",
+                                                "llama-tiny-",  "sgl-",        "gguf-"};
 
 std::vector<Golden> goldens() {
   std::vector<fs::path> folders;

@@ -25,6 +25,8 @@ class ModelFiles {
 
   // What messages call a file: "tokenizer.json", or "model.gguf: tokenizer.json".
   std::string subject(std::string_view name) const;
+  // The same with the folder: "model/tokenizer.json", or "model/model.gguf: tokenizer.json".
+  std::string path(std::string_view name) const;
   std::string place() const { return place_.string(); }  // the folder, or the file the texts come from
 
  private:

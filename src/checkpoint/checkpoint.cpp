@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "checkpoint/gguf_model.h"
 #include "checkpoint/safetensors.h"
 
 namespace qgen {
@@ -32,9 +33,6 @@ std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
     std::string hint;
     if (fs::exists(location.folder / "params.json")) {
       hint = "params.json is Mistral's own layout; the Hugging Face layout of the same model has a config.json";
-    } else if (std::any_of(fs::directory_iterator(location.folder), fs::directory_iterator(),
-                           [](const fs::directory_entry& entry) { return entry.path().extension() == ".gguf"; })) {
-      hint = "the folder holds GGUF files, which are not supported yet";
     } else if (location.single_file) {
       hint = "qgen reads the model's sizes from the config.json beside the weights";
     }
@@ -104,15 +102,28 @@ WeightFiles find_weight_files(const fs::path& folder) {
   return files;
 }
 
+ModelFiles model_files(const ModelLocation& location) {
+  if (location.gguf_files.empty()) return ModelFiles(location.folder);
+  return GgufModel::files(GgufModel::open(location.gguf_files));
+}
+
 Checkpoint Checkpoint::open(const ModelLocation& location) {
   Checkpoint checkpoint;
   checkpoint.location_ = location;
-  checkpoint.config_ = read_config(location);
   WeightFiles files;
-  if (location.single_file) {
-    files.paths = {*location.single_file};
+  if (!location.gguf_files.empty()) {
+    const auto gguf = GgufModel::open(location.gguf_files);
+    checkpoint.model_files_ = GgufModel::files(gguf);
+    checkpoint.config_ = JsonDocument::parse(gguf->config_json(), checkpoint.model_files_.subject("config.json"));
+    checkpoint.tensors_ = gguf->tensors();
   } else {
-    files = find_weight_files(location.folder);
+    checkpoint.model_files_ = ModelFiles(location.folder);
+    checkpoint.config_ = read_config(location);
+    if (location.single_file) {
+      files.paths = {*location.single_file};
+    } else {
+      files = find_weight_files(location.folder);
+    }
   }
   for (const fs::path& path : files.paths) {
     checkpoint.files_.emplace_back(path);
@@ -136,6 +147,7 @@ Checkpoint Checkpoint::blank(const ModelLocation& location, std::unique_ptr<Json
   constexpr size_t kAlignment = 64;
   Checkpoint checkpoint;
   checkpoint.location_ = location;
+  checkpoint.model_files_ = ModelFiles(location.folder);
   checkpoint.config_ = std::move(config);
   checkpoint.tensors_ = std::move(tensors);
   std::vector<size_t> sizes;

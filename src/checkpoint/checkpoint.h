@@ -13,6 +13,7 @@
 #include "base/blank_memory.h"
 #include "base/file_map.h"
 #include "base/json.h"
+#include "base/model_files.h"
 #include "checkpoint/tensor.h"
 
 namespace qgen {
@@ -21,10 +22,11 @@ namespace qgen {
 struct ModelLocation {
   std::string name;  // for the report: "Qwen/Qwen3-8B-FP8", "stories260K-FP8"
   std::filesystem::path folder;
-  std::optional<std::filesystem::path> single_file;  // when the user named one .safetensors file
+  std::optional<std::filesystem::path> single_file = {};  // when the user named one .safetensors file
+  std::vector<std::filesystem::path> gguf_files = {};     // the parts of a GGUF model, in order
 };
 
-// `model` is a folder, a .safetensors file, or org/name[@revision] in the Hugging Face cache (never the
+// `model` is a folder, a .safetensors or .gguf file, or org/name[@revision] in the Hugging Face cache (never the
 // network). Throws a model Error; for an absent org/name its hint is the `hf download` line.
 ModelLocation locate_model(const std::string& model);
 
@@ -33,6 +35,9 @@ ModelLocation locate_model(const std::string& model);
 std::vector<ModelLocation> cached_models();
 // The cache's folder, by huggingface_hub's environment variables.
 std::filesystem::path cache_root();
+
+// The configuration and tokenizer of a model, without its weights.
+ModelFiles model_files(const ModelLocation& location);
 
 class Checkpoint {
  public:
@@ -50,11 +55,14 @@ class Checkpoint {
   bool is_blank() const { return files_.empty(); }
   // The data of a blank checkpoint, which all of its tensors lie in; empty for one that was read from files.
   std::span<std::byte> blank_bytes() { return blank_.bytes(); }
+  // config.json and the tokenizer's files.
+  const ModelFiles& files() const { return model_files_; }
 
  private:
   void index_names();
 
   ModelLocation location_;
+  ModelFiles model_files_{std::filesystem::path()};  // of a GGUF model: keeps its files mapped
   std::vector<FileMap> files_;
   BlankMemory blank_;
   std::vector<TensorView> tensors_;

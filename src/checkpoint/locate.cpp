@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf_model.h"
 
 namespace qgen {
 namespace {
@@ -65,6 +66,45 @@ bool is_commit(std::string_view text) {
          });
 }
 
+ModelLocation gguf_location(std::string name, const fs::path& file) {
+  const std::vector<fs::path> parts = gguf_parts(file);
+  const fs::path folder = parts.front().parent_path();
+  return {std::move(name), folder.empty() ? fs::path(".") : folder, {}, parts};
+}
+
+bool is_q8_0(const fs::path& file) {
+  std::string name = file.filename().string();
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name.find("q8_0") != std::string::npos;
+}
+
+// The GGUF model of a folder that is not a Hugging Face model: the only one, or the only one in Q8_0. Published
+// collections keep large ones in folders of their own.
+std::optional<ModelLocation> locate_gguf(const std::string& name, const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::exists(folder / "config.json", ignored)) {
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      if (entry.path().extension() == ".safetensors") return {};
+    }
+  }
+  std::vector<fs::path> found;
+  const auto add = [&](const fs::path& place) {
+    for (const auto& parts : find_gguf_models(place)) found.push_back(parts.front());
+  };
+  add(folder);
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.is_directory(ignored)) add(entry.path());
+  }
+  if (found.empty()) return {};
+  std::sort(found.begin(), found.end());
+  const auto wanted = found.size() == 1 ? found.begin() : std::find_if(found.begin(), found.end(), is_q8_0);
+  if (found.size() == 1 || std::count_if(found.begin(), found.end(), is_q8_0) == 1) return gguf_location(name, *wanted);
+  std::string list;
+  for (const fs::path& path : found) list += "\n  " + path.lexically_relative(folder).string();
+  fail(ErrorKind::kModel, fmt::format("{}: several GGUF models (expected one, or one in Q8_0):{}", name, list),
+       fmt::format("name one of them: --model {}", found.front().string()));
+}
+
 ModelLocation locate_in_cache(const std::string& model) {
   const size_t at = model.find('@');
   const std::string id = model.substr(0, at);
@@ -113,6 +153,7 @@ ModelLocation locate_in_cache(const std::string& model) {
     fail(ErrorKind::kModel, fmt::format("{}: revision {} has no snapshot in the Hugging Face cache", id, revision),
          download);
   }
+  if (auto gguf = locate_gguf(model, snapshot)) return std::move(*gguf);
   if (!fs::exists(snapshot / "config.json")) {
     fail(ErrorKind::kModel, fmt::format("{}: its snapshot in the Hugging Face cache has no config.json", id), download);
   }
@@ -156,13 +197,14 @@ ModelLocation locate_model(const std::string& model) {
   if (fs::is_directory(path, ignored)) {
     fs::path canonical = fs::weakly_canonical(path, ignored);
     if (canonical.filename().empty()) canonical = canonical.parent_path();
+    if (auto gguf = locate_gguf(canonical.filename().string(), path)) return std::move(*gguf);
     return {canonical.filename().string(), path, {}};
   }
   if (fs::exists(path, ignored)) {
-    if (path.extension() == ".gguf")
-      fail(ErrorKind::kModel, fmt::format("{}: GGUF files are not supported yet", model));
+    if (path.extension() == ".gguf") return gguf_location(path.filename().string(), path);
     if (path.extension() != ".safetensors") {
-      fail(ErrorKind::kModel, fmt::format("{}: not a model (expected a folder or a .safetensors file)", model));
+      fail(ErrorKind::kModel,
+           fmt::format("{}: not a model (expected a folder, a .safetensors or a .gguf file)", model));
     }
     const fs::path folder = path.parent_path().empty() ? fs::path(".") : path.parent_path();
     return {path.filename().string(), folder, path};

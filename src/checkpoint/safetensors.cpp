@@ -43,6 +43,7 @@ constexpr DtypeRow kDtypes[] = {
     {Dtype::kF64, "F64", 64},
     {Dtype::kI64, "I64", 64},
     {Dtype::kU64, "U64", 64},
+    {Dtype::kQ8_0, "Q8_0", 0},
 };
 
 const DtypeRow& row_of(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
@@ -107,7 +108,7 @@ int dtype_bits(Dtype dtype) { return row_of(dtype).bits; }
 
 std::optional<Dtype> dtype_from_name(std::string_view name) {
   for (const DtypeRow& row : kDtypes) {
-    if (row.name == name) return row.dtype;
+    if (row.name == name && row.bits > 0) return row.dtype;
   }
   return {};
 }

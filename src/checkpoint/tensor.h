@@ -11,7 +11,7 @@
 
 namespace qgen {
 
-// The element types of safetensors, with its spelling.
+// The element types of safetensors, with its spelling, and the block type of GGUF.
 enum class Dtype {
   kBool,
   kF4,
@@ -35,10 +35,16 @@ enum class Dtype {
   kF64,
   kI64,
   kU64,
+  kQ8_0,
 };
+
+// Q8_0: blocks along a row, an F16 scale and then the codes.
+constexpr int64_t kQ8_0BlockElements = 32;
+constexpr int64_t kQ8_0BlockBytes = 34;
+
 std::string_view dtype_name(Dtype dtype);
-int dtype_bits(Dtype dtype);
-std::optional<Dtype> dtype_from_name(std::string_view name);
+int dtype_bits(Dtype dtype);                                  // of an element; 0 for types that come in blocks
+std::optional<Dtype> dtype_from_name(std::string_view name);  // those of safetensors
 
 struct TensorView {
   std::string name;
@@ -46,6 +52,9 @@ struct TensorView {
   std::vector<int64_t> shape;        // row major, [] for a scalar
   std::span<const std::byte> bytes;  // little endian; may be unaligned
   std::string file;                  // for messages
+  // GGUF's Llama: rows come in pairs that rotate together (2i and 2i+1 of a head are elements i and i + d/2), in this
+  // many heads. 0: in the order of Hugging Face.
+  int64_t paired_heads = 0;
 
   int64_t elements() const;
   std::string shape_text() const;  // "[4096, 128]"

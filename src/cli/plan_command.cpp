@@ -21,8 +21,7 @@ struct PlanOptions {
 // vectors that planning has read already count as weights.
 size_t program_bytes(const Plan& plan) {
   std::unique_ptr<Tokenizer> tokenizer;
-  if (Tokenizer::exists(plan.checkpoint.location().folder))
-    tokenizer = load_tokenizer(plan.checkpoint.location().folder);
+  if (Tokenizer::exists(plan.checkpoint.files())) tokenizer = load_tokenizer(plan.checkpoint.files());
   size_t read = 0;
   for (const Weight& weight : plan.weights) {
     read += (weight.scale.values.size() + weight.offset.values.size()) * sizeof(float) + weight.owned.size();

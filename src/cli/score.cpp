@@ -85,17 +85,17 @@ std::string table(const std::vector<TokenId>& ids, const std::vector<double>& lo
 int score(const ScoreOptions& options) {
   require_model(options.model);
   auto plan = open_plan(options.model);
-  const auto folder = plan->checkpoint.location().folder;
+  const ModelFiles files = plan->checkpoint.files();
   std::unique_ptr<Tokenizer> tokenizer;
   std::vector<TokenId> ids;
   if (!options.tokens.empty()) {
     if (!options.input.empty()) fail(ErrorKind::kUsage, "score: --tokens and a text", "give one of them");
     ids = parse_token_ids(options.tokens, "--tokens", plan->model.vocab);
-    if (Tokenizer::exists(folder)) tokenizer = load_tokenizer(folder);
+    if (Tokenizer::exists(files)) tokenizer = load_tokenizer(files);
   } else {
     if (options.input.empty() && stdin_is_terminal())
       fail(ErrorKind::kUsage, "score: no text", "name a file, or - for standard input, or --tokens 1,2,3");
-    tokenizer = load_tokenizer(folder);
+    tokenizer = load_tokenizer(files);
     const std::string text = options.input.empty() || options.input == "-"
                                  ? read_stdin()
                                  : read_file(options.input, kMaxTextBytes, ErrorKind::kUsage);

@@ -11,12 +11,12 @@
 namespace qgen::cli {
 
 TextModel::TextModel(const ModelOptions& options, bool raw) : options_(options), plan_(open_plan(options)) {
-  const auto& folder = plan_->checkpoint.location().folder;
-  tokenizer_ = load_tokenizer(folder);
-  generation_config_ = read_generation_config(folder);
-  if (!raw) template_ = ChatTemplate::load(folder);
-  std::tie(bos_token_, eos_token_) = ChatTemplate::special_tokens(folder);
-  ends_ = end_tokens(plan_->model, generation_config_.get(), folder, *tokenizer_);
+  const ModelFiles& files = plan_->checkpoint.files();
+  tokenizer_ = load_tokenizer(files);
+  generation_config_ = read_generation_config(files);
+  if (!raw) template_ = ChatTemplate::load(files);
+  std::tie(bos_token_, eos_token_) = ChatTemplate::special_tokens(files);
+  ends_ = end_tokens(plan_->model, generation_config_.get(), files, *tokenizer_);
 }
 
 void TextModel::check(const std::vector<TokenId>& ids) const {

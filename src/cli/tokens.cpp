@@ -47,7 +47,7 @@ std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenO
 
 int tokens(const TokensOptions& options) {
   require_model(options.model);
-  const std::filesystem::path folder = locate_model(options.model.model).folder;
+  const ModelFiles files = model_files(locate_model(options.model.model));
   const bool conversation = options.chat || !options.messages.empty();
   if (options.decode && (conversation || options.render))
     fail(ErrorKind::kUsage, "tokens: --decode goes with no other mode");
@@ -56,8 +56,8 @@ int tokens(const TokensOptions& options) {
     fail(ErrorKind::kUsage, "tokens: --chat and --messages", "give one of them");
 
   if (conversation) {
-    const auto chat = ChatTemplate::load(folder);
-    if (!chat) fail(ErrorKind::kModel, fmt::format("{}: no chat template", folder.string()));
+    const auto chat = ChatTemplate::load(files);
+    if (!chat) fail(ErrorKind::kModel, fmt::format("{}: no chat template", files.place()));
     std::vector<Message> messages;
     if (!options.messages.empty()) {
       messages = parse_messages(
@@ -71,7 +71,7 @@ int tokens(const TokensOptions& options) {
     if (options.system) messages.insert(messages.begin(), {"system", *options.system, {}});
     TemplateOptions template_options;
     template_options.enable_thinking = options.reasoning.enable_thinking();
-    std::tie(template_options.bos_token, template_options.eos_token) = ChatTemplate::special_tokens(folder);
+    std::tie(template_options.bos_token, template_options.eos_token) = ChatTemplate::special_tokens(files);
     const Prompt prompt = chat->render(messages, template_options);
     if (options.render) {
       std::string text;
@@ -79,11 +79,11 @@ int tokens(const TokensOptions& options) {
       write_stdout(stdout_is_terminal() ? without_controls(text) + "\n" : text);
       return 0;
     }
-    const auto tokenizer = load_tokenizer(folder);
+    const auto tokenizer = load_tokenizer(files);
     write_stdout(render_ids(tokenizer->encode(prompt), nullptr, *tokenizer, options.json));
     return 0;
   }
-  const auto tokenizer = load_tokenizer(folder);
+  const auto tokenizer = load_tokenizer(files);
   if (options.decode) {
     const std::vector<TokenId> ids = parse_token_ids(read_input(options.input), "tokens", INT32_MAX);
     for (const TokenId id : ids) {

@@ -186,7 +186,8 @@ void fill(std::span<std::byte> out, Codes codes, int exponent, Random random) {
 Checkpoint declare_checkpoint(const ModelLocation& location) { return Declarer(location).run(); }
 
 bool lacks_weights(const ModelLocation& location) {
-  if (location.single_file || !fs::exists(location.folder / "config.json")) return false;
+  if (location.single_file || !location.gguf_files.empty()) return false;
+  if (!fs::exists(location.folder / "config.json")) return false;
   if (fs::exists(location.folder / "model.safetensors")) return false;
   if (const auto index = read_index(location.folder)) {
     return std::any_of(index->paths.begin(), index->paths.end(),

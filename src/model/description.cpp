@@ -115,6 +115,11 @@ Rope read_rope(const Json& config, int64_t context) {
     rope.original_context = original_context();
     rope.factor = scaling->at("factor").is_null() ? double(context) / double(rope.original_context) : factor();
     read_yarn(*scaling, rope);
+  } else if (name == "factors") {
+    rope.scaling = Rope::Scaling::kFactors;
+    for (const Json& value : scaling->at("factors").elements()) {
+      rope.factors.push_back(read_positive(value, kMaxRopeFactor));
+    }
   } else {
     type->fail(fmt::format("'{}' is not supported", name), "supported: default, linear, dynamic, yarn, llama3");
   }
@@ -137,6 +142,9 @@ std::vector<double> inverse_frequencies(const Rope& rope, int64_t head_dim, int6
     case Rope::Scaling::kDynamic: break;
     case Rope::Scaling::kLinear:
       for (double& f : out) f /= rope.factor;
+      break;
+    case Rope::Scaling::kFactors:
+      for (int64_t i = 0; i < half; ++i) out[i] /= rope.factors[i];
       break;
     case Rope::Scaling::kLlama3:
       for (double& f : out) {
@@ -215,6 +223,10 @@ Description describe_decoder(const Json& config, std::string_view family) {
   }
   if (const auto value = config.get("tie_word_embeddings")) model.tied_head = value->as_bool();
   model.rope = read_rope(config, model.context);
+  if (model.rope.scaling == Rope::Scaling::kFactors && int64_t(model.rope.factors.size()) != model.head_dim / 2) {
+    config.fail(fmt::format("wrong number of rotary factors (expected {}, half of a head, found {})",
+                            model.head_dim / 2, model.rope.factors.size()));
+  }
   model.window.assign(model.layers, 0);
   model.end_tokens = read_end_tokens(config);
   return model;

@@ -16,7 +16,7 @@ namespace qgen {
 // Rotary position embedding. Element i of the first half of a head's rotated part pairs with element i of the
 // second half ("half-split", as Hugging Face stores q and k). Formulas: transformers, modeling_rope_utils.py.
 struct Rope {
-  enum class Scaling { kNone, kLinear, kDynamic, kYarn, kLlama3 };
+  enum class Scaling { kNone, kLinear, kDynamic, kYarn, kLlama3, kFactors };
   Scaling scaling = Scaling::kNone;
   double theta = 10000;
   double factor = 1;
@@ -29,6 +29,8 @@ struct Rope {
   double beta_slow = 1;
   double attention_factor = 1;  // multiplies cos and sin
   bool truncate = true;
+  // factors: what each frequency is divided by (head_dim / 2), as GGUF files of llama3 scaling have it
+  std::vector<double> factors;
 };
 
 // Inverse frequencies (head_dim / 2) for a sequence of `length` tokens; only dynamic scaling depends on it.

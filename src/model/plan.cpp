@@ -141,7 +141,7 @@ std::string_view step_name(const Step& step) {
 std::string Plan::method() const {
   std::map<std::string, size_t> quantized, plain;
   for (const Weight& weight : weights)
-    (weight.quantized() ? quantized : plain)[method_name(weight)] += weight.data.size();
+    (weight.quantized() ? quantized : plain)[method_name(weight)] += weight.code_size();
   const auto& counts = quantized.empty() ? plain : quantized;
   std::string best;
   size_t most = 0;

@@ -13,7 +13,7 @@ namespace qgen {
 namespace {
 
 // The first row whose tensors are there binds the module.
-const Format kFormats[] = {kPlainFormat, kFp8Format, kScaledFormat};
+const Format kFormats[] = {kPlainFormat, kFp8Format, kScaledFormat, kQ8_0Format};
 
 // Layouts that we recognize only to say their name.
 struct Unsupported {
@@ -51,6 +51,7 @@ constexpr Ignorable kIgnorable[] = {
     {".kv_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".output_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".rotary_emb.inv_freq", "rotary frequencies are computed from config.json"},
+    {"rope_freqs.weight", "rotary divisors are part of the configuration"},
     {".masked_bias", "attention mask buffer"},
 };
 
@@ -86,6 +87,15 @@ std::vector<float> offset_values(const TensorView& tensor) {
     out = tensor_values(tensor);
   }
   return out;
+}
+
+int64_t copy_rows(const Repack& repack, Weight& weight, int64_t begin, int64_t end) {
+  const int64_t row_bytes = weight.cols * code_bytes(weight.codes);
+  for (int64_t n = begin; n < end; ++n) {
+    std::memcpy(weight.owned.data() + n * row_bytes,
+                repack.source.data() + repack.source_row(weight.rows, n) * row_bytes, size_t(row_bytes));
+  }
+  return 0;
 }
 
 void read_tiles(const Json& weights, QuantConfig& out) {
@@ -151,6 +161,12 @@ Weight Module::take_codes(std::string_view suffix, Codes codes) {
   weight.cols = cols_;
   weight.codes = codes;
   weight.data = tensor.bytes;
+  weight.repack.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
+  weight.repack.paired_heads = tensor.paired_heads;
+  if (tensor.paired_heads > 0) {
+    weight.repack.source = std::exchange(weight.data, {});
+    weight.repack.rows = copy_rows;
+  }
   return weight;
 }
 
@@ -282,7 +298,13 @@ std::vector<float> Binder::vector(const std::string& name, int64_t n) {
   if (tensor->dtype != Dtype::kF32 && tensor->dtype != Dtype::kF16 && tensor->dtype != Dtype::kBf16) {
     fail_tensor(*tensor, fmt::format("wrong type (expected F32, F16 or BF16, found {})", dtype_name(tensor->dtype)));
   }
-  return tensor_values(*tensor);
+  std::vector<float> values = tensor_values(*tensor);
+  if (tensor->paired_heads == 0) return values;
+  Repack order;
+  order.paired_heads = tensor->paired_heads;
+  std::vector<float> out(values.size());
+  for (int64_t i = 0; i < n; ++i) out[i] = values[order.source_row(n, i)];
+  return out;
 }
 
 std::vector<Binder::Ignored> Binder::finish(std::span<const std::string_view> prefixes, std::string_view family) const {

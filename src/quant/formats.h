@@ -46,7 +46,8 @@ class Module {
   bool has(std::string_view suffix) const { return peek(suffix) != nullptr; }
   const TensorView& take(std::string_view suffix);  // an error if absent
 
-  // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that.
+  // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that. Rows in another
+  // order are put right at load.
   Weight take_codes(std::string_view suffix, Codes codes);
   // The grid that X.<suffix> is over the module's matrix, by its shape and the declared tiles: of scales, or of
   // offsets, whose bytes are plain integers.
@@ -120,5 +121,6 @@ std::optional<Codes> byte_codes(const TensorView& tensor);
 extern const Format kPlainFormat;
 extern const Format kFp8Format;
 extern const Format kScaledFormat;
+extern const Format kQ8_0Format;
 
 }  // namespace qgen

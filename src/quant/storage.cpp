@@ -8,12 +8,14 @@
 #include <fmt/format.h>
 
 #include "base/cores.h"
+#include "base/error.h"
+#include "base/file_map.h"
 #include "base/numbers.h"
 
 namespace qgen {
 namespace {
 
-constexpr size_t kScanChunkBytes = 4 << 20;
+constexpr int64_t kScanChunkBytes = 4 << 20;
 
 template <typename T>
 T load(const std::byte* p) {
@@ -33,6 +35,21 @@ void touch_pages(std::span<const std::byte> bytes) {
   constexpr size_t kPageBytes = 4096;
   for (size_t i = 0; i < bytes.size(); i += kPageBytes)
     static_cast<void>(*static_cast<const volatile std::byte*>(bytes.data() + i));
+}
+
+// work(0) to work(count - 1), each once; after each one on the calling thread, told().
+template <typename Work>
+void on_all_cores(size_t count, const Work& work, const std::function<void()>& told = {}) {
+  std::atomic<size_t> next{0};
+  const auto run = [&](bool tells) {
+    for (size_t i; (i = next.fetch_add(1)) < count;) {
+      work(i);
+      if (tells && told) told();
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < std::min(size_t(available_cores()), count); ++i) threads.emplace_back(run, false);
+  run(true);
 }
 
 }  // namespace
@@ -67,9 +84,17 @@ Grid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_col
   return grid;
 }
 
+int64_t Repack::source_row(int64_t row_count, int64_t n) const {
+  if (paired_heads == 0) return n;
+  const int64_t dim = row_count / paired_heads, half = dim / 2, i = n % dim;
+  return n - i + 2 * (i % half) + i / half;
+}
+
+size_t Weight::code_size() const { return size_t(rows * cols * code_bytes(codes)); }
+
 size_t Weight::bytes() const {
-  return data.size() + (scale.values.size() + offset.values.size()) * sizeof(float) +
-         column_order.size() * sizeof(int32_t);
+  const auto grid = [](const Grid& g) { return size_t(g.tile_rows * g.tile_cols) * sizeof(float); };
+  return code_size() + grid(scale) + grid(offset) + column_order.size() * sizeof(int32_t);
 }
 
 void decode_codes(const Weight& weight, int64_t n, std::span<double> out) {
@@ -118,33 +143,61 @@ std::string method_name(const Weight& weight) {
 void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress) {
   struct Chunk {
     size_t weight;
-    size_t begin;
+    int64_t begin, end;  // bytes to read, or rows to repack
   };
   std::vector<Chunk> chunks;
+  std::vector<Weight*> repacked;
+  std::vector<std::atomic<int64_t>> left(weights.size());  // chunks of a source that are still to be read
   for (size_t i = 0; i < weights.size(); ++i) {
-    for (size_t begin = 0; begin < weights[i]->data.size(); begin += kScanChunkBytes) chunks.push_back({i, begin});
-  }
-  std::vector<std::atomic<int64_t>> counts(weights.size());
-  std::atomic<size_t> next{0}, bytes_done{0};
-  const auto work = [&](bool tells) {
-    for (size_t i; (i = next.fetch_add(1)) < chunks.size();) {
-      const Weight& weight = *weights[chunks[i].weight];
-      const auto bytes =
-          weight.data.subspan(chunks[i].begin, std::min(kScanChunkBytes, weight.data.size() - chunks[i].begin));
-      if (weight.codes == Codes::kE4M3) counts[chunks[i].weight] += count_from(bytes, 0x7F);
-      if (weight.codes == Codes::kE5M2) counts[chunks[i].weight] += count_from(bytes, 0x7C);
-      if (weight.codes != Codes::kE4M3 && weight.codes != Codes::kE5M2) touch_pages(bytes);
-      bytes_done += bytes.size();
-      if (tells && progress) progress(bytes_done);
+    const bool pending = weights[i]->repack.pending();
+    if (pending) repacked.push_back(weights[i]);
+    const int64_t row_bytes = pending ? int64_t(weights[i]->bytes()) / weights[i]->rows : 1;
+    const int64_t step = std::max<int64_t>(1, kScanChunkBytes / row_bytes);
+    const int64_t total = pending ? weights[i]->rows : int64_t(weights[i]->data.size());
+    for (int64_t begin = 0; begin < total; begin += step) {
+      chunks.push_back({i, begin, std::min(begin + step, total)});
+      ++left[i];
     }
-  };
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < std::min(size_t(available_cores()), chunks.size()); ++i) {
-    threads.emplace_back(work, false);
   }
-  work(true);
-  threads.clear();
-  for (size_t i = 0; i < weights.size(); ++i) weights[i]->nan_codes = counts[i];
+  // What the repacked weights take, made on all cores as well: that is where their pages come from.
+  on_all_cores(repacked.size(), [&](size_t i) {
+    Weight& weight = *repacked[i];
+    weight.owned.resize(weight.code_size());
+    weight.scale.values.resize(size_t(weight.scale.tile_rows * weight.scale.tile_cols));
+    weight.data = weight.owned;
+  });
+  std::vector<std::atomic<int64_t>> counts(weights.size());  // of what is no number
+  std::atomic<size_t> bytes_done{0};
+  const auto bring = [&](size_t i) {
+    const Chunk& chunk = chunks[i];
+    Weight& weight = *weights[chunk.weight];
+    std::atomic<int64_t>& count = counts[chunk.weight];
+    if (weight.repack.pending()) {
+      count += weight.repack.rows(weight.repack, weight, chunk.begin, chunk.end);
+      // The file's copy has served; a process need not hold both.
+      if (--left[chunk.weight] == 0) release_pages(weight.repack.source);
+      bytes_done += weight.code_size() / size_t(weight.rows) * size_t(chunk.end - chunk.begin);
+      return;
+    }
+    const auto bytes = weight.data.subspan(size_t(chunk.begin), size_t(chunk.end - chunk.begin));
+    if (weight.codes == Codes::kE4M3) count += count_from(bytes, 0x7F);
+    if (weight.codes == Codes::kE5M2) count += count_from(bytes, 0x7C);
+    if (weight.codes != Codes::kE4M3 && weight.codes != Codes::kE5M2) touch_pages(bytes);
+    bytes_done += bytes.size();
+  };
+  on_all_cores(chunks.size(), bring, [&] {
+    if (progress) progress(bytes_done);
+  });
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!weights[i]->repack.pending()) {
+      weights[i]->nan_codes = counts[i];
+    } else if (counts[i] > 0) {
+      fail(ErrorKind::kModel,
+           fmt::format("{}: {} scales are no finite numbers", weights[i]->repack.tensor, counts[i].load()),
+           "the file is damaged, or its scales overflowed when it was made");
+    }
+    weights[i]->repack = {};
+  }
 }
 
 }  // namespace qgen

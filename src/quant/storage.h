@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,12 +27,40 @@ struct Grid {
   int64_t tile_cols = 0;      // ceil(K / group_cols)
   std::vector<float> values;  // (tile_rows, tile_cols), exact in F32 for every type a scale is stored in
 
-  bool empty() const { return values.empty(); }
+  bool empty() const { return tile_rows * tile_cols == 0; }
   float at(int64_t n, int64_t k) const { return values[n / group_rows * tile_cols + k / group_cols]; }
 };
 
 // A grid of one tile shape over an (N, K) matrix; its values are to be filled in.
 Grid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols);
+
+// Bytes that resize() leaves as they are: whoever asks for them fills them, on many threads.
+template <typename T>
+struct UnfilledAllocator : std::allocator<T> {
+  template <typename U>
+  struct rebind {
+    using other = UnfilledAllocator<U>;
+  };
+  template <typename U>
+  void construct(U*) const {}
+};
+using Bytes = std::vector<std::byte, UnfilledAllocator<std::byte>>;
+
+struct Weight;
+
+// How a weight is made from a layout that cannot be used where it lies. Until scan_weights() has done it, the codes and
+// the values of the grids are not there; everything else is.
+struct Repack {
+  std::span<const std::byte> source;  // the mapped file
+  std::string tensor;                 // "FILE: tensor NAME", for messages
+  int64_t paired_heads = 0;           // as TensorView has it
+  // Fills rows [begin, end) of `owned` and of the scale grid; counts scales that are no numbers.
+  int64_t (*rows)(const Repack& repack, Weight& weight, int64_t begin, int64_t end) = nullptr;
+
+  bool pending() const { return rows != nullptr; }
+  // The row of the source, which has `row_count`, that becomes row n.
+  int64_t source_row(int64_t row_count, int64_t n) const;
+};
 
 struct Weight {
   std::string name;  // the module, "model.layers.0.self_attn.q_proj"
@@ -39,7 +68,8 @@ struct Weight {
   int64_t cols = 0;  // K, inputs
   Codes codes = Codes::kF32;
   std::span<const std::byte> data;  // (N, K) codes, row major, possibly unaligned: the mapped file or `owned`
-  std::vector<std::byte> owned;     // filled only when the file's layout cannot be used in place
+  Bytes owned;                      // filled only when the file's layout cannot be used in place
+  Repack repack;
   Grid scale;
   Grid offset;  // same tiles as `scale` where present
   // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order.
@@ -52,7 +82,8 @@ struct Weight {
   Weight(const Weight&) = delete;
 
   bool quantized() const { return codes == Codes::kI8 || codes == Codes::kE4M3 || codes == Codes::kE5M2; }
-  size_t bytes() const;  // codes and grids, as they are held in memory
+  size_t code_size() const;  // bytes of all codes
+  size_t bytes() const;      // codes and grids, as they are held in memory once loaded
 };
 
 // Codes [n, 0..K) of one row as doubles, exact; `out` has K elements.
@@ -63,7 +94,8 @@ void dequantize_row(const Weight& weight, int64_t n, std::span<double> out);
 // "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16".
 std::string method_name(const Weight& weight);
 
-// Brings all weights into memory, on all cores, and counts the fp8 codes among them that are no numbers.
+// Brings all weights into memory, on all cores: reads them, or repacks those whose layout asks for it, and counts the
+// fp8 codes that are no numbers. A model Error where a repacked scale is none.
 // `progress`, where given, is told now and then on the calling thread how many of their bytes are done.
 void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress = {});
 

@@ -254,11 +254,11 @@ within: 100 ms
 
 $ printf GGUF > model.gguf
 
-# Files of other programs are refused by name
+# A GGUF file that ends too early
 $ qgen -m model.gguf -p x
 stderr:
-  qgen: model.gguf: *GGUF* (glob)
-  ...
+  qgen: model.gguf: truncated: the version runs beyond the file (expected 4 bytes, found 0)
+  hint: an interrupted download? compare the file's size with the original
 exit: 3
 within: 100 ms
 
