@@ -5,9 +5,12 @@ $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-
   --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
 
 # And of the commands, without those of the root
-$ for command in score tokens; do qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(color|context|device|help|kv|model|system|think|threads|version)' | sort | tr '\n' ' '; echo; done
+$ for command in score tokens plan inspect models; do qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(color|context|device|help|kv|model|system|think|threads|version)' | sort | tr '\n' ' '; echo; done
   --json --logits --stride --tokens --window 
   --chat --decode --json --messages --render 
+  --json 
+  --json --steps --tensors 
+  --json 
 
 # The help says so
 $ qgen --help | grep -c QGEN_
@@ -127,6 +130,11 @@ $ QGEN_TOKENS=1,2,3 QGEN_LOGITS=logits.f32 qgen score -m $MODEL > /dev/null; sta
 $ QGEN_WINDOW=4 QGEN_STRIDE=2 qgen score -m $MODEL --tokens 1,2,3,4,5,6 --json
 json: stdout schemas/score.schema.json
 where: it["window"] == 4 and it["stride"] == 2
+
+# QGEN_TENSORS and QGEN_STEPS
+$ QGEN_TENSORS=1 QGEN_STEPS=1 QGEN_JSON=1 qgen inspect -m $MODEL
+json: stdout schemas/inspect.schema.json
+where: len(it["tensors"]) == 82 and len(it["steps"]) == 32
 
 # A bad value is reported under the variable's name
 $ QGEN_TEMP=hot qgen -m $MODEL -p x

@@ -63,3 +63,25 @@ stderr:
   qgen: the model's scores are not finite numbers
   hint: 1 fp8 codes of the weights are NaN: the checkpoint is damaged
 exit: 1
+
+$ head -c 900 /dev/zero | tr '\0' 'a' > long
+
+# Progress through a long prompt, on one line of a terminal that goes away
+$ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0
+stderr: ...
+tty: err
+expect: prompt
+where: err.count("\n") == 5 and re.search(r"\r.*[0-9]+.*\r\x1b\[K", err)
+
+# None with -q
+$ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0 -q
+tty: err
+
+# None where it is redirected: the report alone
+$ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0 --stats
+stderr:
+  llama 260K · * (glob)
+    load * (glob)
+    ram * (glob)
+    prompt * (glob)
+    output * (glob)

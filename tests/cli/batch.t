@@ -1,0 +1,129 @@
+# `qgen --batch`: JSON lines in, JSON lines out in their order, the model loaded once; a bad line gets an error object, and
+# then the exit code is 1.
+
+file: lines.jsonl
+  {"prompt": "Once upon a"}
+  
+  {"id": "second", "prompt": "Once upon a time", "max_tokens": 8}
+  {"custom_id": 3, "method": "POST", "url": "/v1/completions", "body": {"model": "any", "prompt": "Once upon a", "max_tokens": 1}}
+
+# Prompts in every form; what lines say wins over options
+$ qgen -m $MODEL --batch lines.jsonl -n 3
+jsonl: stdout schemas/batch.schema.json
+where: [(a["line"], a["id"], a["text"]) for a in it] == [(1, None, " time, there"), (3, "second", ", there was a little girl"), (4, 3, " time")]
+where: all(a["stop"] == "max-tokens" for a in it)
+
+# From standard input
+$ qgen -m $MODEL --batch - -n 3 < lines.jsonl | grep -c '"text":'
+  3
+
+# Each answer is the one that a run of its own would give
+$ printf '{"prompt":"Tom had a"}\n{"prompt":"One day","temperature":1,"seed":3}\n{"prompt":"The cat","temperature":1,"seed":3}\n' > three.jsonl
+
+$ qgen -m $MODEL --batch three.jsonl -n 20 > together; (qgen -m $MODEL -p "Tom had a" -n 20; echo; qgen -m $MODEL -p "One day" --temp 1 --seed 3 -n 20; echo; qgen -m $MODEL -p "The cat" --temp 1 --seed 3 -n 20; echo) > alone
+jsonl: together schemas/batch.schema.json
+where: "\n".join(a["text"] for a in it) + "\n" == open(folder / "alone").read()
+
+# Two runs give the same but for times and random seeds
+$ qgen -m $MODEL --batch three.jsonl -n 20 --seed 1 | sed -E 's/"seconds":[0-9.e-]+//'
+  ...
+runs: 2
+
+# One write for each answer, so that a reader can go on at once
+$ qgen -m $MODEL --batch lines.jsonl -n 3
+  ...
+where: len(writes) == 3 and all(w.endswith(b"}\n") for w in writes)
+
+# An answer comes before the next line is written
+$ qgen -m $MODEL --batch - -n 3
+  ...
+send: {"prompt": "Once upon a"}\n
+expect: " time, there"
+send: {"prompt": "Once upon a time"}\n
+expect: ", there was"
+
+# Bad lines: no JSON, nothing to do, an unknown member, a wrong type, no template, too long
+$ printf '%s\n' '{"prompt": "Once upon a"' '{"id": 2}' '{"prompt": "x", "promt": 1, "id": 3}' '{"prompt": 5, "id": 4}' '{"id": 5, "messages": [{"role": "user", "content": "Hi"}]}' "{\"id\": 6, \"prompt\": \"$(printf 'a %.0s' {1..600})\"}" '[]' '{"prompt": "Once upon a", "id": 8}' > bad.jsonl
+
+$ qgen -m $MODEL --batch bad.jsonl -n 3
+exit: 1
+jsonl: stdout schemas/batch.schema.json
+where: [a["id"] for a in it] == [None, 2, 3, 4, 5, 6, None, 8]
+where: [a.get("error", {}).get("code") for a in it] == [2, 2, 2, 2, 2, 2, 2, None]
+where: it[7]["text"] == " time, there"
+where: "expected at most 512 tokens, found" in it[5]["error"]["message"]
+
+# Stop strings, logprobs
+$ qgen -m $MODEL --batch - -n 60 --logprobs 2 <<< '{"prompt": "Once upon a time", "stop": ["zzz", " little"]}'
+jsonl: stdout schemas/batch.schema.json
+where: it[0]["text"] == ", there was a" and it[0]["stop"] == "stop-string" and it[0]["stop_string"] == " little"
+where: len(it[0]["logprobs"]) >= 5
+
+# Options that a whole batch has
+$ qgen -m $MODEL --batch - --stop " little" <<< '{"prompt": "Once upon a time"}'
+jsonl: stdout schemas/batch.schema.json
+where: it[0]["text"] == ", there was a"
+
+# Conversations, and reasoning beside the answer
+$ python3 $ROOT/tests/cli/scripted_model.py thinks "<think>" "hm" "</think>" "Good " "night." && printf '{%% for m in messages %%}[{{ m.role }}] {{ m.content }}{%% endfor %%}:' > thinks/chat_template.jinja
+
+$ qgen -m thinks --batch - <<< '{"messages": [{"role": "system", "content": "Be"}, {"role": "user", "content": "Hi"}]}'
+jsonl: stdout schemas/batch.schema.json
+where: it[0]["text"] == "Good night." and it[0]["reasoning"] == "hm" and it[0]["stop"] == "end"
+where: it[0]["prompt_tokens"] == len("[system] Be[user] Hi:")
+
+# Dropped with --reasoning hide
+$ qgen -m thinks --batch - --reasoning hide <<< '{"prompt": "Hi"}'
+jsonl: stdout schemas/batch.schema.json
+where: it[0]["text"] == "Good night." and "reasoning" not in it[0]
+
+# Nothing to do is done
+$ qgen -m $MODEL --batch - < /dev/null
+
+# A report of it all
+$ qgen -m $MODEL --batch lines.jsonl -n 3 --stats=json > /dev/null
+json: stderr schemas/batch-stats.schema.json
+where: it["lines"] == 3 and it["failed"] == 0 and it["output_tokens"] == 12
+
+# In a file
+$ qgen -m $MODEL --batch bad.jsonl -n 3 --stats-file stats.json > /dev/null
+exit: 1
+json: stats.json schemas/batch-stats.schema.json
+where: it["lines"] == 8 and it["failed"] == 7
+
+# As text
+$ qgen -m $MODEL --batch lines.jsonl -n 3 --stats > /dev/null
+stderr: cpu * · 3 lines, 0 failed · prompts * tokens, * tok/s · answers 12 tokens, * tok/s (glob)
+
+# A file that is missing
+$ qgen -m $MODEL --batch nowhere.jsonl
+stderr:
+  qgen: --batch nowhere.jsonl: * (glob)
+  ...
+exit: 2
+
+# Together with a prompt
+$ qgen -m $MODEL --batch lines.jsonl -p x
+stderr:
+  qgen: --batch: no place for --prompt or --file
+  hint: * (glob)
+exit: 2
+
+# Ctrl-C stops it in an answer, which is told
+$ python3 $ROOT/tests/cli/scripted_model.py endless "a" "b" loop; printf '{"prompt":"go"}\n%.0s' {1..2000} > long.jsonl
+
+$ qgen -m endless --batch long.jsonl
+  ...
+wait: 300 ms
+signal: INT
+exit: 130
+
+# A closed pipe is silent
+$ qgen -m $MODEL --batch <(yes '{"prompt": "Once"}') -n 1 | head -c 1
+  { (no-eol)
+exit: 141
+
+# Noise from a vocabulary of bytes is valid JSON
+$ printf '{"prompt":"Once","seed":%d}\n' {1..20} | qgen -m $MODEL --batch - --temp 9 -n 50
+jsonl: stdout schemas/batch.schema.json
+where: len(it) == 20

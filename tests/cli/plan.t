@@ -1,0 +1,85 @@
+# `qgen plan`: what a model will take in memory, from headers only; exit 4 if it will not fit.
+
+# The account, and what is free
+$ qgen plan -m $MODEL
+  llama 260K · fp8 block 128x128 · cpu
+    weights    288 KiB
+    kv         480 KiB   512 tokens in f16, 960 B each
+    work      [0-9. ]+ [KM]iB (re)
+    program   [0-9. ]+ MiB   with its tokenizer (re)
+    total     [0-9. ]+ MiB   of [0-9.]+ [MGT]iB free (re)
+
+# As JSON; the parts make the total
+$ qgen plan -m $MODEL --json
+json: stdout schemas/plan.schema.json
+where: it["fits"] is True and it["context"] == it["model_context"] == it["largest_context"] == 512
+where: it["memory"]["total"] == sum(it["memory"][k] for k in ("weights", "kv", "work", "program"))
+where: it["memory"]["kv"] == 512 * it["kv_bytes_per_token"]
+where: it["bytes_per_token"]["full"] == it["bytes_per_token"]["empty"] + it["memory"]["kv"]
+
+# A run takes what was planned
+$ qgen -m $MODEL -p x -n 1 --threads 1 -c 300 --stats-file run.json > /dev/null; qgen plan -m $MODEL --threads 1 -c 300 --json > plan.json
+json: plan.json schemas/plan.schema.json
+where: all(it["memory"][k] == json.load(open(folder / "run.json"))["memory"][k] for k in ("weights", "kv", "work"))
+
+# --context and --kv change the cache
+$ qgen plan -m $MODEL -c 1024 --kv f32 --json
+json: stdout schemas/plan.schema.json
+where: it["context"] == 1024 and it["kv_type"] == "f32" and it["memory"]["kv"] == 1024 * it["kv_bytes_per_token"] == 1024 * 1920 - 0 or it["kv_bytes_per_token"] > 960
+
+# INT8
+$ qgen plan -m $INT8 --json
+json: stdout schemas/plan.schema.json
+where: it["method"] == "int8 channel" and it["memory"]["weights"] > 300000
+
+# What does not fit: the account, and an error with both numbers and what would fit
+$ qgen plan -m $MODEL -c 2000000000
+  llama 260K · fp8 block 128x128 · cpu
+  ...
+stderr:
+  qgen: stories260K-FP8: does not fit: needs [0-9.]+ TiB, [0-9.]+ [MGT]iB of memory are free (re)
+    weights 288 KiB   kv [0-9.]+ TiB \(2000000000 tokens, f16\)   work [0-9.]+ [GMT]iB (re)
+  hint: --context [0-9]+ fits (re)
+exit: 4
+within: 100 ms
+
+# As JSON too
+$ qgen plan -m $MODEL -c 2000000000 --json
+json: stdout schemas/plan.schema.json
+stderr: ...
+exit: 4
+where: it["fits"] is False and 0 < it["largest_context"] < 2000000000
+
+# From headers only: weights that are cut short but for their header are not read, and the answer says what is wrong
+$ mkdir cut && cp $MODEL/* cut/ && head -c 100000 $MODEL/model.safetensors > cut/model.safetensors
+
+$ qgen plan -m cut
+stderr:
+  qgen: cut/model.safetensors: * (expected *, found *) (glob)
+  ...
+exit: 3
+within: 100 ms
+
+# Before the weights are downloaded, as its help says: config.json is enough
+$ mkdir config && cp $MODEL/config.json config/ && qgen plan -m config
+  llama * (glob)
+  ...
+broken: needs the headers of the weights
+
+# A model that is not there
+$ qgen plan -m org/absent
+stderr:
+  ...
+  hint: hf download org/absent
+exit: 3
+
+# No model
+$ qgen plan
+stderr:
+  qgen: no model
+  ...
+exit: 2
+
+# It is quick
+$ qgen plan -m $MODEL > /dev/null
+within: 100 ms

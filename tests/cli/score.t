@@ -1,0 +1,75 @@
+# `qgen score`: the log-probability of each token of a text, and its perplexity; --tokens for ids as they are; --logits for
+# raw scores. stdout.t has its table and its JSON.
+
+# Scores are the model's own: those of --logprobs
+$ qgen score -m $MODEL --tokens 1,403,407,261,378 --json > score.json; qgen -m $MODEL -p "Once upon a" -n 1 --temp 0 --logprobs 1 --stats=json
+   time (no-eol)
+json: stderr schemas/stats.schema.json
+where: abs(json.load(open(folder / "score.json"))["tokens"][4]["logprob"] - it["logprobs"][0]["chosen"]["logprob"]) < 1e-4
+
+# And those in the raw scores
+$ qgen score -m $MODEL --tokens 1,403,407 --logits logits.f32 --json > score.json; python3 -c "
+> import json, math, struct
+> rows = [struct.unpack('<512f', open('logits.f32', 'rb').read()[2048 * t:2048 * (t + 1)]) for t in range(3)]
+> found = [t['logprob'] for t in json.load(open('score.json'))['tokens']]
+> after = lambda row, id: row[id] - math.log(sum(map(math.exp, row)))
+> print(found[0], abs(found[1] - after(rows[0], 403)) < 1e-5, abs(found[2] - after(rows[1], 407)) < 1e-5)"
+  None True True
+
+# Ids may be between commas, white space or brackets
+$ for ids in "1,403,407" "1 403 407" "[1, 403, 407]"; do qgen score -m $MODEL --tokens "$ids" | cksum; done | uniq | wc -l
+  1
+
+# A text is scored as `tokens` splits it
+$ printf 'Once upon a time, é 😀' > text; qgen score -m $MODEL text --json | python3 -c 'import json, sys; print(*[t["id"] for t in json.load(sys.stdin)["tokens"]])' > scored; qgen tokens -m $MODEL text | cmp scored -
+
+# A file that is missing
+$ qgen score -m $MODEL nowhere.txt
+stderr:
+  qgen: nowhere.txt: * (glob)
+  ...
+exit: 2
+
+# Logits that cannot be written: told before work
+$ qgen score -m $MODEL --tokens 1,2 --logits nowhere/logits
+stderr: qgen: --logits nowhere/logits: cannot write
+exit: 1
+
+# Windows of a long text: each starts afresh, so that its first token has no score
+$ qgen score -m $MODEL --tokens $(seq -s, 3 22) --window 10 --json
+json: stdout schemas/score.schema.json
+where: it["window"] == 10 and it["stride"] == 10 and len(it["tokens"]) == 20
+where: [i for i, t in enumerate(it["tokens"]) if t["logprob"] is None] in ([0], [0, 10])
+
+# A smaller stride gives every token something before it
+$ qgen score -m $MODEL --tokens $(seq -s, 3 22) --window 10 --stride 5 --json
+json: stdout schemas/score.schema.json
+where: [i for i, t in enumerate(it["tokens"]) if t["logprob"] is None] == [0] and it["scored"] == 19
+
+# A window as long as the text changes nothing
+$ for window in "" "--window 20"; do qgen score -m $MODEL --tokens $(seq -s, 3 22) $window | cksum; done | uniq | wc -l
+  1
+
+# A stride beyond the window leaves tokens out: a usage error
+$ qgen score -m $MODEL --tokens $(seq -s, 3 22) --window 10 --stride 11
+stderr:
+  qgen: *stride* (glob)
+  ...
+exit: 2
+
+# Longer than the context: windows of the context, and no cut
+$ printf 'a %.0s' {1..900} | qgen score -m $MODEL --json
+json: stdout schemas/score.schema.json
+where: it["window"] == 512 and len(it["tokens"]) > 900
+
+# INT8 and the reference engine
+$ for device in cpu reference; do qgen score -m $INT8 --tokens 1,403,407,261,378 --device $device | tail -n 1; done
+  perplexity [0-9.]+ over 4 tokens (re)
+  perplexity [0-9.]+ over 4 tokens (re)
+
+# Ctrl-C stops it
+$ printf 'a %.0s' {1..3000} > long; qgen score -m $MODEL long -c 8000 --window 6000 --device reference
+stderr: ...
+wait: 300 ms
+signal: INT
+exit: 130
