@@ -4,13 +4,17 @@
 $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
   --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
 
-# And of the commands, without those of the root
-$ for command in score tokens plan inspect models; do qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(color|context|device|help|kv|model|system|think|threads|version)' | sort | tr '\n' ' '; echo; done
-  --json --logits --stride --tokens --window 
-  --chat --decode --json --messages --render 
-  --json 
-  --json --steps --tensors 
-  --json 
+# And of the commands, without those that they share with the root
+$ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
+>   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(color|context|device|help|kv|model|system|think|threads|version)' | sort)
+> done
+  plan --json
+  inspect --json --steps --tensors
+  score --json --logits --stride --tokens --window
+  tokens --chat --decode --json --messages --render
+  models --json
+  completion
+  man
 
 # The help says so
 $ qgen --help | grep -c QGEN_

@@ -64,7 +64,7 @@ stderr:
   hint: 1 fp8 codes of the weights are NaN: the checkpoint is damaged
 exit: 1
 
-$ head -c 900 /dev/zero | tr '\0' 'a' > long
+$ head -c 450 /dev/zero | tr '\0' 'a' > long
 
 # Progress through a long prompt, on one line of a terminal that goes away
 $ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0
