@@ -23,7 +23,7 @@ it, may be missing), QGEN (the program, also on the PATH).
   send: TEXT                                  type, or write to the pipe: \\n and ^C are what they look like
   signal: INT                                 to the command; these steps follow each other in the order written
   wait: 200 ms
-  within: 100 ms                              limit for the fastest of 25 runs, times QGEN_TIME_FACTOR
+  within: 100 ms                              limit for the fastest of 25 runs on an idle machine, times QGEN_TIME_FACTOR
   runs: 2                                     so many runs give the same bytes on standard output
   json: stderr schemas/stats.schema.json      that stream (or file) is JSON that meets the schema;
   jsonl: stdout schemas/batch.schema.json     or each of its lines is
@@ -210,6 +210,14 @@ def keys(text):
     return text.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t").replace("\\e", "\x1b").encode()
 
 
+def queued(process):
+    """Seconds that a process has waited for a processor, which on a busy machine says nothing about the program."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0
+
+
 class Run:
     """One execution of a case's command, with its steps."""
 
@@ -217,10 +225,10 @@ class Run:
         self.case, self.problems, self.steps = case, [], list(case.steps)
         self.chunks, self.seen = {1: [], 2: []}, {1: 0, 2: 0}
         theirs, self.ours = open_streams(case)
-        self.start = time.monotonic()
         self.child = subprocess.Popen(["bash", "-o", "pipefail", "-c", case.command], cwd=folder, env=environment,
                                       stdin=theirs[0], stdout=theirs[1], stderr=theirs[2], start_new_session=True,
                                       preexec_fn=child_setup)
+        self.start, self.queued = time.monotonic(), queued("self")
         for end in theirs:
             os.close(end)
         self.typing = self.ours[0] is not None and os.isatty(self.ours[0])
@@ -282,8 +290,9 @@ class Run:
                     open_ends.discard(stream)
                 elif stream > 0:  # the echo of what is typed is no output
                     self.chunks[stream].append(data)
+        os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOWAIT)
+        seconds = time.monotonic() - self.start - queued(self.child.pid) - (queued("self") - self.queued)
         code = self.child.wait()
-        seconds = time.monotonic() - self.start
         for end in self.ours:
             if end is not None:
                 os.close(end)

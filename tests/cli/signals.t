@@ -44,27 +44,37 @@ where: out.endswith("\n")
 $ python3 $ROOT/tests/cli/scripted_model.py endless $(printf '%01000d_a %01000d_b' 0 0) loop
 
 # A reader that is stuck: the first Ctrl-C is noted, the second one ends it at once
-$ exec qgen -m endless -p "go" --stats > >(trap '' INT; exec sleep 20 > /dev/null 2>&1)
-wait: 700 ms
+$ exec qgen -m endless -p "go" --stats > >(trap '' INT; head -c 1 > /dev/null; echo stuck >&2; exec sleep 20 > /dev/null 2>&1)
+stderr: stuck
+expect: stuck
+wait: 500 ms
 signal: INT
 wait: 100 ms
 signal: INT
 exit: 130
 within: 5 s
 
+$ head -c 3000 /dev/zero | tr '\0' 'a' > long
+
 # Ctrl-C before the answer: the prompt is long, the reference engine slow
-$ head -c 3000 /dev/zero | tr '\0' 'a' | qgen -m $MODEL -c 8000 --device reference --stats
+$ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference
 stderr:
-  llama 260K · * (glob)
   ...
   *stop: interrupted * (glob)
-wait: 500 ms
+  ...
+tty: err
+expect: reading the prompt
 signal: INT
 exit: 130
 
 # SIGTERM then
-$ head -c 3000 /dev/zero | tr '\0' 'a' > long; qgen -m $MODEL -f long --no-stdin -c 8000 --device reference
-wait: 500 ms
+$ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference
+stderr:
+  ...
+  *stop: interrupted * (glob)
+  ...
+tty: err
+expect: reading the prompt
 signal: TERM
 exit: 143
 

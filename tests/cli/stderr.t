@@ -70,7 +70,7 @@ $ head -c 450 /dev/zero | tr '\0' 'a' > long
 $ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0
 stderr: ...
 tty: err
-expect: prompt
+expect: reading the prompt
 where: err.count("\n") == 5 and re.search(r"\r.*[0-9]+.*\r\x1b\[K", err)
 
 # None with -q
