@@ -38,6 +38,30 @@ $ qgen score -m single --tokens 1,324,354,325 | cut -f 4
   "b"
   perplexity * over 3 tokens (glob)
 
+# The controls beyond ASCII too: a model whose token is a CSI of one character
+$ python3 $ROOT/tests/cli/scripted_model.py csi "a" $'\xc2\x9b31m' "b"
+
+$ qgen -m csi -p "Hi"
+  a31mb
+tty: out
+
+$ qgen score -m csi --tokens 1,354,325
+  ...
+tty: out
+where: "\x9b" not in out
+broken: the table of `score` writes U+0080 to U+009F as they are
+
+$ qgen -m csi --batch - <<< '{"prompt": "Hi"}'
+  ...
+tty: out
+where: "\x9b" not in out
+broken: answers of `--batch` write U+0080 to U+009F as they are
+
+# Nor can a prompt that is shown
+$ printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > csi/chat_template.jinja; printf 'a\x1b[31m\xc2\x9bb' | qgen tokens -m csi --chat --render
+  a[31mb
+tty: out
+
 # No colour in what is redirected
 $ qgen -m $MODEL -p "Once" -n 1 --stats
   ...
