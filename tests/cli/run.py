@@ -35,34 +35,24 @@ it, may be missing), QGEN (the program, also on the PATH).
 """
 import argparse
 import difflib
-import fcntl
 import json
 import math
 import os
-import pty
 import re
-import select
 import shutil
-import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from process import FACTOR, Run, ScriptError, milliseconds
+
 ROOT = Path(__file__).resolve().parents[2]
-FACTOR = float(os.environ.get("QGEN_TIME_FACTOR", "1"))  # sanitizers take their time
-PATIENCE = 60 * min(FACTOR, 10)  # seconds for a case, or for a text to appear
 STEPS = ("expect", "send", "signal", "wait")
 VALUES = ("exit", "tty", "within", "runs", "json", "jsonl", "allow", "needs", "broken")
 BLOCKS = ("stdin", "stderr")
-
-
-class ScriptError(Exception):
-    pass
 
 
 @dataclass
@@ -76,24 +66,14 @@ class Case:
     where: list = field(default_factory=list)
     values: dict = field(default_factory=dict)
 
+    def words(self, key):
+        return self.values.get(key, "").split()
+
 
 @dataclass
 class File:
     name: str
     lines: list
-
-
-@dataclass
-class Result:
-    code: int
-    seconds: float
-    writes: list  # on standard output
-    err: bytes
-    problems: list
-
-    @property
-    def out(self):
-        return b"".join(self.writes)
 
 
 # --- reading scripts
@@ -144,6 +124,8 @@ def parse(path):
             case.steps.append((key, value))
         elif key == "where":
             case.where.append(value)
+        elif key == "tty" and not re.fullmatch(r"((in|out|err|\d+x\d+)( |$))+", value):
+            raise ScriptError(f"{path}:{number}: expected some of in, out, err and a size like 80x24: {value}")
         elif key in VALUES and key not in case.values:
             case.values[key] = value
         else:
@@ -156,149 +138,6 @@ def parse(path):
 def block_bytes(lines):
     text = "\n".join(lines) + "\n" if lines else ""
     return text.removesuffix(" (no-eol)\n").encode() if text.endswith(" (no-eol)\n") else text.encode()
-
-
-def milliseconds(value):
-    match = re.fullmatch(r"(\d+) (ms|s)", value)
-    if not match:
-        raise ScriptError(f"expected a time like `100 ms`: {value}")
-    return int(match[1]) * (1000 if match[2] == "s" else 1)
-
-
-# --- running
-
-def open_streams(case):
-    """For standard input, output and error: the command's end and ours."""
-    words = case.values.get("tty", "").split()
-    size = next((w for w in words if re.fullmatch(r"\d+x\d+", w)), "80x24")
-    columns, rows = map(int, size.split("x"))
-    theirs, ours = [], []
-    for name in ("in", "out", "err"):
-        if name in words:
-            master, slave = pty.openpty()
-            mode = termios.tcgetattr(slave)
-            mode[1] &= ~termios.OPOST  # the bytes as they are written
-            termios.tcsetattr(slave, termios.TCSANOW, mode)
-            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            theirs.append(slave)
-            ours.append(master)
-        elif name == "in":
-            piped = "stdin" in case.blocks or any(step == "send" for step, _ in case.steps)
-            end, other = os.pipe() if piped else (os.open(os.devnull, os.O_RDONLY), None)
-            theirs.append(end)
-            ours.append(other)
-        else:
-            try:
-                other, end = os.pipe2(os.O_DIRECT)  # keeps the borders between writes
-            except OSError:  # some sandboxes have none
-                other, end = os.pipe()
-            theirs.append(end)
-            ours.append(other)
-    return theirs, ours
-
-
-def child_setup():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    for descriptor in (0, 1, 2):
-        if os.isatty(descriptor):
-            fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
-            return
-
-
-def keys(text):
-    text = re.sub(r"\^([A-Z\[])", lambda m: chr(ord(m[1]) - 64), text)
-    return text.replace("\\n", "\n").replace("\\r", "\r").replace("\\t", "\t").replace("\\e", "\x1b").encode()
-
-
-def queued(process):
-    """Seconds that a process has waited for a processor, which on a busy machine says nothing about the program."""
-    try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0
-
-
-class Run:
-    """One execution of a case's command, with its steps."""
-
-    def __init__(self, case, environment, folder):
-        self.case, self.problems, self.steps = case, [], list(case.steps)
-        self.chunks, self.seen = {1: [], 2: []}, {1: 0, 2: 0}
-        theirs, self.ours = open_streams(case)
-        self.child = subprocess.Popen(["bash", "-o", "pipefail", "-c", case.command], cwd=folder, env=environment,
-                                      stdin=theirs[0], stdout=theirs[1], stderr=theirs[2], start_new_session=True,
-                                      preexec_fn=child_setup)
-        self.start, self.queued = time.monotonic(), queued("self")
-        for end in theirs:
-            os.close(end)
-        self.typing = self.ours[0] is not None and os.isatty(self.ours[0])
-        self.wake = self.start
-        self.type(block_bytes(case.blocks.get("stdin", [])))
-
-    def type(self, data):
-        try:
-            while data and self.ours[0] is not None:
-                data = data[os.write(self.ours[0], data):]
-        except BrokenPipeError:
-            pass
-
-    def text(self, stream):
-        return b"".join(self.chunks[stream])
-
-    def step(self):
-        """Takes the next step if its time has come; True if it was taken."""
-        if not self.steps or time.monotonic() < self.wake:
-            return False
-        action, value = self.steps[0]
-        if action == "expect":
-            for stream in (1, 2):
-                at = self.text(stream).find(value.encode(), self.seen[stream])
-                if at >= 0:
-                    self.seen[stream] = at + len(value.encode())
-                    break
-            else:
-                return False
-        elif action == "send":
-            self.type(keys(value))
-        elif action == "signal":
-            os.killpg(self.child.pid, getattr(signal, "SIG" + value))
-        elif action == "wait":
-            self.wake = time.monotonic() + milliseconds(value) / 1000
-        self.steps.pop(0)
-        return True
-
-    def finish(self):
-        open_ends = {1, 2} | ({0} if self.typing else set())
-        while {1, 2} & open_ends:
-            while self.step():
-                pass
-            if not self.steps and not self.typing and self.ours[0] is not None:
-                os.close(self.ours[0])
-                self.ours[0] = None
-            if time.monotonic() > self.start + PATIENCE:
-                self.problems.append(f"still running after {PATIENCE:.0f} s" +
-                                     (f", waiting for `{self.steps[0][0]}: {self.steps[0][1]}`" if self.steps else ""))
-                os.killpg(self.child.pid, signal.SIGKILL)
-                break
-            for end in select.select([self.ours[i] for i in open_ends], [], [], 0.02)[0]:
-                stream = self.ours.index(end)
-                try:
-                    data = os.read(end, 1 << 16)
-                except OSError:  # a terminal that nobody has open any more
-                    data = b""
-                if not data:
-                    open_ends.discard(stream)
-                elif stream > 0:  # the echo of what is typed is no output
-                    self.chunks[stream].append(data)
-        os.waitid(os.P_PID, self.child.pid, os.WEXITED | os.WNOWAIT)
-        seconds = time.monotonic() - self.start - queued(self.child.pid) - (queued("self") - self.queued)
-        code = self.child.wait()
-        for end in self.ours:
-            if end is not None:
-                os.close(end)
-        if self.steps and not self.problems:
-            self.problems.append(f"ended before `{self.steps[0][0]}: {self.steps[0][1]}`")
-        return Result(code if code >= 0 else 128 - code, seconds, self.chunks[1], self.text(2), self.problems)
 
 
 # --- comparing
@@ -373,12 +212,11 @@ def judge(case, result, folder):
         problems.append(f"exit code: expected {expected}, found {result.code}")
     it, wrong = load_json(case, result, folder)
     problems += wrong
-    source = case.values.get("jsonl", case.values.get("json", "")).split(" ")[0]
-    redirected = {"stdout": "out", "stderr": "err"}
+    source = next(iter(case.words("jsonl") + case.words("json")), None)
     for name, data in (("stdout", result.out), ("stderr", result.err)):
         if source != name:
             problems += compare(name, case.blocks[name], render(data, folder))
-        on_terminal = redirected[name] in case.values.get("tty", "").split()
+        on_terminal = name.removeprefix("std") in case.words("tty")
         if b"\x1b" in data and not on_terminal and case.values.get("allow") != "escapes":
             problems.append(f"{name}: escape codes in redirected output: {data!r}")
     names = {"it": it, "out": result.out.decode(errors="replace"), "err": result.err.decode(errors="replace"),
@@ -396,9 +234,10 @@ def check(case, environment, folder):
     """Runs a case as often as it asks for; its problems."""
     limit = milliseconds(case.values["within"]) * FACTOR if "within" in case.values else math.inf
     runs = 25 if "within" in case.values else int(case.values.get("runs", 1))
+    stdin = block_bytes(case.blocks["stdin"]) if "stdin" in case.blocks else None
     fastest, first = math.inf, None
     for _ in range(runs):
-        result = Run(case, environment, folder).finish()
+        result = Run(case.command, stdin, case.words("tty"), case.steps, environment, folder).finish()
         problems = judge(case, result, folder)
         if "runs" in case.values and first not in (None, result.out):
             problems += ["another run wrote other bytes:"] + compare("stdout", render(first, folder), render(result.out, folder))

@@ -57,7 +57,8 @@ SCRIPTS = [
     ("a pipe that is written to", "$ echo go; read -r x; echo \"$x\"\n  go\n  y\nexpect: go\nsend: y\\n\n", None),
     ("a text that never comes", "$ echo no\n  no\nexpect: yes\n", "ended before `expect: yes`"),
     ("texts in the wrong order", "$ echo a b\n  a b\nexpect: b\nexpect: a\n", "ended before `expect: a`"),
-    ("the key Ctrl-C", "$ trap 'echo stopped; exit 9' INT; echo go; read -r x\n  go\n  stopped\ntty: in\nexpect: go\nsend: ^C\nexit: 9\n", None),
+    ("the key Ctrl-C",
+     "$ trap 'echo stopped; exit 9' INT; echo go; read -r x\n  go\n  stopped\ntty: in\nexpect: go\nsend: ^C\nexit: 9\n", None),
     ("a signal", "$ trap 'echo stopped; exit 9' TERM; echo go; sleep 5 & wait\n  go\n  stopped\nexpect: go\nsignal: TERM\nexit: 9\n", None),
     ("a signal that is not there", "$ echo go; exec sleep 1\n  go\nexpect: go\nsignal: INT\n", "expected 0, found 130"),
     ("in time", "$ true\nwithin: 5 s\n", None),
@@ -88,6 +89,7 @@ SCRIPTS = [
     ("a case after a bad one runs", "$ false\n\n$ echo x\n  y\n", "+x"),
     ("a word that is not known", "$ true\nexitt: 3\n", "unknown, repeated or not indented: exitt: 3"),
     ("a word twice", "$ true\nexit: 0\nexit: 0\n", "unknown, repeated or not indented"),
+    ("a terminal that is none", "$ true\ntty: output\n", "expected some of in, out, err"),
     ("no case", "# nothing\n", "no cases"),
 ]
 
