@@ -10,6 +10,7 @@ $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z
 > done
   plan --json
   inspect --json --steps --tensors
+  bench --decode-tokens --depth --dummy --output --prefill --rounds
   score --json --logits --stride --tokens --window
   tokens --chat --decode --json --messages --render
   models --json

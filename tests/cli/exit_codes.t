@@ -97,7 +97,7 @@ exit: 2
 # 2: no whole number
 $ qgen -m $MODEL -p x -n 1e3
 stderr:
-  qgen: --max-tokens: '1e3' is not allowed (expected a whole number from 0 to *) (glob)
+  qgen: --max-tokens: '1e3' is not allowed (expected a whole number, at least 0)
   ...
 exit: 2
 

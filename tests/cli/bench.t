@@ -1,0 +1,117 @@
+# `qgen bench`: prefill and decode speed after contexts of some depths, as a table, md, csv or json.
+
+# The table: what was measured, and what the machine can do
+$ qgen bench -m $MODEL -p 16 -n 8 -d 0,64 -r 2
+  llama 260K · fp8 block 128x128 · cpu *, * · kv f16 · median of 2 (glob)
+    test * tok/s * (glob)
+    pp16 * %* (glob)
+    tg8 * (glob)
+    pp16 @ d64 * %* (glob)
+    tg8 @ d64 * (glob)
+    measured beside it: read * GB/s · int8 * · float * (glob)
+
+# As JSON
+$ qgen bench -m $MODEL -p 16 -n 8 -d 0,64 -r 3 --output json
+json: stdout schemas/bench.schema.json
+where: [t["name"] for t in it["tests"]] == ["pp16", "tg8", "pp16 @ d64", "tg8 @ d64"]
+where: all(len(t["seconds"]) == it["rounds"] == 3 for t in it["tests"])
+where: all(t["tokens_per_second"]["lowest"] <= t["tokens_per_second"]["median"] <= t["tokens_per_second"]["highest"] for t in it["tests"])
+where: all(abs(t["tokens_per_second"]["highest"] * min(t["seconds"]) / t["tokens"] - 1) < 0.02 for t in it["tests"])
+where: it["context"] >= 64 + 16 and it["random_weights"] is False
+
+# As CSV: a head and a row a test, all of the same width
+$ qgen bench -m $MODEL -p 16,32 -n 8 -d 0 -r 1 --output csv | python3 -c "
+> import csv, sys
+> rows = list(csv.reader(sys.stdin))
+> print([row[3] for row in rows], {len(row) for row in rows} == {len(rows[0])})"
+  ['test', 'pp16', 'pp32', 'tg8'] True
+
+# As Markdown
+$ qgen bench -m $MODEL -p 16 -n 8 -d 0 -r 1 --output md
+  llama 260K · * (glob)
+  
+  | test | tok/s | * | (glob)
+  |---|---:|* (glob)
+  | pp16 | * | (glob)
+  | tg8 | * | (glob)
+  ...
+
+# Only one of the two
+$ qgen bench -m $MODEL -p 0 -n 8 -d 0 -r 1 --output json
+json: stdout schemas/bench.schema.json
+where: [t["name"] for t in it["tests"]] == ["tg8"]
+
+$ qgen bench -m $MODEL -p 16 -n 0 -d 0 -r 1 --output json
+json: stdout schemas/bench.schema.json
+where: [t["name"] for t in it["tests"]] == ["pp16"]
+
+# The reference engine, and INT8
+$ qgen bench -m $INT8 -p 4 -n 2 -d 0 -r 1 --device reference --output json
+json: stdout schemas/bench.schema.json
+where: it["engine"].startswith("reference") and it["method"] == "int8 channel"
+
+# Random weights in the shapes of a config.json
+$ mkdir shapes && cp $MODEL/config.json shapes/
+
+$ qgen bench --dummy shapes -p 16 -n 8 -d 0 -r 1 --output json
+json: stdout schemas/bench.schema.json
+where: it["random_weights"] is True and it["parameters"] == 260032 and it["method"] == "fp8 block 128x128"
+
+# Everything from the environment
+$ QGEN_MODEL=$MODEL QGEN_PREFILL=4 QGEN_DECODE_TOKENS=2 QGEN_DEPTH=8 QGEN_ROUNDS=1 QGEN_OUTPUT=json qgen bench
+json: stdout schemas/bench.schema.json
+where: [t["name"] for t in it["tests"]] == ["pp4 @ d8", "tg2 @ d8"] and it["rounds"] == 1
+
+$ QGEN_DUMMY=shapes qgen bench -p 4 -n 0 -d 0 -r 1 --output json
+json: stdout schemas/bench.schema.json
+where: it["random_weights"] is True
+
+# Nothing to measure
+$ qgen bench -m $MODEL -p 0 -n 0
+stderr:
+  qgen: * (glob)
+  ...
+exit: 2
+
+# A list that is none
+$ qgen bench -m $MODEL -p 16,x
+stderr:
+  qgen: --prefill*x* (glob)
+  ...
+exit: 2
+
+# A form that is not there
+$ qgen bench -m $MODEL --output xml
+stderr:
+  qgen: --output: 'xml' is not allowed (expected table, md, csv, json)
+  ...
+exit: 2
+
+# --model and --dummy
+$ qgen bench -m $MODEL --dummy shapes
+stderr:
+  qgen: bench: --model and --dummy
+  ...
+exit: 2
+
+# A folder without weights says what can be done with it
+$ qgen bench -m shapes
+stderr:
+  qgen: shapes: its weights are not there
+  hint: *--dummy* (glob)
+exit: 3
+
+# Deeper than the model's context
+$ qgen bench -m $MODEL -p 4 -n 0 -d 600 -r 1
+stderr:
+  qgen: stories260K-FP8: 4 tokens after a depth of 600 do not fit in the context (expected at most 512, found 604)
+  hint: * (glob)
+exit: 2
+
+# Ctrl-C
+$ qgen bench -m $MODEL -p 512 -n 512 -r 1000
+  ...
+stderr: ...
+wait: 500 ms
+signal: INT
+exit: 130
