@@ -8,7 +8,7 @@ $ qgen -m $MODEL -p "Once upon a time" -n 5 --temp 0
 stderr:
   .*llama 260K · fp8 block 128x128 · cpu .*, [0-9]+ threads? · context 512 · no chat template · greedy.* (re)
     load    288 KiB in [0-9.]+ (ms|s) \([0-9.]+ [KMGT]iB/s\) (re)
-    ram     288 KiB weights \+ [0-9.]+ [KM]iB kv \+ [0-9.]+ [KM]iB work = [0-9.]+ MiB (re)
+    ram     288 KiB weights \+ [0-9.]+ [KM]iB kv \+ [0-9.]+ [KM]iB work = [0-9.]+ MiB.* (re)
     prompt  5 tokens, [0-9.]+ tok/s, first token [0-9.]+ (ms|s) (re)
     output  5 tokens, [0-9.]+ tok/s, [0-9.]+ GB/s, stop: max-tokens        logits #[0-9a-f]{8} (re)
   ...
