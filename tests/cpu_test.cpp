@@ -437,5 +437,22 @@ TEST_CASE("a session computes only what is new") {
   CHECK(contains(error_of([&] { session.sync({}); }), "empty"));
 }
 
+TEST_CASE("the speed of the processor is measured for every body") {
+  for (const cpu::Body* body : cpu::bodies()) {
+    if (!body->supported()) continue;
+    INFO(body->name);
+    CHECK(body->float_peak(3) > 0);
+    CHECK(body->float_peak(6) == 2 * body->float_peak(3));
+    CHECK(body->int8_peak(3) >= body->float_peak(3));
+  }
+  EngineOptions options;
+  options.threads = 1;
+  const DeviceSpeed speed = find_engine("cpu", options).measure(options);
+  CHECK(speed.read_bytes_per_second > 1e8);
+  CHECK(speed.float_ops_per_second > 1e8);
+  CHECK(speed.int8_ops_per_second > 1e8);
+  CHECK(!find_engine("reference", options).measure);
+}
+
 }  // namespace
 }  // namespace qgen::test

@@ -51,11 +51,11 @@ struct Result {
   std::vector<double> seconds;  // of each round, for all tokens
   std::vector<double> shares;   // of the device's speed that was measured beside each round
 
-  std::vector<double> speeds() const {
-    std::vector<double> out;
-    for (const double s : seconds) out.push_back(double(test.tokens) / s);
-    return out;
-  }
+  // Tokens a second.
+  double speed() const;
+  double lowest() const { return double(test.tokens) / *std::max_element(seconds.begin(), seconds.end()); }
+  double highest() const { return double(test.tokens) / *std::min_element(seconds.begin(), seconds.end()); }
+  double rate() const { return work * speed(); }  // bytes or operations a second
 };
 
 struct Bench {
@@ -75,6 +75,8 @@ double median(std::vector<double> values) {
   const size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
+
+double Result::speed() const { return double(test.tokens) / median(seconds); }
 
 double median_speed(const Bench& bench, double DeviceSpeed::*what) {
   std::vector<double> values;
@@ -272,18 +274,15 @@ std::vector<std::vector<std::string>> cells(const Bench& bench) {
   std::vector<std::vector<std::string>> rows = {
       {"test", "tok/s", "range", "ms/token", "GB/s", "of read", bench.int8 ? "TOPS" : "TFLOP/s", "of peak"}};
   for (const Result& result : bench.results) {
-    const std::vector<double> speeds = result.speeds();
-    const double speed = median(speeds);
-    const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
     const std::string share = result.shares.empty() ? "" : fmt::format("{:.0f} %", 100 * median(result.shares));
-    std::vector<std::string> row = {result.test.name(), short_number(speed),
-                                    fmt::format("{} to {}", short_number(*least), short_number(*most)),
-                                    short_number(1e3 / speed)};
-    const double rate = result.work * speed;
+    std::vector<std::string> row = {
+        result.test.name(), short_number(result.speed()),
+        fmt::format("{} to {}", short_number(result.lowest()), short_number(result.highest())),
+        short_number(1e3 / result.speed())};
     if (result.test.is_prefill) {
-      row.insert(row.end(), {"", "", fmt::format("{:.3f}", rate / 1e12), share});
+      row.insert(row.end(), {"", "", fmt::format("{:.3f}", result.rate() / 1e12), share});
     } else {
-      row.insert(row.end(), {fmt::format("{:.1f}", rate / 1e9), share, "", ""});
+      row.insert(row.end(), {fmt::format("{:.1f}", result.rate() / 1e9), share, "", ""});
     }
     rows.push_back(std::move(row));
   }
@@ -329,20 +328,17 @@ std::string csv_text(const Bench& bench) {
     return "\"" + text + "\"";
   };
   std::string out =
-      "model,method,engine,test,kind,tokens,depth,tokens_per_second,lowest,highest,ms_per_token,bytes_per_second,"
-      "read_share,ops_per_second,peak_share\n";
+      "model,method,test,kind,tokens,depth,tokens_per_second,lowest,highest,ms_per_token,bytes_per_second,"
+      "read_share,ops_per_second,peak_share,engine\n";
   for (const Result& result : bench.results) {
-    const std::vector<double> speeds = result.speeds();
-    const double speed = median(speeds);
-    const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
-    const std::string rate = fmt::format("{:.0f}", result.work * speed);
+    const std::string rate = fmt::format("{:.0f}", result.rate());
     const std::string share = result.shares.empty() ? "" : fmt::format("{:.4f}", median(result.shares));
     const bool prefill = result.test.is_prefill;
-    out +=
-        fmt::format("{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{},{},{},{}\n", quote(bench.model.name),
-                    quote(bench.model.plan->method()), quote(bench.model.engine->description()), result.test.name(),
-                    prefill ? "prefill" : "decode", result.test.tokens, result.test.depth, speed, *least, *most,
-                    1e3 / speed, prefill ? "" : rate, prefill ? "" : share, prefill ? rate : "", prefill ? share : "");
+    out += fmt::format("{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{},{},{},{},{}\n", quote(bench.model.name),
+                       quote(bench.model.plan->method()), result.test.name(), prefill ? "prefill" : "decode",
+                       result.test.tokens, result.test.depth, result.speed(), result.lowest(), result.highest(),
+                       1e3 / result.speed(), prefill ? "" : rate, prefill ? "" : share, prefill ? rate : "",
+                       prefill ? share : "", quote(bench.model.engine->description()));
   }
   return out;
 }
@@ -368,9 +364,6 @@ std::string json_text(const Bench& bench) {
   }
   std::vector<std::string> tests;
   for (const Result& result : bench.results) {
-    const std::vector<double> speeds = result.speeds();
-    const double speed = median(speeds);
-    const auto [least, most] = std::minmax_element(speeds.begin(), speeds.end());
     const std::string share = result.shares.empty() ? "null" : fmt::format("{:.4f}", median(result.shares));
     std::vector<std::string> seconds;
     for (const double s : result.seconds) seconds.push_back(fmt::format("{:.6f}", s));
@@ -378,11 +371,12 @@ std::string json_text(const Bench& bench) {
         R"({{"name":{},"kind":"{}","tokens":{},"depth":{},"seconds":{},"tokens_per_second":{{"median":{:.3f},"lowest":{:.3f},)"
         R"("highest":{:.3f}}},"ms_per_token":{:.6f},)",
         json_quote(result.test.name()), result.test.is_prefill ? "prefill" : "decode", result.test.tokens,
-        result.test.depth, json_list(seconds), speed, *least, *most, 1e3 / speed));
+        result.test.depth, json_list(seconds), result.speed(), result.lowest(), result.highest(),
+        1e3 / result.speed()));
     tests.back() += result.test.is_prefill
-                        ? fmt::format(R"("ops_per_second":{:.0f},"peak":"{}","peak_share":{}}})", result.work * speed,
+                        ? fmt::format(R"("ops_per_second":{:.0f},"peak":"{}","peak_share":{}}})", result.rate(),
                                       bench.int8 ? "int8" : "float", share)
-                        : fmt::format(R"("bytes_per_second":{:.0f},"read_share":{}}})", result.work * speed, share);
+                        : fmt::format(R"("bytes_per_second":{:.0f},"read_share":{}}})", result.rate(), share);
   }
   return fmt::format("{},\"tests\":{}}}\n", out, json_list(tests));
 }

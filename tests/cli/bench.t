@@ -23,7 +23,7 @@ where: it["context"] >= 64 + 16 and it["random_weights"] is False
 $ qgen bench -m $MODEL -p 16,32 -n 8 -d 0 -r 1 --output csv | python3 -c "
 > import csv, sys
 > rows = list(csv.reader(sys.stdin))
-> print([row[3] for row in rows], {len(row) for row in rows} == {len(rows[0])})"
+> print([row[2] for row in rows], {len(row) for row in rows} == {len(rows[0])})"
   ['test', 'pp16', 'pp32', 'tg8'] True
 
 # As Markdown
@@ -115,3 +115,43 @@ stderr: ...
 wait: 500 ms
 signal: INT
 exit: 130
+
+# JSON, for lists of tokens and depths
+$ qgen bench -m $INT8 -p 8,16 -n 4 -d 0,64 -r 3 --output json --kv bf16 --threads 1
+  ...
+json: stdout schemas/bench.schema.json
+where: [t["name"] for t in it["tests"]] == ["pp8", "pp16", "tg4", "pp8 @ d64", "pp16 @ d64", "tg4 @ d64"]
+where: all(len(t["seconds"]) == 3 for t in it["tests"]) and it["context"] == 80 and it["kv_type"] == "bf16"
+where: it["tests"][0]["peak"] == "int8" and it["tests"][0]["peak_share"] > 0
+where: it["tests"][2]["read_share"] is None, "a model that lies in a cache is not compared with the memory"
+where: not it["random_weights"] and it["device"]["read_bytes_per_second"] > 1e8
+
+# The usual tests, as far as they fit in the context of the model
+$ qgen bench -m $MODEL -r 1 --output csv | cut -d, -f3
+  test
+  pp512
+  tg128
+
+# Random weights from a config.json alone
+file: config.json
+  {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,
+   "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 4096,
+   "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+$ qgen bench --dummy . -p 16 -n 4 -r 1 --output json
+  ...
+json: stdout schemas/bench.schema.json
+where: it["random_weights"] and it["method"] == "fp8 block 128x128" and it["family"] == "llama"
+
+# Without weights a model cannot be run
+$ qgen bench -m . -p 16
+stderr:
+  qgen: *: its weights are not there (glob)
+  hint: --dummy . measures with random weights of the same shapes
+exit: 3
+
+# Tokens beyond the context are an error before any work
+$ qgen bench --dummy . -p 16 -n 32 -d 0,5000
+stderr:
+  qgen: *: 32 tokens after a depth of 5000 do not fit in the context (expected at most 4096, found 5032) (glob)
+  hint: -d 4064 is the deepest
+exit: 2
