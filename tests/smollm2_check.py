@@ -60,7 +60,10 @@ class Program:
         self.qgen, self.model, self.options = qgen, model, options
 
     def run(self, *command, text=""):
-        return subprocess.run(command, input=text, capture_output=True, encoding="utf-8", env=self.CLEAN)
+        try:
+            return subprocess.run(command, input=text, capture_output=True, encoding="utf-8", env=self.CLEAN)
+        except OSError as error:
+            sys.exit(f"smollm2_check: {self.qgen}: {error.strerror}\nhint: build it with make")
 
     def output(self, *command, text=""):
         done = self.run(*command, text=text)
