@@ -316,12 +316,29 @@ TEST_CASE("a pool shares every task once and ends together") {
       pool.run([&](int) {
         pool.share(97, [&](int64_t i) { ++done[size_t(i)]; });
         for (const auto& count : done) after += count;
-        pool.barrier();
         pool.share(0, [&](int64_t) { ++after; });
+        pool.share(1, [&](int64_t) { ++after; });
       });
-      CHECK(after == 97 * workers);
+      CHECK(after == 97 * workers + 1);
     }
   }
+}
+
+TEST_CASE("a worker that is held up holds up no phase it has no task of") {
+  cpu::ThreadPool pool(2);
+  std::atomic<int> phases{0};
+  bool in_time = true;
+  pool.run([&](int worker) {
+    if (worker == 1) {
+      const auto start = std::chrono::steady_clock::now();
+      while (phases < 100 && in_time) in_time = std::chrono::steady_clock::now() - start < std::chrono::seconds(20);
+    }
+    for (int phase = 0; phase < 100; ++phase) {
+      pool.share(5, [](int64_t) {});
+      if (worker == 0) ++phases;
+    }
+  });
+  CHECK(in_time);
 }
 
 // Golden models of each family; the demo models, which are trained.

@@ -1,6 +1,7 @@
 // The CPU engine: walks the plan with all workers at once. Weights stay as they are in memory and are decoded
 // inside the dot products; activations are f32 between steps and 16-bit inside the large products.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -193,11 +194,10 @@ class CpuEngine : public Engine {
       for (size_t i = 0; i + 1 < plan_.steps.size(); ++i) {
         const std::span<const float> made =
             std::visit([&](const auto& step) { return execute(step, i, worker); }, plan_.steps[i]);
-        if (trace_) trace(i, made, worker);
+        if (trace_) trace(i, made);
         if (observed && std::holds_alternative<DownStep>(plan_.steps[i])) {
           const double share = double(i + 1) / double(plan_.steps.size());
-          if (worker == 0) stopped_ = !observer_(double(before) + double(count_) * share);
-          pool_->barrier();
+          pool_->share(1, [&](int64_t) { stopped_ = !observer_(double(before) + double(count_) * share); });
           if (stopped_) return;
         }
       }
@@ -215,13 +215,12 @@ class CpuEngine : public Engine {
         state.layers[0].multiply(state.input->view(state.layers, 0, count), begin, end, logits_, model_.vocab,
                                  scratch(worker));
       });
-      if (trace_) trace(index, {logits_ + (count - 1) * model_.vocab, size_t(model_.vocab)}, worker);
+      if (trace_) trace(index, {logits_ + (count - 1) * model_.vocab, size_t(model_.vocab)});
     });
   }
 
-  void trace(size_t step, std::span<const float> made, int worker) {
-    if (worker == 0) trace_(step, made);
-    pool_->barrier();
+  void trace(size_t step, std::span<const float> made) {
+    pool_->share(1, [&](int64_t) { trace_(step, made); });
   }
 
   std::byte* scratch(int worker) const { return scratch_ + worker * scratch_stride_; }
@@ -457,7 +456,7 @@ class CpuEngine : public Engine {
   RotaryTable rotary_;
   StepTrace trace_;
   PrefillObserver observer_;
-  bool stopped_ = false;  // by the observer; written by worker 0 before a barrier
+  std::atomic<bool> stopped_{false};  // by the observer
   int64_t position_ = 0;
 
   std::vector<std::pair<size_t, std::unique_ptr<StepInput>>> inputs_;  // with the kind of step they are for

@@ -33,6 +33,8 @@ void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
 
 }  // namespace
 
+thread_local uint32_t ThreadPool::phase_of_this_thread_ = 0;
+
 ThreadPool::ThreadPool(int workers) : workers_(workers) {
   try {
     for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { loop(i); });
@@ -54,10 +56,13 @@ void ThreadPool::stop() {
 
 void ThreadPool::run(const std::function<void(int)>& work) {
   work_ = &work;
+  first_phase_ = ended_.load(std::memory_order_relaxed);
+  const uint32_t all_left = left_.load(std::memory_order_relaxed) + uint32_t(workers_ - 1);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
+  phase_of_this_thread_ = first_phase_;
   work(0);
-  barrier();
+  for (uint32_t left; (left = left_.load(std::memory_order_acquire)) != all_left;) wait_for_change(left_, left);
 }
 
 void ThreadPool::loop(int worker) {
@@ -66,25 +71,32 @@ void ThreadPool::loop(int worker) {
     wait_for_change(round_, seen);
     ++seen;
     if (stop_) return;
+    phase_of_this_thread_ = first_phase_;
     (*work_)(worker);
-    barrier();
+    left_.fetch_add(1, std::memory_order_release);
+    left_.notify_one();
   }
 }
 
-void ThreadPool::barrier() {
-  if (workers_ == 1) {
-    next_.store(0, std::memory_order_relaxed);
-    return;
+int64_t ThreadPool::claim(uint32_t phase, int64_t tasks) {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  for (;;) {
+    if (uint32_t(ticket >> 32) != phase) return -1;  // ended while this worker was elsewhere
+    if (int64_t(uint32_t(ticket)) >= tasks) {
+      wait_for_change(ended_, phase);
+      return -1;
+    }
+    if (ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      return int64_t(uint32_t(ticket));
   }
-  const uint32_t before = passed_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == workers_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    next_.store(0, std::memory_order_relaxed);
-    passed_.fetch_add(1, std::memory_order_release);
-    passed_.notify_all();
-  } else {
-    wait_for_change(passed_, before);
-  }
+}
+
+void ThreadPool::finish(uint32_t phase, int64_t tasks) {
+  if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 < tasks) return;
+  finished_.store(0, std::memory_order_relaxed);
+  ticket_.store(uint64_t(phase + 1) << 32, std::memory_order_release);
+  ended_.store(phase + 1, std::memory_order_release);
+  ended_.notify_all();
 }
 
 }  // namespace qgen::cpu
