@@ -146,7 +146,7 @@ class Batch {
                         request.id, int(error.kind()), json_quote(error.message()),
                         error.hint().empty() ? "null" : json_quote(error.hint()));
     }
-    write_stdout(out + "\n");
+    print_stdout(out + "\n");
     return noted_signal() == 0;
   }
 

@@ -253,7 +253,7 @@ int inspect(const InspectOptions& options) {
   std::string out = options.json ? json(*plan, options) : summary(*plan);
   if (!options.json && options.tensors) out += "\n" + tensor_table(*plan);
   if (!options.json && options.steps) out += "\n" + step_table(*plan);
-  write_stdout(stdout_is_terminal() ? without_controls(out) : out);
+  print_stdout(out);
   return 0;
 }
 

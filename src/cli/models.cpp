@@ -104,7 +104,7 @@ int models(const ModelsOptions& options) {
     }
   }
   out += rows.empty() ? "  no models; `hf download org/name` puts one there\n" : format_table(rows, {1});
-  write_stdout(stdout_is_terminal() ? without_controls(out) : out);
+  print_stdout(out);
   return 0;
 }
 

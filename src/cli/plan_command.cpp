@@ -60,7 +60,7 @@ Outlook look_ahead(const ModelOptions& options) {
   out.program = program_bytes(*out.plan);
   out.context = out.placement.fits ? out.placement.options.context : out.placement.wanted;
   out.kv_token = double(out.placement.use.kv) / double(out.context);
-  if (out.placement.engine->measure != nullptr)
+  if (out.placement.fits && out.placement.engine->measure != nullptr)
     out.read_bandwidth = out.placement.engine->measure(out.placement.options).read_bytes_per_second;
   const auto pace = [&](double bytes) { return Pace{bytes, out.read_bandwidth / bytes}; };
   out.empty = pace(double(out.plan->bytes_per_token()));

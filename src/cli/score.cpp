@@ -147,7 +147,7 @@ int score(const ScoreOptions& options) {
   }
   const double mean_nll = scored == 0 ? 0 : -total / double(scored);
   if (!options.json) {
-    write_stdout(table(ids, scorer.logprobs(), tokenizer.get(), std::exp(mean_nll), scored));
+    print_stdout(table(ids, scorer.logprobs(), tokenizer.get(), std::exp(mean_nll), scored));
     return 0;
   }
   std::string out = fmt::format(R"({{"schema":1,"model":{},"window":{},"stride":{},"tokens":[)", json_quote(model.name),
@@ -158,7 +158,7 @@ int score(const ScoreOptions& options) {
                        json_quote(tokenizer ? tokenizer->piece_of(ids[i]) : ""),
                        logprob == kUnscored ? "null" : fmt::format("{:.9g}", logprob));
   }
-  write_stdout(out + fmt::format("],\"scored\":{},\"mean_nll\":{:.9g},\"perplexity\":{}}}\n", scored, mean_nll,
+  print_stdout(out + fmt::format("],\"scored\":{},\"mean_nll\":{:.9g},\"perplexity\":{}}}\n", scored, mean_nll,
                                  scored == 0 ? "null" : fmt::format("{:.9g}", std::exp(mean_nll))));
   return 0;
 }

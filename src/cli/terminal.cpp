@@ -35,7 +35,9 @@ int color = -1;  // 1: always, 0: never, -1: auto
 
 bool has_color(bool terminal) {
   const char* const no_color = std::getenv("NO_COLOR");
-  return color >= 0 ? color == 1 : terminal && (no_color == nullptr || *no_color == '\0');
+  const char* const type = std::getenv("TERM");
+  const bool dumb = type != nullptr && std::string_view(type) == "dumb";
+  return color >= 0 ? color == 1 : terminal && !dumb && (no_color == nullptr || *no_color == '\0');
 }
 
 void write_raw_stderr(std::string_view text) {
@@ -66,6 +68,8 @@ void write_stdout(std::string_view text) {
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
+
+void print_stdout(std::string_view text) { write_stdout(stdout_is_terminal() ? without_controls(text) : text); }
 
 void write_stderr(std::string_view message, Style style) {
   // Names out of files may hold anything.
@@ -105,7 +109,7 @@ bool stdin_is_pipe_or_file() {
   return ::fstat(STDIN_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode));
 }
 
-std::string read_stdin() {
+std::string read_stdin(size_t limit_bytes) {
   std::string text;
   char buffer[1 << 16];
   for (;;) {
@@ -114,6 +118,9 @@ std::string read_stdin() {
     if (got < 0) fail(ErrorKind::kRuntime, fmt::format("standard input: cannot read: {}", std::strerror(errno)));
     if (got == 0) return text;
     text.append(buffer, static_cast<size_t>(got));
+    if (text.size() > limit_bytes) {
+      fail(ErrorKind::kUsage, fmt::format("standard input: too much text (expected at most {} bytes)", limit_bytes));
+    }
   }
 }
 

@@ -16,6 +16,8 @@ struct Exit {
 // Writes all of it at once to standard output. A closed pipe ends the program with 141; any other failure is a
 // runtime Error.
 void write_stdout(std::string_view text);
+// The same, without control characters where it is a terminal: for what comes out of files and models.
+void print_stdout(std::string_view text);
 // Standard error, one line or several, control characters dropped; failures are ignored.
 enum class Style { kPlain, kDim };
 void write_stderr(std::string_view text, Style style = Style::kPlain);
@@ -31,7 +33,8 @@ bool stdout_is_terminal();
 bool stderr_is_terminal();
 bool stdin_is_terminal();
 bool stdin_is_pipe_or_file();  // something a shell put there for us to read
-std::string read_stdin();
+// All of it; a usage Error above `limit_bytes`.
+std::string read_stdin(size_t limit_bytes = size_t{1} << 30);
 
 // One line on the terminal that says how far something is; it appears after half a second and goes away with the
 // object. Nothing at all where standard error is no terminal, or when `quiet`.

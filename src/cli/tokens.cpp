@@ -80,7 +80,7 @@ int tokens(const TokensOptions& options) {
       return 0;
     }
     const auto tokenizer = load_tokenizer(files);
-    write_stdout(render_ids(tokenizer->encode(prompt), nullptr, *tokenizer, options.json));
+    print_stdout(render_ids(tokenizer->encode(prompt), nullptr, *tokenizer, options.json));
     return 0;
   }
   const auto tokenizer = load_tokenizer(files);
@@ -99,7 +99,7 @@ int tokens(const TokensOptions& options) {
     return 0;
   }
   const Encoding encoding = tokenizer->encode(read_input(options.input));
-  write_stdout(render_ids(encoding.ids, &encoding.offsets, *tokenizer, options.json));
+  print_stdout(render_ids(encoding.ids, &encoding.offsets, *tokenizer, options.json));
   return 0;
 }
 

@@ -45,6 +45,7 @@ stderr:
     weights 288 KiB   kv [0-9.]+ TiB \(2000000000 tokens, f16\)   work [0-9.]+ [GMT]iB (re)
   hint: --context [0-9]+ fits (re)
 exit: 4
+within: 100 ms
 
 # As JSON too
 $ qgen plan -m $MODEL -c 2000000000 --json

@@ -49,13 +49,11 @@ $ qgen score -m csi --tokens 1,354,325
   ...
 tty: out
 where: "\x9b" not in out
-broken: the table of `score` writes U+0080 to U+009F as they are
 
 $ qgen -m csi --batch - <<< '{"prompt": "Hi"}'
   ...
 tty: out
 where: "\x9b" not in out
-broken: answers of `--batch` write U+0080 to U+009F as they are
 
 # Nor can a prompt that is shown
 $ printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > csi/chat_template.jinja; printf 'a\x1b[31m\xc2\x9bb' | qgen tokens -m csi --chat --render
@@ -96,3 +94,25 @@ $ qgen -m $MODEL -p "Once upon a time" -n 8 --temp 0
   , there was a little girl
 stderr: ...
 tty: in out err 1x1
+
+# What takes long says how far it is, on a terminal, in one line that goes away
+$ qgen -m $MODEL -p "$(printf 'the little dog ran. %.0s' {1..70})" -n 0 --device reference
+  ...
+stderr: ...
+tty: err
+where: re.search("reading the prompt: [0-9]+ of [0-9]+ tokens", err) and "\r\x1b[K" in err
+
+# And nowhere else
+$ qgen -m $MODEL -p "$(printf 'the little dog ran. %.0s' {1..70})" -n 0 --device reference
+  ...
+
+$ qgen -m $MODEL -p "$(printf 'the little dog ran. %.0s' {1..70})" -n 0 --device reference -q
+  ...
+tty: err
+
+# A terminal that cannot do it gets no colour
+$ TERM=dumb qgen -m $MODEL -p "Once upon a time" -n 3 --stats
+  , there was
+stderr: ...
+tty: err out
+where: "\x1b" not in err
