@@ -281,6 +281,7 @@ TEST_CASE("gguf: every family, scaling, window and bias gives the logits of the 
     TemporaryFolder folder;
     const fs::path file = folder.write("model.gguf", as_gguf(*original).bytes());
     const auto plan = load_plan(file);
+    CHECK_FALSE(plan->checkpoint.is_blank());
     CHECK(plan->model.window == original->model.window);
     CHECK(plan->model.tied_head == std::nullopt);
     auto engine = make_engine(*plan, "reference", int64_t(golden.ids.size()));

@@ -52,7 +52,7 @@ class Checkpoint {
   const std::vector<TensorView>& tensors() const { return tensors_; }
   Json config() const { return config_->root(); }
   const ModelLocation& location() const { return location_; }
-  bool is_blank() const { return files_.empty(); }
+  bool is_blank() const { return files_.empty() && location_.gguf_files.empty(); }
   // The data of a blank checkpoint, which all of its tensors lie in; empty for one that was read from files.
   std::span<std::byte> blank_bytes() { return blank_.bytes(); }
   // config.json and the tokenizer's files.

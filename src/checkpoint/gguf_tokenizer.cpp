@@ -82,7 +82,7 @@ struct Pieces {
   std::vector<int64_t> types;
 
   bool is(size_t i, TokenType type) const { return types[i] == type; }
-  // Two files have pieces without text, which no text can be.
+  // Pieces without text occur; as llama.cpp does, they get one that no text becomes.
   std::string text(size_t i) const { return texts[i].empty() ? fmt::format("[EMPTY_{}]", i) : std::string(texts[i]); }
 };
 

@@ -165,7 +165,7 @@ void check_vocabulary(std::span<const TokenId> ids, const Plan& plan) {
     if (id < plan.model.vocab) continue;
     fail(ErrorKind::kModel,
          fmt::format("{}: the tokenizer gives id {} (expected below {}, the model's vocab_size)",
-                     plan.checkpoint.location().folder.string(), id, plan.model.vocab),
+                     plan.checkpoint.files().place(), id, plan.model.vocab),
          "the tokenizer and the weights do not belong together");
   }
 }
