@@ -25,12 +25,8 @@ std::string ModelFiles::read(std::string_view name, size_t limit_bytes) const {
   return out;
 }
 
-std::string ModelFiles::path(std::string_view name) const {
-  return is_folder_ ? (place_ / name).string() : fmt::format("{}: {}", place(), name);
-}
-
 std::string ModelFiles::subject(std::string_view name) const {
-  return is_folder_ ? std::string(name) : fmt::format("{}: {}", place_.filename().string(), name);
+  return is_folder_ ? (place_ / name).string() : fmt::format("{}: {}", place(), name);
 }
 
 }  // namespace qgen

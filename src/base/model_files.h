@@ -23,10 +23,8 @@ class ModelFiles {
   // The contents; a model Error if it is missing, cannot be read or is longer than `limit_bytes`.
   std::string read(std::string_view name, size_t limit_bytes = size_t{1} << 30) const;
 
-  // What messages call a file: "tokenizer.json", or "model.gguf: tokenizer.json".
+  // What messages call a file: "model/tokenizer.json", or "model/model.gguf: tokenizer.json".
   std::string subject(std::string_view name) const;
-  // The same with the folder: "model/tokenizer.json", or "model/model.gguf: tokenizer.json".
-  std::string path(std::string_view name) const;
   std::string place() const { return place_.string(); }  // the folder, or the file the texts come from
 
  private:

@@ -182,7 +182,7 @@ void warn_about_weights(const LoadedModel& model) {
 std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files) {
   constexpr std::string_view kName = "generation_config.json";
   if (!files.has(kName)) return nullptr;
-  return JsonDocument::parse(files.read(kName, 16 << 20), files.path(kName));
+  return JsonDocument::parse(files.read(kName, 16 << 20), files.subject(kName));
 }
 
 std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,

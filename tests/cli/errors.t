@@ -299,4 +299,3 @@ stderr:
   qgen: broken/tokenizer.json: * (glob)
   ...
 exit: 3
-broken: tokenizer.json and chat_template.jinja are named without their folder
