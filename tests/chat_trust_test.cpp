@@ -185,11 +185,15 @@ TEST_CASE("chat: what the template wrote stays the template's") {
   CHECK(side_of(render("{{ tool | tojson }}", "x", {{"tool", "{\"a\": \"<|b|>\"}"}}), true) == "{\"a\": \"<|b|>\"}");
 }
 
-TEST_CASE("chat: roles and further members are the user's too") {
-  const auto prompt =
-      ChatTemplate::parse("{% for m in messages %}<|{{ m.role }}|>{{ m.name }}{{ m.role == 'user' }}{% endfor %}", "t")
-          .render({{"user", "c", {{"name", "\"n\""}}}}, {});
-  CHECK(side_of(prompt, false) == std::string("\0user\0n\0", 8));
+TEST_CASE("chat: further members are the user's too, and so are roles that nobody knows") {
+  const auto chat_template =
+      ChatTemplate::parse("{% for m in messages %}<|{{ m.role }}|>{{ m.name }}{{ m.role == 'user' }}{% endfor %}", "t");
+  const auto of_role = [&](const std::string& role) {
+    return chat_template.render({{role, "c", {{"name", "\"n\""}}}}, {});
+  };
+  CHECK(side_of(of_role("im_end"), false) == std::string("\0im_end\0n\0", 10));
+  // Templates write special tokens around the roles of the protocol.
+  CHECK(side_of(of_role("user"), true) == std::string("<|user|>\0True", 13));
 }
 
 // Published templates: the markers that the contents bring never come out trusted, wherever they land.

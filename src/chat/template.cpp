@@ -56,11 +56,15 @@ Value with_reasoning(Heap& heap, Dict* message) {
   return heap.finish(message);
 }
 
+// The roles of the protocol are nobody's text: templates build special tokens around them ('<|' + role + '|>').
+constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool", "function", "developer"};
+
 Value message_value(Heap& heap, const Message& message, size_t index) {
   Dict* dict = heap.new_dict();
   dict->user = true;
   const auto text = [&](const std::string& bytes) { return heap.text(replace_invalid_utf8(bytes), true); };
-  dict->set(text("role"), text(message.role));
+  const bool known_role = std::find(std::begin(kRoles), std::end(kRoles), message.role) != std::end(kRoles);
+  dict->set(text("role"), known_role ? heap.text(message.role, false) : text(message.role));
   dict->set(text("content"), text(message.content));
   for (const auto& [name, json] : message.extra) {
     const std::string subject = fmt::format("messages[{}].{}", index, name);
