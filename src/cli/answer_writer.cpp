@@ -21,11 +21,17 @@ void AnswerWriter::write(const ReasoningPiece& piece) {
   if (piece.thinking && dim_) text = dimmed(text);
   if (answer_begins) text = "\n\n" + text;
   last_was_newline_ = newline;
+  begun_ = true;
   write_stdout(text);
 }
 
 void AnswerWriter::finish() {
-  if (terminal_ && !last_was_newline_) write_stdout("\n");
+  if (terminal_) end_line();
+}
+
+void AnswerWriter::end_line() {
+  if (!last_was_newline_) write_stdout("\n");
+  last_was_newline_ = true;
 }
 
 }  // namespace qgen::cli

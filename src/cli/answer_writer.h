@@ -16,13 +16,17 @@ class AnswerWriter {
   bool splits() const { return split_; }
   bool hides_thinking() const { return split_ && !show_thinking_; }
   void write(const ReasoningPiece& piece);
+  bool begun() const { return begun_; }  // whether anything was written
   // Ends the line on a terminal.
   void finish();
+  // Ends the line everywhere.
+  void end_line();
 
  private:
   bool terminal_, split_, show_thinking_, dim_;
   bool last_was_newline_ = false;
   bool was_thinking_ = false;
+  bool begun_ = false;
 };
 
 }  // namespace qgen::cli

@@ -99,31 +99,17 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 // The option or command that an unknown word was probably meant to be, or "".
 std::string suggestion(const Parser& parser, bool with_commands, std::string word) {
-  word = word.substr(0, word.find('='));
-  std::string best;
-  size_t distance = std::max<size_t>(2, word.size() / 3) + 1;
-  const auto consider = [&](const std::string& candidate) {
-    const size_t d = edit_distance(word, candidate);
-    if (d < distance) {
-      distance = d;
-      best = candidate;
-    }
-  };
+  std::vector<std::string> candidates;
   if (word.starts_with('-')) {
     for (const Option& option : parser.bound.options) {
-      if (!option.is_word()) consider(fmt::format("--{}", option.long_name()));
+      if (!option.is_word()) candidates.push_back(fmt::format("--{}", option.long_name()));
     }
   } else if (with_commands) {
     for (const Command& command : commands()) {
-      if (!command.name.empty()) consider(std::string(command.name));
+      if (!command.name.empty()) candidates.emplace_back(command.name);
     }
   }
-  return best;
-}
-
-void report_error(const Error& error) {
-  write_stderr(fmt::format("qgen: {}\n", error.message()));
-  if (!error.hint().empty()) write_stderr(fmt::format("hint: {}\n", error.hint()));
+  return closest_word(word.substr(0, word.find('=')), candidates);
 }
 
 std::string help_hint(const Parser& parser, const Parser& root) {
@@ -208,6 +194,24 @@ int parse_and_run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void report_error(const Error& error) {
+  write_stderr(fmt::format("qgen: {}\n", error.message()));
+  if (!error.hint().empty()) write_stderr(fmt::format("hint: {}\n", error.hint()));
+}
+
+std::string closest_word(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t d = edit_distance(word, candidate);
+    if (d < distance) {
+      distance = d;
+      best = candidate;
+    }
+  }
+  return best;
+}
 
 Command::Bound bind_command(const Command& command, GlobalOptions& global) {
   Command::Bound bound = command.bind();

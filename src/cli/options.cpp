@@ -133,6 +133,16 @@ void require_model(const ModelOptions& options) {
   }
 }
 
+Option max_tokens_option(int64_t& max_tokens) {
+  return {"-n,--max-tokens",
+          &max_tokens,
+          "N",
+          "stop after so many tokens",
+          {.lowest = 0, .highest = double(int64_t{1} << 31)}};
+}
+
+Option stop_option(std::vector<std::string>& stops) { return {"--stop", &stops, "TEXT", "stop before this text"}; }
+
 void add_sampling_options(std::vector<Option>& options, SamplingFlags& target) {
   constexpr std::string_view kGroup = "Sampling (a flag wins over generation_config.json)";
   constexpr double kMost = 1e9;  // as resolve_sampling()

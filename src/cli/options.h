@@ -83,6 +83,10 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target);  // 
 // A usage Error if no model was named.
 void require_model(const ModelOptions& options);
 
+// What ends an answer. -1 for `max_tokens`: the model does, or the context.
+Option max_tokens_option(int64_t& max_tokens);
+Option stop_option(std::vector<std::string>& stops);
+
 void add_sampling_options(std::vector<Option>& options, SamplingFlags& target);
 
 // What is printed beside the text.

@@ -156,7 +156,7 @@ void check_report_file(const ReportOptions& options) {
 void print_report(const ReportOptions& options, Report& report, const Tokenizer& tokenizer) {
   const bool wanted = !options.stats.empty() || ((stderr_is_terminal() || options.verbose) && !options.quiet);
   if (!wanted && options.stats_file.empty()) return;
-  if (report.generation.tokens_per_second() > 0) {
+  if (report.generation.tokens_per_second() > 0 && report.read_bandwidth == 0) {
     report.read_bandwidth = measure_read_bandwidth(*report.model->plan, report.model->engine_options.threads);
   }
   if (!options.stats_file.empty()) {

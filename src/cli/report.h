@@ -30,7 +30,7 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer);
 
 // A runtime Error, before any work, if --stats-file cannot be written.
 void check_report_file(const ReportOptions& options);
-// Writes the report where the options want it, measuring the memory's speed for it.
+// Writes the report where the options want it, measuring the memory's speed for it if that is not known yet.
 void print_report(const ReportOptions& options, Report& report, const Tokenizer& tokenizer);
 
 }  // namespace qgen::cli

@@ -19,9 +19,13 @@ namespace {
 
 std::atomic<int> signal_seen{0};
 std::atomic<bool> answering{false};
+std::atomic<bool> session_kept{false};
 
 void on_stop_signal(int number) {
-  if (!answering || signal_seen.exchange(number) != 0) ::_exit(128 + number);
+  int seen = 0;
+  if (answering && signal_seen.compare_exchange_strong(seen, number)) return;
+  if (answering && session_kept && number == SIGINT) return;
+  ::_exit(128 + number);
 }
 
 // A mapped file that was cut short while we read it.
@@ -143,7 +147,10 @@ void install_signal_handlers() {
   handle(SIGBUS, on_bus_error, 0);
 }
 
-void start_answer() { answering = true; }
+void start_answer(bool keep_session) {
+  session_kept = keep_session;
+  answering = true;
+}
 void end_answer() { answering = false; }
 int noted_signal() { return signal_seen; }
 void forget_signal() { signal_seen = 0; }

@@ -58,9 +58,10 @@ class Progress {
 std::string without_controls(std::string_view text);
 
 // Ctrl-C and SIGTERM. Before start_answer() they end the program at once; while an answer is written the first
-// one is only noted, so that the answer can be closed and reported.
+// one is only noted, so that the answer can be closed and reported. Where more than this answer would be lost
+// (`keep_session`), so is every further Ctrl-C.
 void install_signal_handlers();
-void start_answer();
+void start_answer(bool keep_session = false);
 void end_answer();
 int noted_signal();  // 0 if none
 void forget_signal();

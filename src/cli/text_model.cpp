@@ -43,8 +43,12 @@ Prompt TextModel::render_prompt(const std::vector<Message>& messages, std::optio
 
 ModelInput TextModel::render(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const {
   const Prompt prompt = render_prompt(messages, enable_thinking);
+  return input_of(prompt, tokenizer_->encode(prompt));
+}
+
+ModelInput TextModel::input_of(const Prompt& prompt, std::vector<TokenId> ids) const {
   ModelInput input;
-  input.ids = tokenizer_->encode(prompt);
+  input.ids = std::move(ids);
   input.chat_template = true;
   if (!prompt.empty() && prompt.back().trusted) input.thinking = ends_in_thinking(prompt.back().text);
   check(input.ids);

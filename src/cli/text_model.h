@@ -35,6 +35,8 @@ class TextModel {
   ModelInput render(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const;
   // What render() turns into ids.
   Prompt render_prompt(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const;
+  // The input for a rendered prompt whose ids are known.
+  ModelInput input_of(const Prompt& prompt, std::vector<TokenId> ids) const;
 
   // The flags over generation_config.json; a random seed where none is given.
   SamplingSettings sampling(const SamplingFlags& flags) const;
