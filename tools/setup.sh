@@ -3,7 +3,7 @@
 #   tools/setup.sh [clang-format|clang-tidy|clang ...]
 set -euo pipefail
 
-packages=(g++ cmake make pkg-config libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev libutf8proc-dev doctest-dev)
+packages=(g++ cmake make pkg-config libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev libutf8proc-dev libedit-dev doctest-dev)
 for tool in "$@"; do
   case $tool in
     clang) packages+=(clang libclang-rt-14-dev) ;;

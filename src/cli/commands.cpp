@@ -6,8 +6,8 @@
 namespace qgen::cli {
 namespace {
 
-const Command kCommands[] = {kAnswerCommand, kPlanCommand,   kInspectCommand,    kBenchCommand, kScoreCommand,
-                             kTokensCommand, kModelsCommand, kCompletionCommand, kManualCommand};
+const Command kCommands[] = {kAnswerCommand, kChatCommand,   kPlanCommand,   kInspectCommand,    kBenchCommand,
+                             kScoreCommand,  kTokensCommand, kModelsCommand, kCompletionCommand, kManualCommand};
 
 }  // namespace
 

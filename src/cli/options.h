@@ -60,6 +60,7 @@ struct Command {
 std::span<const Command> commands();
 extern const Command kAnswerCommand;
 extern const Command kBenchCommand;
+extern const Command kChatCommand;
 extern const Command kCompletionCommand;
 extern const Command kInspectCommand;
 extern const Command kManualCommand;

@@ -8,6 +8,7 @@ $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-
 $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
 >   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(color|context|device|help|kv|model|system|think|threads|version)' | sort)
 > done
+  chat --frequency-penalty --max-tokens --min-p --presence-penalty --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
   plan --json
   inspect --json --steps --tensors
   bench --decode-tokens --depth --dummy --output --prefill --rounds

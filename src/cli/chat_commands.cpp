@@ -1,0 +1,146 @@
+#include "cli/chat_commands.h"
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/utf8.h"
+#include "cli/command_line.h"
+#include "cli/terminal.h"
+
+namespace qgen::cli {
+namespace {
+
+// What somebody asked for.
+void tell(std::string_view text) { write_stderr(fmt::format("{}\n", text), Style::kDim); }
+
+// What was done; nobody who reads it, no need.
+void confirm(const Chat& chat, std::string_view text) {
+  if (chat.interactive && !chat.report_options.quiet) tell(text);
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// A shell is not there to do this.
+std::string with_home(const std::string& path) {
+  const char* const home = std::getenv("HOME");
+  return home != nullptr && path.starts_with("~/") ? home + path.substr(1) : path;
+}
+
+void help(Chat&, const std::string&) {
+  std::string out;
+  for (const ChatCommand& command : chat_commands()) {
+    const std::string left = fmt::format("/{} {}", command.name, command.argument);
+    out += fmt::format("{:<16}{}\n", left, command.summary);
+  }
+  tell(out +
+       "A line that ends in \\ continues on the next; \"\"\" begins and ends a message of many lines.\n"
+       "Ctrl-C stops an answer or gives up a line, Ctrl-D ends. //x sends a message that begins with /x.");
+}
+
+void system(Chat& chat, const std::string& text) {
+  if (text.empty()) {
+    const auto& current = chat.session.conversation().system;
+    tell(current ? *current : "no system message");
+    return;
+  }
+  chat.session.set_system(text == "\"\"" ? std::nullopt : std::optional(text));
+  confirm(chat, "the system message is set");
+}
+
+void temperature(Chat& chat, const std::string& value) {
+  if (!value.empty()) {
+    SamplingFlags flags = chat.sampling;
+    assign({"--temp", &flags.temperature, "T", ""}, value, "/temp");
+    chat.model.sampling(flags);  // refuses what is out of range
+    chat.sampling = std::move(flags);
+  }
+  const auto setting = chat.model.sampling(chat.sampling).temperature;
+  const std::string text = fmt::format("temperature {} ({})", setting.value, origin_name(setting.origin));
+  value.empty() ? tell(text) : confirm(chat, text);
+}
+
+void stats(Chat& chat, const std::string&) {
+  if (chat.last_report) {
+    ReportOptions options;
+    options.stats = "text";
+    options.verbose = chat.report_options.verbose;
+    print_report(options, *chat.last_report, chat.model.tokenizer());
+  }
+  tell(fmt::format("  chat    {}, {} of {} tokens in the context, {} computed",
+                   counted(chat.session.conversation().turns(), "turn"), chat.session.tokens_in_context(),
+                   chat.model.loaded().context, chat.session.computed_tokens()));
+}
+
+void undo(Chat& chat, const std::string&) {
+  if (!chat.session.undo()) fail(ErrorKind::kUsage, "/undo: there is no question yet");
+  confirm(chat,
+          fmt::format("took back the last question, {} left", counted(chat.session.conversation().turns(), "turn")));
+}
+
+void save(Chat& chat, const std::string& file) {
+  save_conversation(with_home(file), chat.session.conversation(), chat.model.name());
+  confirm(chat, fmt::format("{} saved", counted(int64_t(chat.session.conversation().messages.size()), "message")));
+}
+
+void load(Chat& chat, const std::string& file) {
+  chat.session.replace(read_conversation(with_home(file)));
+  confirm(chat, fmt::format("{} loaded", counted(int64_t(chat.session.conversation().messages.size()), "message")));
+}
+
+void clear(Chat& chat, const std::string&) {
+  chat.session.clear();
+  confirm(chat, chat.session.conversation().system ? "a new conversation, with the same system message"
+                                                   : "a new conversation");
+}
+
+void end(Chat& chat, const std::string&) { chat.ended = true; }
+
+constexpr ChatCommand kChatCommands[] = {
+    {"help", "", "this list", help},
+    {"system", "[TEXT]", "show the system message, or set it; \"\" for none", system},
+    {"temp", "[T]", "show the temperature, or set it", temperature},
+    {"stats", "", "speed and memory of the last answer, and how full the context is", stats},
+    {"undo", "", "take back the last question and its answer", undo},
+    {"save", "FILE", "write the conversation to a file", save},
+    {"load", "FILE", "go on with a conversation from a file", load},
+    {"clear", "", "start over; the system message stays", clear},
+    {"exit", "", "end (Ctrl-D does too)", end},
+    {"quit", "", "the same", end},
+};
+
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+}
+
+}  // namespace
+
+std::span<const ChatCommand> chat_commands() { return kChatCommands; }
+
+void run_chat_command(Chat& chat, std::string_view line) {
+  line.remove_prefix(1);
+  const std::string_view name = line.substr(0, line.find_first_of(" \t"));
+  const std::string argument(trimmed(line.substr(name.size())));
+  std::vector<std::string> names;
+  for (const ChatCommand& command : chat_commands()) {
+    names.emplace_back(command.name);
+    if (command.name != name) continue;
+    if (command.argument.empty() && !argument.empty())
+      fail(ErrorKind::kUsage, fmt::format("/{}: takes nothing (found '{}')", name, argument));
+    if (argument.empty() && !command.argument.empty() && !command.argument.starts_with('['))
+      fail(ErrorKind::kUsage, fmt::format("/{}: needs a value (expected /{} {})", name, name, command.argument));
+    command.run(chat, argument);
+    return;
+  }
+  const std::string meant = closest_word(name, names);
+  fail(ErrorKind::kUsage, fmt::format("/{}: no such command", name),
+       meant.empty() ? fmt::format("/help lists the commands; //{} sends it as a message", name)
+                     : fmt::format("did you mean /{}? (//{} sends it as a message)", meant, name));
+}
+
+}  // namespace qgen::cli
