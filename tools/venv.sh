@@ -18,6 +18,6 @@ python3 -m venv "$folder" > "$log" 2>&1 || {
 echo "venv: installing $(paste -s -d ' ' "$requirements") in $folder" >&2
 "$folder/bin/pip" install --quiet --retries 2 --disable-pip-version-check -r "$requirements" > "$log" 2>&1 || {
   fail "pip cannot install $requirements ($(grep '^ERROR' "$log" | tail -n 1))" \
-    "this needs Python 3.11 or newer and a network that reaches pypi.org; $log has the details"
+    "this needs Python 3.11 or newer and a network that reaches the Python package index; $log has the details"
 }
 cp "$requirements" "$folder/installed.txt"

@@ -47,7 +47,6 @@ constexpr std::string_view kTekkenWords =
     R"("behavior":"Isolated","invert":false},)";
 
 constexpr PreTokenizer kPreTokenizers[] = {
-    {"default", kNone, "", true, false, false},
     {"gpt-2", kNone, "", true, false, false},
     {"mpt", kNfc, "", true, false, false},
     {"olmo", kNfc, "", true, false, false},

@@ -183,7 +183,8 @@ std::vector<ModelLocation> cached_models() {
     for (size_t at; (at = name.find("--")) != std::string::npos;) name.replace(at, 2, "/");
     try {
       found.push_back(locate_in_cache(name));
-    } catch (const Error&) {  // no snapshot of its main branch, or an unfinished one
+    } catch (const fs::filesystem_error&) {  // nothing that can be looked at
+    } catch (const Error&) {                 // no snapshot of its main branch, or an unfinished one
     }
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -82,6 +82,7 @@ int answer(const AnswerOptions& options) {
       generate(session, model, input, settings, [&](const ReasoningPiece& piece) { writer.write(piece); });
   writer.finish();
   end_answer();
+  warn_if_full(report.generation, model, options.report.quiet || report_wanted(options.report));
   report.thinking_hidden = settings.split_reasoning && writer.hides_thinking();
   print_report(options.report, report, model.tokenizer());
   return noted_signal() != 0 ? 128 + noted_signal() : 0;
@@ -90,14 +91,18 @@ int answer(const AnswerOptions& options) {
 Command::Bound bind() {
   const auto o = std::make_shared<AnswerOptions>();
   std::vector<Option> options = {
-      {"-p,--prompt", &o->prompt, "TEXT", "the prompt; - reads standard input"},
-      {"-f,--file", &o->file, "FILE|-", "a file with the prompt, or with what comes before it"},
+      {"-p,--prompt", &o->prompt, "TEXT", "the prompt; - reads standard input", {.unless = "batch"}},
+      {"-f,--file", &o->file, "FILE|-", "a file with the prompt, or with what comes before it", {.unless = "batch"}},
       {"--no-stdin", &o->no_stdin, "", "leave standard input alone (in loops)"},
-      {"-s,--system", &o->system, "TEXT", "the system message"},
-      {"--raw", &o->raw, "", "continue the prompt as it is, without the chat template"},
+      {"-s,--system", &o->system, "TEXT", "the system message", {.unless = "raw"}},
+      {"--raw", &o->raw, "", "continue the prompt as it is, without the chat template", {.unless = "system"}},
       max_tokens_option(o->max_tokens),
       stop_option(o->stops),
-      {"--batch", &o->batch, "FILE|-", "answer JSON lines of prompts or messages, a JSON line each"},
+      {"--batch",
+       &o->batch,
+       "FILE|-",
+       "answer JSON lines of prompts or messages, a JSON line each",
+       {.unless = "prompt"}},
       think_option(o->reasoning),
       reasoning_option(o->reasoning)};
   add_model_options(options, o->model);

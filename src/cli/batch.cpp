@@ -2,7 +2,6 @@
 // error object and the run goes on. Every line starts from an empty cache, so its answer does not depend on the
 // others.
 #include <fstream>
-#include <iostream>
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "cli/answer.h"
 #include "cli/answer_writer.h"
 #include "cli/generation.h"
+#include "cli/line_reader.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
 
@@ -198,7 +198,7 @@ class Batch {
 
 void Batch::print_totals() const {
   const ReportOptions& report = options_.report;
-  const bool wanted = !report.stats.empty() || ((stderr_is_terminal() || report.verbose) && !report.quiet);
+  const bool wanted = report_wanted(report);
   const Totals& t = totals_;
   const auto per_second = [](int64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; };
   const std::string json = fmt::format(
@@ -226,16 +226,11 @@ int answer_batch(const AnswerOptions& options) {
   if (options.prompt || options.file)
     fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
   check_report_file(options.report);
-  std::ifstream file;
-  if (options.batch != "-") {
-    file.open(options.batch);
-    if (!file) fail(ErrorKind::kUsage, fmt::format("--batch {}: cannot open", options.batch));
-  }
-  std::istream& input = options.batch == "-" ? std::cin : file;
+  LineReader input(options.batch, fmt::format("--batch {}", options.batch));
   Batch batch(options);
   start_answer();
   std::string line;
-  for (int64_t number = 1; std::getline(input, line); ++number) {
+  for (int64_t number = 1; input.next(line); ++number) {
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
     if (!batch.take(line, number)) break;
   }

@@ -134,18 +134,9 @@ std::vector<Test> list_tests(const BenchOptions& options, const std::string& nam
   return tests;
 }
 
-// The keys that all layers' attention looks at for the token at `position`.
-double keys_seen(const Description& model, int64_t position) {
-  double keys = 0;
-  for (const int64_t window : model.window) keys += double(window > 0 ? std::min(window, position + 1) : position + 1);
-  return keys;
-}
-
 // Bytes that a decoded token reads: all weights, and the cache at its average length.
 double bytes_per_token(const Plan& plan, const Test& test, KvType kv) {
-  const Description& model = plan.model;
-  const double key_bytes = 2.0 * double(model.kv_heads * model.head_dim * kv_element_bytes(kv));  // with its value
-  return double(plan.bytes_per_token()) + key_bytes * keys_seen(model, test.depth + test.tokens / 2);
+  return double(plan.bytes_per_token()) + kv_bytes_read(plan, test.depth + test.tokens / 2, kv);
 }
 
 // Operations that a token of a prefill takes: multiplications and additions of matrices and of attention.
@@ -168,7 +159,7 @@ double ops_per_token(const Plan& plan, const Test& test) {
     }
   }
   double keys = 0;
-  for (int64_t t = 0; t < test.tokens; ++t) keys += keys_seen(model, test.depth + t);
+  for (int64_t t = 0; t < test.tokens; ++t) keys += plan.keys_seen(test.depth + t);
   const Weight& head = *std::get<LogitsStep>(plan.steps.back()).head.weight;  // for the last token only
   return matrices + (4.0 * double(model.heads * model.head_dim) * keys + 2.0 * double(head.rows * head.cols)) /
                         double(test.tokens);
@@ -221,7 +212,7 @@ class Runner {
       show(test, fmt::format("round {} of {}", round + 1, bench_.rounds));
       double best = 0;
       if (bench_.engine->measure != nullptr) {
-        const DeviceSpeed speed = bench_.engine->measure(bench_.model.engine_options);
+        const DeviceSpeed speed = bench_.engine->measure(bench_.model.engine_options, true);
         bench_.device.push_back(speed);
         best = !test.is_prefill ? (result.work < kLeastBytesPerToken ? 0 : speed.read_bytes_per_second)
                : bench_.int8    ? speed.int8_ops_per_second
@@ -428,6 +419,9 @@ Command::Bound bind() {
   add_model_options(options, o->model);
   // The tests decide the context.
   std::erase_if(options, [](const Option& option) { return option.long_name() == "context"; });
+  for (Option& option : options) {
+    if (option.long_name() == "model") option.details.unless = "dummy";
+  }
   return {options, [o] { return bench(*o); }};
 }
 

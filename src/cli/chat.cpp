@@ -50,7 +50,7 @@ void answer(Chat& chat, const ChatOptions& options, const std::string& question)
   settings.quiet = options.report.quiet;
 
   if (chat.interactive) {
-    forget_signal();  // a Ctrl-C between turns
+    forget_interrupt();  // a Ctrl-C between turns
   } else {
     start_answer();
   }
@@ -73,10 +73,7 @@ void answer(Chat& chat, const ChatOptions& options, const std::string& question)
   report_options.quiet = true;  // only what was asked for
   report_options.verbose = options.report.verbose && !options.report.stats.empty();
   print_report(report_options, report, chat.model.tokenizer());
-  if (generation.stop == "context") {
-    write_stderr(fmt::format("qgen: warning: {}: the context of {} tokens is full, the answer is not complete\n",
-                             chat.model.name(), chat.model.loaded().context));
-  }
+  warn_if_full(generation, chat.model, options.report.quiet || !options.report.stats.empty());
   if (unanswered && chat.interactive && !options.report.quiet)
     write_stderr("stopped before an answer began: the question is not kept\n", Style::kDim);
   chat.last_report = std::move(report);

@@ -48,7 +48,7 @@ void system(Chat& chat, const std::string& text) {
     return;
   }
   chat.session.set_system(text == "\"\"" ? std::nullopt : std::optional(text));
-  confirm(chat, "the system message is set");
+  confirm(chat, text == "\"\"" ? "there is no system message now" : "the system message is set");
 }
 
 void temperature(Chat& chat, const std::string& value) {

@@ -41,6 +41,14 @@ struct Parser {
     }
   }
 
+  // Whether the option of this long name was typed.
+  bool typed(std::string_view long_name) const {
+    for (size_t i = 0; i < bound.options.size(); ++i) {
+      if (bound.options[i].long_name() == long_name) return given[i]->count() > 0;
+    }
+    return false;
+  }
+
   const CLI::Option* find(std::string_view names) const {
     for (size_t i = 0; i < bound.options.size(); ++i) {
       if (bound.options[i].names == names) return given[i];
@@ -68,9 +76,10 @@ void assign_all(const Parser& command, const Parser& root) {
       assign_typed(option, *command.given[i]);
     } else if (before != nullptr && before->count() > 0) {
       assign_typed(option, *before);
-    } else if (!option.is_word()) {
+    } else if (option.has_environment_twin()) {
       const std::string name = option.environment_name();
-      if (const char* value = std::getenv(name.c_str())) assign(option, value, name);
+      const char* const value = std::getenv(name.c_str());
+      if (value != nullptr && *value != '\0' && !command.typed(option.details.unless)) assign(option, value, name);
     }
   }
   if (&command == &root) return;
@@ -217,8 +226,8 @@ Command::Bound bind_command(const Command& command, GlobalOptions& global) {
   Command::Bound bound = command.bind();
   bound.options.push_back(
       {"--color", &global.color, "WHEN", "auto, always or never [auto]", {.choices = "auto,always,never"}});
-  bound.options.push_back({kVersionNames, &global.version, "", "print the version"});
-  bound.options.push_back({kHelpNames, &global.help, "", "print this help"});
+  bound.options.push_back({kVersionNames, &global.version, "", "print the version", {.typed_only = true}});
+  bound.options.push_back({kHelpNames, &global.help, "", "print this help", {.typed_only = true}});
   return bound;
 }
 

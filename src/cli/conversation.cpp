@@ -46,7 +46,8 @@ class Replacement {
  public:
   explicit Replacement(const fs::path& target)
       : target_(target), path_(fmt::format("{}.{}.tmp", target.string(), ::getpid())) {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    descriptor_ =
+        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);  // what was said is nobody else's
     if (descriptor_ < 0) fail_write(target_);
   }
   ~Replacement() {

@@ -122,6 +122,12 @@ void check_fits(const ModelInput& input, const TextModel& model) {
                    model.loaded().context, input.ids.size()));
 }
 
+void warn_if_full(const Generation& generation, const TextModel& model, bool quiet) {
+  if (generation.stop != "context" || quiet) return;
+  write_stderr(fmt::format("qgen: warning: {}: the context of {} tokens is full, the answer is not complete\n",
+                           model.name(), model.loaded().context));
+}
+
 Generation generate(Session& session, const TextModel& model, const ModelInput& input,
                     const GenerationSettings& settings, const TextSink& sink) {
   Generation out;
@@ -180,7 +186,7 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
     }
     if (int64_t(out.tokens.size()) < limit) logits = session.append(token);
   }
-  out.logits_hash = hash_logits(logits);
+  if (!logits.empty()) out.logits_hash = hash_logits(logits);
   text.finish();
   return out;
 }

@@ -55,6 +55,9 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
 // A usage Error with both numbers if the prompt does not leave room for one token.
 void check_fits(const ModelInput& input, const TextModel& model);
 
+// A line on standard error where the context was full before the answer was complete.
+void warn_if_full(const Generation& generation, const TextModel& model, bool quiet);
+
 // FNV-1a over the bits of the scores.
 uint32_t hash_logits(std::span<const float> logits);
 

@@ -136,7 +136,9 @@ struct LineEditor::State {
     std::fflush(display.get());
   }
   // Whether the terminal marks pasted text.
-  void mark_pastes(bool on) { show(on ? "\x1b[?2004h" : "\x1b[?2004l"); }
+  void mark_pastes(bool on) {
+    if (!terminal_is_dumb()) show(on ? "\x1b[?2004h" : "\x1b[?2004l");
+  }
 
   // How many rows of the terminal the cursor is below the prompt.
   int cursor_row() const {
@@ -357,7 +359,7 @@ LineEditor::Event LineEditor::read(const std::string& prompt, std::string& line)
   state.signals.catch_signals();
   // One that came before, while nothing was read.
   if (noted_signal() == SIGTERM) state.event = Event::kTerminate;
-  forget_signal();
+  forget_interrupt();
   int count = 0;
   const wchar_t* text = nullptr;
   if (state.event != Event::kTerminate) {

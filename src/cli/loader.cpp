@@ -51,6 +51,12 @@ std::string parameters_text(int64_t count) {
   return fmt::format("{:.0f}K", double(count) / 1e3);
 }
 
+std::string read_text(const std::string& input, std::string_view command) {
+  if (input.empty() && stdin_is_terminal())
+    fail(ErrorKind::kUsage, fmt::format("{}: no text", command), "name a file, or - for standard input");
+  return input.empty() || input == "-" ? read_stdin() : read_file(input, kMaxTextBytes, ErrorKind::kUsage);
+}
+
 std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool may_declare) {
   const ModelLocation location = locate_model(options.model);
   return make_plan(may_declare && lacks_weights(location) ? declare_checkpoint(location) : Checkpoint::open(location));
@@ -68,6 +74,7 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   out.options.threads = options.threads;
   out.options.kv = parse_kv(options.kv);
   out.engine = &find_engine(options.device, out.options);
+  if (out.options.threads == 0) out.options.threads = out.engine->useful_threads(plan);
   out.native = model_context(plan.model);
   out.wanted = options.context > 0 ? options.context : std::max(out.native, needed);
   out.options.context = out.largest = out.wanted;

@@ -26,6 +26,10 @@ struct LoadedModel {
   EngineOptions engine_options;
 };
 
+// A text for a command: a file, standard input for "-", and that too where nothing is named and it is no terminal.
+// A usage Error that begins with the command's name if there is none.
+std::string read_text(const std::string& input, std::string_view command);
+
 // The plan from the files' headers, nothing else. `may_declare`: where the weights are missing, from config.json alone.
 std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool may_declare = false);
 

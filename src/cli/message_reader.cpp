@@ -1,7 +1,6 @@
 #include "cli/message_reader.h"
 
 #include <csignal>
-#include <iostream>
 
 #include <fmt/format.h>
 
@@ -93,7 +92,7 @@ TypedMessage MessageReader::remembered(TypedMessage message) {
 
 std::optional<TypedMessage> MessageReader::next_piped() {
   MessageAssembler assembler;
-  for (std::string line; std::getline(std::cin, line);) {
+  for (std::string line; lines_.next(line);) {
     if (line.ends_with('\r')) line.pop_back();
     if (auto message = assembler.push(line)) return message;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/line_editor.h"
+#include "cli/line_reader.h"
 
 namespace qgen::cli {
 
@@ -54,6 +55,7 @@ class MessageReader {
   TypedMessage remembered(TypedMessage message);
 
   std::unique_ptr<LineEditor> editor_;
+  LineReader lines_{"-", "standard input"};
 };
 
 }  // namespace qgen::cli

@@ -41,6 +41,8 @@ std::vector<Cached> look_at_cache() {
       // The folder is in the table already.
       if (const size_t at = entry.problem.find(entry.folder); at != std::string::npos)
         entry.problem.erase(at, entry.folder.size() + (entry.problem[at + entry.folder.size()] == '/'));
+    } catch (const std::filesystem::filesystem_error& error) {
+      entry.problem = error.code().message();
     }
   }
   return out;

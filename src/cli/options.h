@@ -29,8 +29,10 @@ struct Option {
     std::string_view choices = {};  // "on,off,auto": nothing else is allowed
     double lowest = -std::numeric_limits<double>::infinity();
     double highest = std::numeric_limits<double>::infinity();
-    std::string_view alone = {};  // the value meant when the option is given without one
-    std::string_view group = {};  // a heading in the help
+    std::string_view alone = {};   // the value meant when the option is given without one
+    std::string_view group = {};   // a heading in the help
+    std::string_view unless = {};  // the environment twin is left alone where this option, its opposite, is typed
+    bool typed_only = false;       // no environment twin: it asks for something else than a run
   } details = {};
 
   std::string_view long_name() const;   // "model"
@@ -38,6 +40,7 @@ struct Option {
   bool is_flag() const { return std::holds_alternative<bool*>(target); }
   bool is_word() const { return !names.starts_with('-'); }
   bool is_repeatable() const { return std::holds_alternative<std::vector<std::string>*>(target); }
+  bool has_environment_twin() const { return !is_word() && !details.typed_only; }
   std::string environment_name() const;  // "QGEN_MAX_TOKENS"
   std::vector<std::string_view> choices() const;
 };

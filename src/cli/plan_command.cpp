@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "cli/loader.h"
 #include "cli/table.h"
@@ -60,11 +61,15 @@ Outlook look_ahead(const ModelOptions& options) {
   out.program = program_bytes(*out.plan);
   out.context = out.placement.fits ? out.placement.options.context : out.placement.wanted;
   out.kv_token = double(out.placement.use.kv) / double(out.context);
-  if (out.placement.fits && out.placement.engine->measure != nullptr)
-    out.read_bandwidth = out.placement.engine->measure(out.placement.options).read_bytes_per_second;
+  if (out.placement.fits && out.placement.engine->measure != nullptr) {
+    try {
+      out.read_bandwidth = out.placement.engine->measure(out.placement.options, false).read_bytes_per_second;
+    } catch (const Error&) {  // no room to measure in: a plan without speed is a plan
+    }
+  }
   const auto pace = [&](double bytes) { return Pace{bytes, out.read_bandwidth / bytes}; };
   out.empty = pace(double(out.plan->bytes_per_token()));
-  out.full = pace(out.empty.bytes + double(out.placement.use.kv));
+  out.full = pace(out.empty.bytes + kv_bytes_read(*out.plan, out.context - 1, out.placement.options.kv));
   return out;
 }
 
@@ -89,7 +94,9 @@ std::string text(const Outlook& outlook) {
       placement.free > 0 ? fmt::format("of {} free", format_bytes(double(placement.free))) : "");
   out += format_table(rows, {1});
   if (placement.fits) {
-    const std::string room = outlook.context >= placement.native ? "all the model was made for"
+    const std::string room = outlook.context == placement.native ? "all the model was made for"
+                             : outlook.context > placement.native
+                                 ? fmt::format("beyond the {} the model was made for", placement.native)
                              : placement.largest < placement.wanted
                                  ? fmt::format("the largest that fits; the model was made for {}", placement.native)
                                  : fmt::format("of the {} the model was made for", placement.native);

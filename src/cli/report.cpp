@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "base/cores.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "cli/terminal.h"
@@ -21,7 +20,7 @@ std::string duration(double seconds) {
 }
 
 // The speed of memory, measured on the weights themselves; not for models that fit into caches.
-double measure_read_bandwidth(const Plan& plan, int threads) {
+double measure_read_bandwidth(const Plan& plan, const EngineOptions& options) {
   constexpr size_t kSmallest = 64 << 20, kLargest = 1 << 30;
   const Weight* largest = &plan.weights.front();
   for (const Weight& weight : plan.weights) {
@@ -34,18 +33,17 @@ double measure_read_bandwidth(const Plan& plan, int threads) {
     if (tensor.bytes.data() == largest->data.data() + bytes) bytes += tensor.bytes.size();
   }
   if (bytes < kSmallest) return 0;
-  cpu::ThreadPool pool(threads > 0 ? threads : available_cores());
-  return cpu::read_bandwidth(pool, cpu::find_body(""), {largest->data.data(), std::min(bytes, kLargest)}, 2);
+  cpu::ThreadPool pool(options.threads);
+  return cpu::read_bandwidth(pool, cpu::find_body(options.body), {largest->data.data(), std::min(bytes, kLargest)}, 2);
 }
 
 }  // namespace
 
 double Report::decode_bandwidth() const {
   const Plan& plan = *model->plan;
-  const MemoryUse memory = model->engine->memory();
-  const double average_length = double(generation.prompt_tokens) + double(generation.tokens.size()) / 2;
-  const double kv = double(memory.kv) * average_length / double(model->context);
-  return generation.tokens_per_second() * (double(plan.bytes_per_token()) + kv);
+  const int64_t average_position = generation.prompt_tokens + int64_t(generation.tokens.size()) / 2;
+  return generation.tokens_per_second() *
+         (double(plan.bytes_per_token()) + kv_bytes_read(plan, average_position, model->engine_options.kv));
 }
 
 std::string report_text(const Report& report, bool verbose) {
@@ -148,16 +146,26 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
   return out + "}\n";
 }
 
+void refuse_dash(const std::string& file, std::string_view option) {
+  if (file == "-")
+    fail(ErrorKind::kUsage, fmt::format("{} -: standard output is for text", option), "a file; ./- if it is called so");
+}
+
 void check_report_file(const ReportOptions& options) {
+  refuse_dash(options.stats_file, "--stats-file");
   if (options.stats_file.empty() || std::ofstream(options.stats_file, std::ios::app)) return;
   fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", options.stats_file));
 }
 
+bool report_wanted(const ReportOptions& options) {
+  return !options.stats.empty() || ((stderr_is_terminal() || options.verbose) && !options.quiet);
+}
+
 void print_report(const ReportOptions& options, Report& report, const Tokenizer& tokenizer) {
-  const bool wanted = !options.stats.empty() || ((stderr_is_terminal() || options.verbose) && !options.quiet);
+  const bool wanted = report_wanted(options);
   if (!wanted && options.stats_file.empty()) return;
   if (report.generation.tokens_per_second() > 0 && report.read_bandwidth == 0) {
-    report.read_bandwidth = measure_read_bandwidth(*report.model->plan, report.model->engine_options.threads);
+    report.read_bandwidth = measure_read_bandwidth(*report.model->plan, report.model->engine_options);
   }
   if (!options.stats_file.empty()) {
     std::ofstream file(options.stats_file);

@@ -28,8 +28,12 @@ std::string report_text(const Report& report, bool verbose);
 std::string logprobs_json(const Generation& generation, const Tokenizer& tokenizer);
 std::string report_json(const Report& report, const Tokenizer& tokenizer);
 
+// "-" is no file to write to: a usage Error that names the option.
+void refuse_dash(const std::string& file, std::string_view option);
 // A runtime Error, before any work, if --stats-file cannot be written.
 void check_report_file(const ReportOptions& options);
+// Whether standard error gets a report: where it was asked for, and on a terminal unless quiet.
+bool report_wanted(const ReportOptions& options);
 // Writes the report where the options want it, measuring the memory's speed for it if that is not known yet.
 void print_report(const ReportOptions& options, Report& report, const Tokenizer& tokenizer);
 

@@ -9,6 +9,7 @@
 #include "base/file_map.h"
 #include "cli/generation.h"
 #include "cli/loader.h"
+#include "cli/report.h"
 #include "cli/terminal.h"
 #include "sample/sampler.h"
 
@@ -93,12 +94,8 @@ int score(const ScoreOptions& options) {
     ids = parse_token_ids(options.tokens, "--tokens", plan->model.vocab);
     if (Tokenizer::exists(files)) tokenizer = load_tokenizer(files);
   } else {
-    if (options.input.empty() && stdin_is_terminal())
-      fail(ErrorKind::kUsage, "score: no text", "name a file, or - for standard input, or --tokens 1,2,3");
     tokenizer = load_tokenizer(files);
-    const std::string text = options.input.empty() || options.input == "-"
-                                 ? read_stdin()
-                                 : read_file(options.input, kMaxTextBytes, ErrorKind::kUsage);
+    const std::string text = read_text(options.input, "score");
     EncodeOptions encode;
     encode.parse_special_tokens = false;
     ids = tokenizer->encode(text, encode).ids;
@@ -120,6 +117,7 @@ int score(const ScoreOptions& options) {
                                         stride, window));
   }
   std::ofstream file;
+  refuse_dash(options.logits, "--logits");
   if (!options.logits.empty()) {
     file.open(options.logits, std::ios::binary);
     if (!file) fail(ErrorKind::kRuntime, fmt::format("--logits {}: cannot write", options.logits));
@@ -167,7 +165,7 @@ Command::Bound bind() {
   const auto o = std::make_shared<ScoreOptions>();
   std::vector<Option> options = {
       {"input", &o->input, "FILE|-", "a text, or - for standard input"},
-      {"--tokens", &o->tokens, "IDS", "token ids, taken as they are: 1,2,3"},
+      {"--tokens", &o->tokens, "IDS", "token ids, taken as they are: 1,2,3", {.unless = "input"}},
       {"--window",
        &o->window,
        "N",

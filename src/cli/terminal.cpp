@@ -39,9 +39,7 @@ int color = -1;  // 1: always, 0: never, -1: auto
 
 bool has_color(bool terminal) {
   const char* const no_color = std::getenv("NO_COLOR");
-  const char* const type = std::getenv("TERM");
-  const bool dumb = type != nullptr && std::string_view(type) == "dumb";
-  return color >= 0 ? color == 1 : terminal && !dumb && (no_color == nullptr || *no_color == '\0');
+  return color >= 0 ? color == 1 : terminal && !terminal_is_dumb() && (no_color == nullptr || *no_color == '\0');
 }
 
 void write_raw_stderr(std::string_view text) {
@@ -87,7 +85,8 @@ bool stderr_has_color() { return has_color(stderr_is_terminal()); }
 std::string dimmed(std::string_view text) { return fmt::format("\x1b[2m{}\x1b[0m", text); }
 
 Progress::Progress(bool quiet)
-    : enabled_(!quiet && stderr_is_terminal()), next_(Clock::now() + std::chrono::milliseconds(500)) {}
+    : enabled_(!quiet && stderr_is_terminal() && !terminal_is_dumb()),
+      next_(Clock::now() + std::chrono::milliseconds(500)) {}
 
 Progress::~Progress() { clear(); }
 
@@ -105,6 +104,10 @@ void Progress::clear() {
 }
 
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool terminal_is_dumb() {
+  const char* const type = std::getenv("TERM");
+  return type != nullptr && std::string_view(type) == "dumb";
+}
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 
@@ -153,6 +156,9 @@ void start_answer(bool keep_session) {
 }
 void end_answer() { answering = false; }
 int noted_signal() { return signal_seen; }
-void forget_signal() { signal_seen = 0; }
+void forget_interrupt() {
+  int seen = SIGINT;
+  signal_seen.compare_exchange_strong(seen, 0);
+}
 
 }  // namespace qgen::cli

@@ -30,6 +30,7 @@ bool stderr_has_color();
 std::string dimmed(std::string_view text);
 
 bool stdout_is_terminal();
+bool terminal_is_dumb();  // TERM=dumb: it only prints
 bool stderr_is_terminal();
 bool stdin_is_terminal();
 bool stdin_is_pipe_or_file();  // something a shell put there for us to read
@@ -63,7 +64,7 @@ std::string without_controls(std::string_view text);
 void install_signal_handlers();
 void start_answer(bool keep_session = false);
 void end_answer();
-int noted_signal();  // 0 if none
-void forget_signal();
+int noted_signal();       // 0 if none
+void forget_interrupt();  // a noted Ctrl-C; SIGTERM stays
 
 }  // namespace qgen::cli

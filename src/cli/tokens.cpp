@@ -24,12 +24,6 @@ struct TokensOptions {
   ReasoningOptions reasoning;
 };
 
-std::string read_input(const std::string& input) {
-  if (input.empty() && stdin_is_terminal())
-    fail(ErrorKind::kUsage, "tokens: no text", "name a file, or - for standard input");
-  return input.empty() || input == "-" ? read_stdin() : read_file(input);
-}
-
 std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenOffset>* offsets,
                        const Tokenizer& tokenizer, bool json) {
   if (!json) return fmt::format("{}\n", fmt::join(ids, " "));
@@ -52,6 +46,8 @@ int tokens(const TokensOptions& options) {
   if (options.decode && (conversation || options.render))
     fail(ErrorKind::kUsage, "tokens: --decode goes with no other mode");
   if (options.render && !conversation) fail(ErrorKind::kUsage, "tokens: --render needs --chat or --messages");
+  if (options.render && options.json)
+    fail(ErrorKind::kUsage, "tokens: --render and --json", "a rendered prompt is text");
   if (options.chat && !options.messages.empty())
     fail(ErrorKind::kUsage, "tokens: --chat and --messages", "give one of them");
 
@@ -64,7 +60,7 @@ int tokens(const TokensOptions& options) {
           options.messages == "-" ? read_stdin() : read_file(options.messages, kMaxTextBytes, ErrorKind::kUsage),
           options.messages);
     } else {
-      std::string text = read_input(options.input);
+      std::string text = read_text(options.input, "tokens");
       if (!text.empty() && text.back() == '\n') text.pop_back();  // as the main job does
       messages.push_back({"user", std::move(text), {}});
     }
@@ -85,7 +81,7 @@ int tokens(const TokensOptions& options) {
   }
   const auto tokenizer = load_tokenizer(files);
   if (options.decode) {
-    const std::vector<TokenId> ids = parse_token_ids(read_input(options.input), "tokens", INT32_MAX);
+    const std::vector<TokenId> ids = parse_token_ids(read_text(options.input, "tokens"), "tokens", INT32_MAX);
     for (const TokenId id : ids) {
       if (size_t(id) >= tokenizer->vocabulary_size() && tokenizer->piece_of(id).empty()) {
         fail(ErrorKind::kUsage,
@@ -98,7 +94,7 @@ int tokens(const TokensOptions& options) {
                                         : text);
     return 0;
   }
-  const Encoding encoding = tokenizer->encode(read_input(options.input));
+  const Encoding encoding = tokenizer->encode(read_text(options.input, "tokens"));
   print_stdout(render_ids(encoding.ids, &encoding.offsets, *tokenizer, options.json));
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -57,12 +58,6 @@ std::vector<Linear> linears(const Step& step) {
   return std::visit(Visitor{}, step);
 }
 
-// More workers than a token's bytes keep busy would only wait for each other.
-int useful_workers(const Plan& plan) {
-  constexpr size_t kBytesPerWorker = 1 << 20;
-  return int(std::clamp<size_t>(plan.bytes_per_token() / kBytesPerWorker, 1, size_t(available_cores())));
-}
-
 class CpuEngine : public Engine {
  public:
   CpuEngine(const Plan& plan, const EngineOptions& options, bool measure_only)
@@ -73,7 +68,7 @@ class CpuEngine : public Engine {
         batch_(std::min(kBatchTokens, options.context)),
         group_(model_.heads / model_.kv_heads),
         padded_dim_(padded_head_dim(model_)),
-        workers_(options.threads > 0 ? options.threads : useful_workers(plan)),
+        workers_(options.threads > 0 ? options.threads : useful_cpu_threads(plan)),
         rotary_(model_.rope, model_.head_dim) {
     for (const Step& step : plan.steps) states_.push_back(make_state(step));
     lay_out_work(work_);
@@ -104,10 +99,14 @@ class CpuEngine : public Engine {
   std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
     const int64_t total = int64_t(tokens.size());
     check_tokens(tokens, position_, options_.context, model_.vocab);
+    const std::optional<RotaryTable> before = observer_ ? std::optional(rotary_) : std::nullopt;
     rotary_.start(position_ + total);
     for (int64_t done = 0; done < total; done += batch_) {
       const int64_t count = std::min(batch_, total - done);
-      if (!run_layers(tokens.subspan(done, count), done)) return {};
+      if (!run_layers(tokens.subspan(done, count), done)) {
+        rotary_ = *before;  // a dynamic base is that of the tokens that were run
+        return {};
+      }
       const bool last = done + count == total;
       if (each) {
         for (int64_t t = 0; t < count; t += kLogitsTokens) {
@@ -478,6 +477,12 @@ class CpuEngine : public Engine {
 
 std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& options) {
   return std::make_unique<cpu::CpuEngine>(plan, options, false);
+}
+
+// More workers than a token's bytes keep busy would only wait for each other.
+int useful_cpu_threads(const Plan& plan) {
+  constexpr size_t kBytesPerWorker = 1 << 20;
+  return int(std::clamp<size_t>(plan.bytes_per_token() / kBytesPerWorker, 1, size_t(available_cores())));
 }
 
 MemoryUse account_cpu_engine(const Plan& plan, const EngineOptions& options) {

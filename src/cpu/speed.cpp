@@ -6,6 +6,7 @@
 
 #include "base/blank_memory.h"
 #include "base/cores.h"
+#include "base/memory.h"
 #include "cpu/bodies.h"
 #include "engine/engine.h"
 
@@ -17,12 +18,15 @@ using Clock = std::chrono::steady_clock;
 
 // Far beyond any cache: 64 MiB a worker, within bounds.
 constexpr size_t kReadBytesPerWorker = size_t{64} << 20, kLeastReadBytes = size_t{256} << 20,
-                 kMostReadBytes = size_t{1} << 30;
+                 kMostReadBytes = size_t{1} << 30, kTooFewReadBytes = size_t{64} << 20;
 constexpr std::chrono::milliseconds kPeakTime{50};
 constexpr int64_t kPeakRounds = 20000;  // between two looks at the clock
 
 double measure_read(ThreadPool& pool, const Body& body, int workers) {
-  const size_t bytes = std::clamp(size_t(workers) * kReadBytesPerWorker, kLeastReadBytes, kMostReadBytes);
+  size_t bytes = std::clamp(size_t(workers) * kReadBytesPerWorker, kLeastReadBytes, kMostReadBytes);
+  // Where memory is scarce, a smaller part of it; to take more than there is would end programs.
+  if (const size_t free = available_memory(); free > 0) bytes = std::min(bytes, free / 8);
+  if (bytes < kTooFewReadBytes) return 0;
   const BlankMemory memory(bytes, "measuring the memory");
   constexpr size_t kChunk = 1 << 20;
   pool.run([&](int) {  // untouched memory would be one page of zeros
@@ -46,12 +50,17 @@ double measure_peak(ThreadPool& pool, int64_t (*peak)(int64_t rounds)) {
 }  // namespace
 }  // namespace cpu
 
-DeviceSpeed measure_cpu(const EngineOptions& options) {
+DeviceSpeed measure_cpu(const EngineOptions& options, bool peaks) {
   const int workers = options.threads > 0 ? options.threads : available_cores();
   cpu::ThreadPool pool(workers);
   const cpu::Body& body = cpu::find_body(options.body);
-  return {cpu::measure_read(pool, body, workers), cpu::measure_peak(pool, body.int8_peak),
-          cpu::measure_peak(pool, body.float_peak)};
+  DeviceSpeed speed;
+  speed.read_bytes_per_second = cpu::measure_read(pool, body, workers);
+  if (peaks) {
+    speed.int8_ops_per_second = cpu::measure_peak(pool, body.int8_peak);
+    speed.float_ops_per_second = cpu::measure_peak(pool, body.float_peak);
+  }
+  return speed;
 }
 
 }  // namespace qgen

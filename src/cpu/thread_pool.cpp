@@ -23,7 +23,8 @@ void pause() {
 }
 
 // Waits until `value` differs from `old`.
-void wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
+template <typename T>
+void wait_for_change(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
     pause();
@@ -56,7 +57,7 @@ void ThreadPool::stop() {
 
 void ThreadPool::run(const std::function<void(int)>& work) {
   work_ = &work;
-  first_phase_ = ended_.load(std::memory_order_relaxed);
+  first_phase_ = uint32_t(ticket_.load(std::memory_order_relaxed) >> 32);
   const uint32_t all_left = left_.load(std::memory_order_relaxed) + uint32_t(workers_ - 1);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
@@ -83,7 +84,7 @@ int64_t ThreadPool::claim(uint32_t phase, int64_t tasks) {
   for (;;) {
     if (uint32_t(ticket >> 32) != phase) return -1;  // ended while this worker was elsewhere
     if (int64_t(uint32_t(ticket)) >= tasks) {
-      wait_for_change(ended_, phase);
+      wait_for_change(ticket_, ticket);
       return -1;
     }
     if (ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire))
@@ -95,8 +96,7 @@ void ThreadPool::finish(uint32_t phase, int64_t tasks) {
   if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 < tasks) return;
   finished_.store(0, std::memory_order_relaxed);
   ticket_.store(uint64_t(phase + 1) << 32, std::memory_order_release);
-  ended_.store(phase + 1, std::memory_order_release);
-  ended_.notify_all();
+  ticket_.notify_all();
 }
 
 }  // namespace qgen::cpu

@@ -52,9 +52,12 @@ class ThreadPool {
   std::atomic<uint32_t> round_{0};  // counts calls of run()
   std::atomic<uint32_t> left_{0};   // counts workers that left a run, over all runs
   std::atomic<bool> stop_{false};
-  alignas(64) std::atomic<uint64_t> ticket_{0};   // the phase (upper 32 bits) and its next task
+  // The phase (upper 32 bits) and its next task: the one place that says how far everybody is. It stands still from
+  // the phase's last task being handed out until its last task is finished.
+  // The phase (upper 32 bits) and its next task: the one place that says how far everybody is. It stands still from
+  // the handing out of a phase's last task until the last of them is finished.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
   alignas(64) std::atomic<int64_t> finished_{0};  // tasks of the phase
-  alignas(64) std::atomic<uint32_t> ended_{0};    // counts ended phases: the phase at hand
   std::vector<std::jthread> threads_;
 };
 

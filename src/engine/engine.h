@@ -67,7 +67,10 @@ struct EngineRow {
   // What memory() of the engine will say, without building it.
   MemoryUse (*account)(const Plan& plan, const EngineOptions& options);
   std::unique_ptr<Engine> (*make)(const Plan& plan, const EngineOptions& options);
-  DeviceSpeed (*measure)(const EngineOptions& options);  // takes a fraction of a second; null: not for speed
+  // Threads worth using for a plan where nobody says; 1 for engines without threads.
+  int (*useful_threads)(const Plan& plan);
+  // Takes a fraction of a second; the peaks of arithmetic only where they are wanted. Null: not for speed.
+  DeviceSpeed (*measure)(const EngineOptions& options, bool peaks);
 };
 std::span<const EngineRow> engines();
 
@@ -79,7 +82,8 @@ std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOpti
 MemoryUse account_reference_engine(const Plan& plan, const EngineOptions& options);
 std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& options);  // src/cpu
 MemoryUse account_cpu_engine(const Plan& plan, const EngineOptions& options);
-DeviceSpeed measure_cpu(const EngineOptions& options);
+DeviceSpeed measure_cpu(const EngineOptions& options, bool peaks);
+int useful_cpu_threads(const Plan& plan);
 // A runtime Error if tokens do not fit in the context or are not in the vocabulary.
 void check_tokens(std::span<const TokenId> tokens, int64_t position, int64_t context, int64_t vocab);
 

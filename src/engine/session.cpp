@@ -12,17 +12,18 @@ std::span<const float> Session::sync(std::span<const TokenId> tokens) {
   const size_t common =
       size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
   engine_.rewind(int64_t(common));
-  tokens_.assign(tokens.begin(), tokens.end());
+  tokens_.resize(common);  // what an exception leaves
   const std::span<const float> logits = engine_.prefill(tokens.subspan(common));
-  tokens_.resize(size_t(engine_.position()));
+  tokens_.assign(tokens.begin(), tokens.begin() + engine_.position());
   computed_tokens_ += engine_.position() - int64_t(common);
   return logits;
 }
 
 std::span<const float> Session::append(TokenId token) {
+  const std::span<const float> logits = engine_.decode(token);
   tokens_.push_back(token);
   ++computed_tokens_;
-  return engine_.decode(token);
+  return logits;
 }
 
 }  // namespace qgen

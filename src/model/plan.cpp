@@ -1,5 +1,6 @@
 #include "model/plan.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <set>
@@ -175,10 +176,21 @@ size_t Plan::bytes_per_token() const {
   return bytes;
 }
 
+double Plan::keys_seen(int64_t position) const {
+  double keys = 0;
+  for (const int64_t window : model.window) keys += double(window > 0 ? std::min(window, position + 1) : position + 1);
+  return keys;
+}
+
 int64_t Plan::nan_codes() const {
   int64_t count = 0;
   for (const Weight& weight : weights) count += weight.nan_codes;
   return count;
+}
+
+double kv_bytes_read(const Plan& plan, int64_t position, KvType type) {
+  const Description& model = plan.model;
+  return 2.0 * double(model.kv_heads * model.head_dim * kv_element_bytes(type)) * plan.keys_seen(position);
 }
 
 std::string_view kv_name(KvType type) {

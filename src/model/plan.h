@@ -75,6 +75,8 @@ struct Plan {
   size_t weight_bytes() const;
   // Bytes of weights that one decoded token reads; of an embedding table it is one row.
   size_t bytes_per_token() const;
+  // Keys that all layers' attention looks at for the token at `position`, itself included.
+  double keys_seen(int64_t position) const;
   int64_t nan_codes() const;
 };
 
@@ -95,6 +97,8 @@ std::vector<TensorRequest> plan_requests(const Description& model, const std::st
 enum class KvType { kF16, kBf16, kF32 };
 std::string_view kv_name(KvType type);
 int64_t kv_element_bytes(KvType type);
+// Bytes of keys and values that the token at `position` reads; sliding windows read less.
+double kv_bytes_read(const Plan& plan, int64_t position, KvType type);
 
 // Bytes that running a plan takes.
 struct MemoryUse {

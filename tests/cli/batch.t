@@ -127,3 +127,15 @@ exit: 141
 $ printf '{"prompt":"Once","seed":%d}\n' {1..20} | qgen -m $MODEL --batch - --temp 9 -n 50
 jsonl: stdout schemas/batch.schema.json
 where: len(it) == 20
+
+# A folder is no file of lines
+$ qgen -m $MODEL --batch models
+stderr:
+  qgen: --batch models: is a folder (expected a file of lines)
+exit: 2
+
+# Nor is it through standard input
+$ qgen -m $MODEL --batch - < models
+stderr:
+  qgen: --batch -: cannot read
+exit: 1

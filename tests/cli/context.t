@@ -70,3 +70,11 @@ stderr:
     weights 288 KiB   kv [0-9.]+ TiB \(2000000000 tokens, f16\)   work [0-9.]+ [GMT]iB (re)
   hint: --context [0-9]+ fits (re)
 exit: 4
+
+# A full context is said where no report says it
+$ qgen -m $MODEL -p "Once upon a time" -c 8 --temp 0
+  , there was a (no-eol)
+stderr: qgen: warning: stories260K-FP8: the context of 8 tokens is full, the answer is not complete
+
+$ qgen -m $MODEL -p "Once upon a time" -c 8 --temp 0 -q
+  , there was a (no-eol)

@@ -166,3 +166,18 @@ exit: 2
 # Root flags before a command are the command's
 $ printf 'Once upon a time' | qgen -m $MODEL tokens
   1 403 407 261 378
+
+# An empty variable is none
+$ QGEN_TEMP= QGEN_KV= QGEN_SEED= qgen -m $MODEL -p "Once upon a time" -n 3 --temp 0
+  , there was (no-eol)
+
+# --help and --version are asked for by hand only
+$ QGEN_VERSION=1.2.0 QGEN_HELP=please qgen -m $MODEL -p "Once upon a time" -n 3 --temp 0
+  , there was (no-eol)
+
+# What is typed wins over a variable that says the opposite
+$ QGEN_MODEL=$MODEL qgen bench --dummy $MODEL -p 4 -n 0 -d 0 -r 1 --output csv | head -n 1 | cut -c1-5
+  model
+
+$ QGEN_PROMPT=hi qgen -m $MODEL --batch - <<< '{"prompt": "Once upon a time", "max_tokens": 3}' | cut -c1-20
+  {"schema":1,"line":1

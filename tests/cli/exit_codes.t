@@ -197,3 +197,18 @@ stderr:
   qgen: *cuda* (glob)
   ...
 exit: 5
+
+# 2: a text that is not there; a pipe by name is one
+$ qgen tokens -m $MODEL nowhere
+stderr: ...
+exit: 2
+
+$ qgen tokens -m $MODEL <(printf 'Once upon a time')
+  1 403 407 261 378
+
+# 2: standard output is no file to write a report to
+$ qgen -m $MODEL -p x --stats-file -
+stderr:
+  qgen: --stats-file -: standard output is for text
+  hint: a file; ./- if it is called so
+exit: 2

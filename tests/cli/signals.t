@@ -60,7 +60,7 @@ $ head -c 3000 /dev/zero | tr '\0' 'a' > long
 $ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference
 stderr:
   ...
-  *stop: interrupted * (glob)
+  *stop: interrupted* (glob)
   ...
 tty: err
 expect: reading the prompt
@@ -71,7 +71,7 @@ exit: 130
 $ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference
 stderr:
   ...
-  *stop: interrupted * (glob)
+  *stop: interrupted* (glob)
   ...
 tty: err
 expect: reading the prompt

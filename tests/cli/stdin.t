@@ -120,7 +120,7 @@ $ printf 'Once upon' > text; for how in "" text -; do qgen score -m $MODEL $how 
 $ qgen score -m $MODEL
 stderr:
   qgen: score: no text
-  hint: name a file, or - for standard input, or --tokens 1,2,3
+  hint: name a file, or - for standard input
 exit: 2
 tty: in
 
