@@ -57,7 +57,6 @@ fuzz: setup ## every fuzz target for FUZZ_SECONDS (60) each, under the sanitizer
 	@bash tests/fuzz/run.sh $(BUILD)-fuzz $(FUZZ_SECONDS)
 
 bench: all ## speed on published shapes (bench/README.md has what was measured)
-	@cmake --build $(BUILD) --target benches -j $(JOBS)
 	@bash bench/run.sh $(BUILD)
 
 install: all ## cmake --install, honours DESTDIR and PREFIX

@@ -263,4 +263,10 @@ std::string json_quote(std::string_view text) {
   return out + "\"";
 }
 
+std::string json_list(const std::vector<std::string>& items) {
+  std::string out;
+  for (const std::string& item : items) out += (out.empty() ? "" : ",") + item;
+  return "[" + out + "]";
+}
+
 }  // namespace qgen

@@ -90,4 +90,7 @@ class JsonDocument {
 // `text` as a JSON string literal, quotes included; invalid UTF-8 becomes U+FFFD.
 std::string json_quote(std::string_view text);
 
+// "[a,b]" from JSON texts.
+std::string json_list(const std::vector<std::string>& items);
+
 }  // namespace qgen

@@ -143,24 +143,13 @@ double bytes_per_token(const Plan& plan, const Test& test, KvType kv) {
 double ops_per_token(const Plan& plan, const Test& test) {
   const Description& model = plan.model;
   double matrices = 0;
-  const auto add = [&](const Linear& linear) { matrices += 2.0 * double(linear.weight->rows * linear.weight->cols); };
   for (const Step& step : plan.steps) {
-    if (const auto* qkv = std::get_if<QkvStep>(&step)) {
-      add(qkv->q);
-      add(qkv->k);
-      add(qkv->v);
-    } else if (const auto* out = std::get_if<OutStep>(&step)) {
-      add(out->o);
-    } else if (const auto* gate_up = std::get_if<GateUpStep>(&step)) {
-      add(gate_up->gate);
-      add(gate_up->up);
-    } else if (const auto* down = std::get_if<DownStep>(&step)) {
-      add(down->down);
-    }
+    if (std::holds_alternative<LogitsStep>(step)) continue;  // for the last token only
+    for (const Linear& linear : linears(step)) matrices += 2.0 * double(linear.weight->rows * linear.weight->cols);
   }
   double keys = 0;
   for (int64_t t = 0; t < test.tokens; ++t) keys += plan.keys_seen(test.depth + t);
-  const Weight& head = *std::get<LogitsStep>(plan.steps.back()).head.weight;  // for the last token only
+  const Weight& head = *std::get<LogitsStep>(plan.steps.back()).head.weight;
   return matrices + (4.0 * double(model.heads * model.head_dim) * keys + 2.0 * double(head.rows * head.cols)) /
                         double(test.tokens);
 }

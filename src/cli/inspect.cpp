@@ -67,23 +67,12 @@ std::string grid_text(const Grid& grid) {
              : fmt::format("{}x{} tiles of {}x{}", grid.tile_rows, grid.tile_cols, grid.group_rows, grid.group_cols);
 }
 
-// Matrices and vectors that a step reads.
-struct StepParts {
-  std::vector<const Weight*> weights;
-  int64_t layer = -1;
-};
-StepParts parts(const Step& step) {
-  struct Visitor {
-    StepParts operator()(const EmbedStep& s) const { return {{s.table}}; }
-    StepParts operator()(const QkvStep& s) const { return {{s.q.weight, s.k.weight, s.v.weight}}; }
-    StepParts operator()(const RotateStoreStep& s) const { return {{}, s.layer}; }
-    StepParts operator()(const AttendStep& s) const { return {{}, s.layer}; }
-    StepParts operator()(const OutStep& s) const { return {{s.o.weight}}; }
-    StepParts operator()(const GateUpStep& s) const { return {{s.gate.weight, s.up.weight}}; }
-    StepParts operator()(const DownStep& s) const { return {{s.down.weight}}; }
-    StepParts operator()(const LogitsStep& s) const { return {{s.head.weight}}; }
-  };
-  return std::visit(Visitor{}, step);
+// The matrices that a step reads.
+std::vector<const Weight*> matrices(const Step& step) {
+  if (const auto* embed = std::get_if<EmbedStep>(&step)) return {embed->table};
+  std::vector<const Weight*> out;
+  for (const Linear& linear : linears(step)) out.push_back(linear.weight);
+  return out;
 }
 
 // The weight that each tensor belongs to.
@@ -178,12 +167,14 @@ std::string tensor_table(const Plan& plan) {
 std::string step_table(const Plan& plan) {
   std::string out;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const StepParts step = parts(plan.steps[i]);
+    const std::vector<const Weight*> weights = matrices(plan.steps[i]);
     std::string shapes;
-    for (const Weight* weight : step.weights)
+    for (const Weight* weight : weights)
       shapes += fmt::format("  ({}, {}) {}", weight->rows, weight->cols, method_name(*weight));
-    if (step.weights.empty()) shapes = fmt::format("  layer {}", step.layer);
-    out += fmt::format("{:>4}  {:<18}{}\n", i, step_name(plan.steps[i]), shapes);
+    if (const auto* attend = std::get_if<AttendStep>(&plan.steps[i]); attend != nullptr && attend->window > 0)
+      shapes = fmt::format("  window {}", attend->window);
+    const std::string_view name = step_name(plan.steps[i]);
+    out += shapes.empty() ? fmt::format("{:>4}  {}\n", i, name) : fmt::format("{:>4}  {:<18}{}\n", i, name, shapes);
   }
   return out;
 }
@@ -235,9 +226,8 @@ std::string json(const Plan& plan, const InspectOptions& options) {
   if (options.steps) {
     std::vector<std::string> steps;
     for (const Step& step : plan.steps) {
-      const StepParts found = parts(step);
       std::vector<std::string> weights;
-      for (const Weight* weight : found.weights)
+      for (const Weight* weight : matrices(step))
         weights.push_back(fmt::format(R"({{"name":{},"shape":[{},{}],"method":{}}})", json_quote(weight->name),
                                       weight->rows, weight->cols, json_quote(method_name(*weight))));
       steps.push_back(fmt::format(R"({{"step":{},"weights":{}}})", json_quote(step_name(step)), json_list(weights)));

@@ -37,10 +37,4 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows, cons
   return out;
 }
 
-std::string json_list(const std::vector<std::string>& items) {
-  std::string out;
-  for (const std::string& item : items) out += (out.empty() ? "" : ",") + item;
-  return "[" + out + "]";
-}
-
 }  // namespace qgen::cli

@@ -9,7 +9,4 @@ namespace qgen::cli {
 // Lines indented by two spaces, cells two spaces apart. `right` names columns to align to the right.
 std::string format_table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right = {});
 
-// "[a,b]" from JSON texts.
-std::string json_list(const std::vector<std::string>& items);
-
 }  // namespace qgen::cli

@@ -43,21 +43,6 @@ struct StepState {
   StepInput* input = nullptr;
 };
 
-// The linear layers of a step; they read the same input.
-std::vector<Linear> linears(const Step& step) {
-  struct Visitor {
-    std::vector<Linear> operator()(const QkvStep& s) const { return {s.q, s.k, s.v}; }
-    std::vector<Linear> operator()(const OutStep& s) const { return {s.o}; }
-    std::vector<Linear> operator()(const GateUpStep& s) const { return {s.gate, s.up}; }
-    std::vector<Linear> operator()(const DownStep& s) const { return {s.down}; }
-    std::vector<Linear> operator()(const LogitsStep& s) const { return {s.head}; }
-    std::vector<Linear> operator()(const EmbedStep&) const { return {}; }
-    std::vector<Linear> operator()(const RotateStoreStep&) const { return {}; }
-    std::vector<Linear> operator()(const AttendStep&) const { return {}; }
-  };
-  return std::visit(Visitor{}, step);
-}
-
 class CpuEngine : public Engine {
  public:
   CpuEngine(const Plan& plan, const EngineOptions& options, bool measure_only)

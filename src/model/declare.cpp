@@ -6,7 +6,6 @@
 #include <cstring>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -241,17 +240,16 @@ void fill_randomly(Plan& plan, uint64_t seed, const std::function<void(size_t)>&
   }
   for (std::vector<float>& vector : plan.vectors)
     std::fill(vector.begin(), vector.end(), norms.contains(&vector) ? 1.0f : 0.0f);
-  std::atomic<size_t> next{0}, done{0};
-  const auto work = [&](bool watched) {
-    for (size_t i; (i = next.fetch_add(1)) < chunks.size();) {
-      fill(chunks[i].bytes, chunks[i].codes, chunks[i].exponent, Random(Random(seed + i).next()));
-      done += chunks[i].bytes.size();
-      if (watched && progress) progress(done);
-    }
-  };
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < std::min(size_t(available_cores()), chunks.size()); ++i) threads.emplace_back(work, false);
-  work(true);
+  std::atomic<size_t> done{0};
+  on_all_cores(
+      chunks.size(),
+      [&](size_t i) {
+        fill(chunks[i].bytes, chunks[i].codes, chunks[i].exponent, Random(Random(seed + i).next()));
+        done += chunks[i].bytes.size();
+      },
+      [&] {
+        if (progress) progress(done);
+      });
 }
 
 }  // namespace qgen

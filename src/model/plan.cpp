@@ -139,6 +139,20 @@ std::string_view step_name(const Step& step) {
   return kNames[step.index()];
 }
 
+std::vector<Linear> linears(const Step& step) {
+  struct Visitor {
+    std::vector<Linear> operator()(const QkvStep& s) const { return {s.q, s.k, s.v}; }
+    std::vector<Linear> operator()(const OutStep& s) const { return {s.o}; }
+    std::vector<Linear> operator()(const GateUpStep& s) const { return {s.gate, s.up}; }
+    std::vector<Linear> operator()(const DownStep& s) const { return {s.down}; }
+    std::vector<Linear> operator()(const LogitsStep& s) const { return {s.head}; }
+    std::vector<Linear> operator()(const EmbedStep&) const { return {}; }
+    std::vector<Linear> operator()(const RotateStoreStep&) const { return {}; }
+    std::vector<Linear> operator()(const AttendStep&) const { return {}; }
+  };
+  return std::visit(Visitor{}, step);
+}
+
 std::string Plan::method() const {
   std::map<std::string, size_t> quantized, plain;
   for (const Weight& weight : weights)

@@ -59,6 +59,8 @@ struct LogitsStep {                // logits = W rms_norm(residual)
 };
 using Step = std::variant<EmbedStep, QkvStep, RotateStoreStep, AttendStep, OutStep, GateUpStep, DownStep, LogitsStep>;
 std::string_view step_name(const Step& step);
+// The linear layers of a step, which read the same input; empty for steps without.
+std::vector<Linear> linears(const Step& step);
 
 struct Plan {
   Description model;

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
-#include <mutex>
-#include <system_error>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -38,35 +34,6 @@ void touch_pages(std::span<const std::byte> bytes) {
   constexpr size_t kPageBytes = 4096;
   for (size_t i = 0; i < bytes.size(); i += kPageBytes)
     static_cast<void>(*static_cast<const volatile std::byte*>(bytes.data() + i));
-}
-
-// work(0) to work(count - 1), each once; after each one on the calling thread, told().
-template <typename Work>
-void on_all_cores(size_t count, const Work& work, const std::function<void()>& told = {}) {
-  std::atomic<size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex failing;
-  const auto run = [&](bool tells) {
-    try {
-      for (size_t i; (i = next.fetch_add(1)) < count;) {
-        work(i);
-        if (tells && told) told();
-      }
-    } catch (...) {
-      const std::lock_guard lock(failing);
-      failure = std::current_exception();
-      next = count;
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    try {
-      for (size_t i = 1; i < std::min(size_t(available_cores()), count); ++i) threads.emplace_back(run, false);
-    } catch (const std::system_error&) {  // no more threads: those that there are do it
-    }
-    run(true);
-  }
-  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ stdin:
   How are you?
 
 # A report for each turn, of which each computes only what is new: twenty turns compute every token once
-$ for i in $(seq 20); do echo "What is in box $i? </s>"; done | qgen chat -m chat -c 2048 -n 9 --temp 1 --seed 3 --stats=json > answers; wc -l < answers
-  [0-9]+ (re)
+$ for i in $(seq 20); do echo "What is in box $i? </s>"; done | qgen chat -m chat -c 2048 -n 9 --temp 1 --seed 3 --stats=json > answers; test "$(wc -l < answers)" -ge 20 && echo an answer each
+  an answer each
 jsonl: stderr schemas/stats.schema.json
 where: len(it) == 20
 where: all(b["prompt"]["computed"] == b["prompt"]["tokens"] - a["prompt"]["tokens"] - a["output"]["tokens"] + (a["stop"] != "end") for a, b in zip(it, it[1:]))
