@@ -34,8 +34,6 @@ void wait_for_change(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-thread_local uint32_t ThreadPool::phase_of_this_thread_ = 0;
-
 ThreadPool::ThreadPool(int workers) : workers_(workers) {
   try {
     for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { loop(i); });

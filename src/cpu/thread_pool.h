@@ -44,7 +44,7 @@ class ThreadPool {
   void loop(int worker);
   void stop();
 
-  static thread_local uint32_t phase_of_this_thread_;
+  static constinit inline thread_local uint32_t phase_of_this_thread_ = 0;
 
   const int workers_;
   const std::function<void(int)>* work_ = nullptr;
