@@ -3,6 +3,7 @@
 
 Each script below runs on its own, with a small shell script in place of qgen.
 """
+import os
 import subprocess
 import sys
 import tempfile
@@ -103,7 +104,9 @@ def main():
         for name, script, problem in SCRIPTS:
             path = Path(folder) / "case.t"
             path.write_text(script)
-            done = subprocess.run([sys.executable, RUNNER, "--qgen", program, path], capture_output=True, text=True)
+            # Limits as they are written: what must be late has to be late under the sanitizers too.
+            env = {name: value for name, value in os.environ.items() if name != "QGEN_TIME_FACTOR"}
+            done = subprocess.run([sys.executable, RUNNER, "--qgen", program, path], capture_output=True, text=True, env=env)
             report = done.stdout + done.stderr
             if problem is None and done.returncode == 0:
                 continue
