@@ -1,23 +1,12 @@
 // Any bytes as config.json and as an index: an Error, or a description within the limits.
 #include <cstdlib>
 
-#include "base/error.h"
 #include "checkpoint/checkpoint.h"
 #include "model/families.h"
 #include "quant/formats.h"
+#include "tests/fuzz/support.h"
 
-namespace {
-
-template <typename Action>
-void expect_model_error(Action&& action) {
-  try {
-    action();
-  } catch (const qgen::Error& error) {
-    if (error.kind() != qgen::ErrorKind::kModel || error.message().empty()) std::abort();
-  }
-}
-
-}  // namespace
+using qgen::fuzz::expect_model_error;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -2,24 +2,13 @@
 // are read like those of a folder.
 #include <cstdlib>
 
-#include "base/error.h"
 #include "chat/template.h"
 #include "checkpoint/gguf_model.h"
 #include "model/families.h"
+#include "tests/fuzz/support.h"
 #include "tokenizer/tokenizer.h"
 
-namespace {
-
-template <typename Action>
-void expect_model_error(Action&& action) {
-  try {
-    action();
-  } catch (const qgen::Error& error) {
-    if (error.kind() != qgen::ErrorKind::kModel || error.message().empty()) std::abort();
-  }
-}
-
-}  // namespace
+using qgen::fuzz::expect_model_error;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
