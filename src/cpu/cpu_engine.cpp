@@ -31,10 +31,10 @@ constexpr int64_t kKeyBlock = 16;
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 int64_t padded_head_dim(const Description& model) { return round_up(model.head_dim, 16); }
 int64_t key_elements(const Description& model, int64_t context) {
-  return model.kv_heads * round_up(context, kKeyBlock) * model.head_dim;
+  return model.kv_heads * round_up(context, kCacheUnit) * model.head_dim;
 }
 int64_t value_elements(const Description& model, int64_t context) {
-  return model.kv_heads * round_up(context, kKeyBlock) * padded_head_dim(model);
+  return model.kv_heads * round_up(context, kCacheUnit) * padded_head_dim(model);
 }
 
 // A step's own state: its layers and the input they share.
@@ -141,11 +141,11 @@ class CpuEngine : public Engine {
     logits_ = arena.take<float>(std::min(kLogitsTokens, batch_) * model_.vocab);
     cos_ = arena.take<float>(batch_ * model_.head_dim / 2);
     sin_ = arena.take<float>(batch_ * model_.head_dim / 2);
-    scratch_bytes_ = std::max(scratch_bytes_, model_.hidden * int64_t(sizeof(double)));
+    scratch_bytes_ =
+        std::max({scratch_bytes_, attend_scratch_bytes(padded_dim_), model_.hidden * int64_t(sizeof(double))});
     splits_ = (options_.context + kAttendChunk - 1) / kAttendChunk + 1;
     partial_ = arena.take<float>(splits_ * model_.heads * (padded_dim_ + 2));
-    scratch_stride_ =
-        scratch_bytes_ + attend_scratch_bytes() + kMaxAttendRows * padded_dim_ * int64_t(sizeof(float)) + 4096;
+    scratch_stride_ = round_up(scratch_bytes_, 4096);
     scratch_ = arena.take<std::byte>(workers_ * scratch_stride_);
   }
 
@@ -314,7 +314,7 @@ class CpuEngine : public Engine {
     a.padded_dim = padded_dim_;
     a.keys = head_keys(step.layer, kv_head);
     a.values = head_values(step.layer, kv_head);
-    a.scratch = scratch(worker) + scratch_bytes_ / 64 * 64;
+    a.scratch = scratch(worker);
     return a;
   }
 
@@ -336,12 +336,14 @@ class CpuEngine : public Engine {
         a.q[r] = q_ + g * d;
         a.first[r] = std::max(first, begin + split * kAttendChunk);
         a.last[r] = std::min(last, begin + (split + 1) * kAttendChunk);
-        a.out[r] = partial_ + (g * splits_ + split) * row;
       }
       body_.attend[size_t(options_.kv)](a);
       for (int r = 0; r < a.rows; ++r) {
-        a.out[r][padded_dim_] = a.highest[r];
-        a.out[r][padded_dim_ + 1] = a.sum[r];
+        const int64_t g = h * group_ + tile * kMaxAttendRows + r;
+        float* part = partial_ + (g * splits_ + split) * row;
+        std::copy_n(a.out[r], padded_dim_, part);
+        part[padded_dim_] = a.highest[r];
+        part[padded_dim_ + 1] = a.sum[r];
       }
     });
     pool_->share(model_.heads, [&](int64_t g) {
@@ -370,14 +372,12 @@ class CpuEngine : public Engine {
       const int64_t tile = tiles - 1 - task / model_.kv_heads;  // the longest first
       AttendArguments a = attend_arguments(step, h, worker);
       a.rows = int(std::min<int64_t>(kMaxAttendRows, rows - tile * kMaxAttendRows));
-      float* results = reinterpret_cast<float*>(static_cast<std::byte*>(a.scratch) + attend_scratch_bytes());
       for (int r = 0; r < a.rows; ++r) {
         const int64_t index = tile * kMaxAttendRows + r;
         const int64_t t = index / group_, g = h * group_ + index % group_;
         a.q[r] = q_ + t * q_rows + g * d;
         a.first[r] = first_key(step, position_ + t);
         a.last[r] = position_ + t + 1;
-        a.out[r] = results + r * padded_dim_;
       }
       body_.attend[size_t(options_.kv)](a);
       for (int r = 0; r < a.rows; ++r) {

@@ -19,9 +19,11 @@ using Count = std::make_integer_sequence<int, kCount>;
 
 constexpr int kCodeTypes = 6;              // as quant/storage.h, Codes
 constexpr int64_t kInputPad = 64;          // rows of prepared inputs are padded with zeros to a multiple of this
-constexpr int kMaxAttendRows = 8;          // query rows that share one pass over the cache
+constexpr int kMaxAttendRows = 24;         // query rows that share one pass over the cache
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an integer dot product may span without overflow
-constexpr int64_t kAttendChunk = 512;      // keys whose scores are held at once, a multiple of the key block
+constexpr int kMaxTileTokens = 12;         // tokens whose sums a body's tiles hold in registers, at most
+constexpr int64_t kAttendChunk = 256;      // keys whose scores are held at once
+constexpr int64_t kCacheUnit = 32;         // the cache is as long as a multiple of this many tokens
 
 // How a kernel wants its activations.
 enum class Form : uint8_t {
@@ -84,10 +86,12 @@ struct AttendArguments {
   const void* values;
   const float* q[kMaxAttendRows];  // (head_dim)
   int64_t first[kMaxAttendRows], last[kMaxAttendRows];
-  float* out[kMaxAttendRows];     // (padded_dim): sum of exp(score - highest) * value
-  float highest[kMaxAttendRows];  // results: the highest score, and the sum of exp(score - highest)
+  void* scratch;  // attend_scratch_bytes(), 64-aligned
+  // Results: the highest score, the sum of exp(score - highest), and that of exp(score - highest) * value as
+  // (padded_dim) somewhere in the scratch.
+  float highest[kMaxAttendRows];
   float sum[kMaxAttendRows];
-  void* scratch;  // attend_scratch_bytes()
+  float* out[kMaxAttendRows];
 };
 
 struct Body {
@@ -120,7 +124,9 @@ struct Body {
 inline int64_t scratch_bytes(int64_t cols, int64_t tile_cols) {
   return 32 * (cols + kInputPad) * 4 + 2 * 32 * (tile_cols + 1) * 4 + 4096;
 }
-inline int64_t attend_scratch_bytes() { return kMaxAttendRows * kAttendChunk * 4; }
+inline int64_t attend_scratch_bytes(int64_t padded_dim) {
+  return (2 * (kMaxAttendRows + kMaxTileTokens) * padded_dim + kMaxTileTokens * kAttendChunk) * 4;
+}
 
 extern const Body kPortableBody;
 #if defined(__x86_64__)
