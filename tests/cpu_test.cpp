@@ -66,11 +66,31 @@ Weight random_weight(std::mt19937& random, Codes codes, int64_t rows, int64_t co
   return weight;
 }
 
+// The same in Q8_0's blocks, whose scales are subnormal here and there.
+Weight random_blocks(std::mt19937& random, int64_t rows, int64_t cols, int64_t paired_heads) {
+  Weight weight;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.codes = Codes::kI8;
+  weight.layout = Layout::kQ8_0Blocks;
+  weight.paired_heads = paired_heads;
+  weight.scale = make_grid(rows, cols, 1, kQ8_0BlockElements);
+  weight.owned.resize(size_t(rows * weight.row_bytes()));
+  for (size_t at = 0; at < weight.owned.size(); at += kQ8_0BlockBytes) {
+    const uint16_t scale = float_to_f16(random() % 8 == 0 ? 0x1p-20f : float(random() % 1000) * 1e-5f);
+    std::memcpy(weight.owned.data() + at, &scale, 2);
+    for (int i = 0; i < kQ8_0BlockElements; ++i) weight.owned[at + 2 + size_t(i)] = std::byte(random());
+  }
+  weight.data = weight.owned;
+  return weight;
+}
+
 // Normwise error of y = W x for `tokens` tokens, computed as the engine does it in two row ranges.
-double multiply_error(const Body& body, const Weight& weight, int64_t tokens, std::mt19937& random) {
+double multiply_error(const Body& body, const Weight& weight, int64_t tokens, std::mt19937& random,
+                      Activations activations = Activations::k16Bit) {
   std::vector<float> bias = normal(random, size_t(weight.rows));
   std::vector<cpu::LinearKernel> layers;
-  layers.emplace_back(Linear{&weight, &bias}, body);
+  layers.emplace_back(Linear{&weight, &bias}, body, activations);
   cpu::StepInput input(layers, tokens);
   cpu::Arena arena;
   input.lay_out(arena);
@@ -107,9 +127,11 @@ double multiply_error(const Body& body, const Weight& weight, int64_t tokens, st
 double tolerance(cpu::Form form) {
   switch (form) {
     case cpu::Form::kF32: return 5e-6;
+    case cpu::Form::kWords:
     case cpu::Form::kPlanes: return 1e-4;
     case cpu::Form::kBf16Pair: return 3e-5;
     case cpu::Form::kBf16: return 4e-3;
+    case cpu::Form::kBytes: return 2e-2;
   }
   return 0;
 }
@@ -137,6 +159,11 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
             const double error = multiply_error(*body, weight, tokens, random);
             CHECK(error < tolerance(body->kernels[size_t(codes)].at(tokens).form));
             worst = std::max(worst, error);
+            if (codes != Codes::kI8) continue;
+            CHECK(multiply_error(*body, weight, tokens, random, Activations::kF32) < tolerance(cpu::Form::kF32));
+            // Offsets as large as the codes cancel most of the sum and leave the error of 8 bits.
+            CHECK(multiply_error(*body, weight, tokens, random, Activations::k8Bit) <
+                  tolerance(cpu::Form::kBytes) * (offsets ? 3 : 1));
           }
         }
       }
@@ -145,8 +172,29 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
   }
 }
 
+TEST_CASE("W x for weights in blocks of Q8_0, with paired heads too") {
+  for (const Body* body : supported_bodies()) {
+    for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
+      for (const int64_t tokens : {1, 2, 7, 30}) {
+        for (const auto& [rows, cols, heads] :
+             {std::array<int64_t, 3>{5, 32, 0}, {37, 96, 0}, {64, 1024, 0}, {48, 160, 3}, {64, 64, 16}}) {
+          INFO(std::string(body->name), " ", activations_name(activations), " ", rows, "x", cols, " heads ", heads,
+               " tokens ", tokens);
+          std::mt19937 random(uint32_t(rows * 1000 + cols + tokens));
+          const Weight weight = random_blocks(random, rows, cols, heads);
+          CHECK(multiply_error(*body, weight, tokens, random, activations) <
+                (activations == Activations::k8Bit    ? tolerance(cpu::Form::kBytes)
+                 : activations == Activations::k16Bit ? tolerance(cpu::Form::kPlanes)
+                                                      : tolerance(cpu::Form::kF32)));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("long rows do not overflow the integer products") {
   for (const Body* body : supported_bodies()) {
+    constexpr Activations activations = Activations::k16Bit;
     INFO(std::string(body->name));
     std::mt19937 random(1);
     for (const int64_t cols : {65536, 66000}) {
@@ -154,7 +202,7 @@ TEST_CASE("long rows do not overflow the integer products") {
       std::fill(weight.owned.begin(), weight.owned.end(), std::byte{0x7F});
       for (const int64_t tokens : {1, 7}) {
         std::vector<cpu::LinearKernel> layers;
-        layers.emplace_back(Linear{&weight, nullptr}, *body);
+        layers.emplace_back(Linear{&weight, nullptr}, *body, activations);
         cpu::StepInput input(layers, tokens);
         cpu::Arena arena;
         input.lay_out(arena);
@@ -178,14 +226,17 @@ TEST_CASE("long rows do not overflow the integer products") {
 TEST_CASE("activations that are no numbers never come out as numbers, and do not leak into other rows") {
   for (const Body* body : supported_bodies()) {
     for (const Codes codes : {Codes::kI8, Codes::kE4M3, Codes::kBf16, Codes::kF32}) {
-      for (const int64_t tokens : {1, 3, 260}) {
+      for (const auto& [tokens, activations] : {std::pair<int64_t, Activations>{1, Activations::k16Bit},
+                                                {3, Activations::k16Bit},
+                                                {260, Activations::k16Bit},
+                                                {260, Activations::k8Bit}}) {
         INFO(std::string(body->name), " ", std::string(codes_name(codes)), " ", tokens);
         std::mt19937 random(9);
         // 64 columns in groups of 20: the last tile ends in the middle of a vector, at the end of the row.
         const Weight weight =
             random_weight(random, codes, 5, 64, 1, codes == Codes::kI8 || codes == Codes::kE4M3 ? 20 : 0, false);
         std::vector<cpu::LinearKernel> layers;
-        layers.emplace_back(Linear{&weight, nullptr}, *body);
+        layers.emplace_back(Linear{&weight, nullptr}, *body, activations);
         cpu::StepInput input(layers, tokens + 1);
         cpu::Arena arena;
         input.lay_out(arena);
@@ -224,7 +275,17 @@ TEST_CASE("attention over the cache") {
   for (const Body* body : supported_bodies()) {
     for (const KvType kv : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
       for (const int64_t head_dim : {8, 20, 64, 128}) {
-        for (const int64_t keys : {1, 16, 17, 100, 700, 1500}) {
+        for (const auto& [keys, in_words] : {std::pair<int64_t, bool>{1, false},
+                                             {16, false},
+                                             {17, false},
+                                             {100, false},
+                                             {700, false},
+                                             {1500, false},
+                                             {1, true},
+                                             {17, true},
+                                             {100, true},
+                                             {300, true},
+                                             {1500, true}}) {
           INFO(std::string(body->name), " ", kv_name(kv), " head ", head_dim, " keys ", keys);
           std::mt19937 random(uint32_t(head_dim * 10000 + keys));
           const int64_t padded = (head_dim + 15) / 16 * 16, held = (keys + 31) / 32 * 32,
@@ -242,8 +303,7 @@ TEST_CASE("attention over the cache") {
           std::vector<float> scratch(size_t(cpu::attend_scratch_bytes(padded) / 4));
           cpu::AttendArguments a{};
           a.rows = rows;
-          a.head_dim = head_dim;
-          a.padded_dim = padded;
+          a.cache = {held, 1, head_dim, padded};
           a.keys = key_cache.data();
           a.values = value_cache.data();
           a.scratch = scratch.data();
@@ -252,7 +312,9 @@ TEST_CASE("attention over the cache") {
             a.first[r] = keys * r / (2 * rows);
             a.last[r] = std::max(a.first[r] + 1, keys - r * 3);
           }
-          body->attend[size_t(kv)](a);
+          const auto attend = in_words ? body->attend_words[size_t(kv)] : body->attend[size_t(kv)];
+          if (attend == nullptr) continue;
+          attend(a);
           std::vector<float> got, expected;
           for (int r = 0; r < rows; ++r) {
             std::vector<double> p;
@@ -270,7 +332,8 @@ TEST_CASE("attention over the cache") {
               got.push_back(a.out[r][d] / a.sum[r]);
             }
           }
-          CHECK(normwise_error(got, expected) < (kv == KvType::kF32 ? 2e-6 : kv == KvType::kF16 ? 1e-3 : 8e-3));
+          const double limit = kv == KvType::kF32 ? 2e-6 : kv == KvType::kF16 ? 1e-3 : 8e-3;
+          CHECK(normwise_error(got, expected) < (in_words ? std::max(limit, 2e-3) : limit));
         }
       }
     }

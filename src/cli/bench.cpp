@@ -327,10 +327,11 @@ std::string json_text(const Bench& bench) {
   const Plan& plan = *bench.model.plan;
   const MemoryUse use = bench.model.engine->memory();
   std::string out = fmt::format(
-      R"({{"schema":1,"model":{},"random_weights":{},"family":{},"parameters":{},"method":{},"engine":{},"kv_type":{},)"
+      R"({{"schema":1,"model":{},"random_weights":{},"family":{},"parameters":{},"method":{},"engine":{},"activations":{},"kv_type":{},)"
       R"("context":{},"rounds":{},"memory":{{"weights":{},"kv":{},"work":{},"total":{}}},"device":)",
       json_quote(bench.model.name), bench.dummy, json_quote(plan.model.family), plan.parameters(),
       json_quote(plan.method()), json_quote(bench.model.engine->description()),
+      json_quote(activations_name(bench.model.engine->activations())),
       json_quote(kv_name(bench.model.engine_options.kv)), bench.model.context, bench.rounds, use.weights, use.kv,
       use.work, use.total());
   if (bench.device.empty()) {
@@ -387,6 +388,7 @@ int bench(BenchOptions options) {
   EngineOptions engine_options;
   bench.engine = &find_engine(options.model.device, engine_options);
   bench.model = load(std::move(plan), options.model, bench.dummy, longest);
+  bench.int8 = bench.int8 && bench.model.engine->activations() != Activations::kF32;
   Runner runner(bench);
   for (const Test& test : tests) runner.run(test);
   write_stdout(options.output == "json"  ? json_text(bench)

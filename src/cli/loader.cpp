@@ -18,6 +18,13 @@ KvType parse_kv(const std::string& name) {
   fail(ErrorKind::kUsage, fmt::format("--kv {}: unknown type", name), "known: f16, bf16, f32");
 }
 
+Activations parse_activations(const std::string& name) {
+  for (const Activations type : {Activations::kF32, Activations::k16Bit, Activations::k8Bit}) {
+    if (name == activations_name(type)) return type;
+  }
+  fail(ErrorKind::kUsage, fmt::format("--activations {}: unknown type", name), "known: f32, 16bit, 8bit");
+}
+
 int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit,
                         double memory) {
   options.context = limit;
@@ -73,6 +80,7 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   Placement out;
   out.options.threads = options.threads;
   out.options.kv = parse_kv(options.kv);
+  out.options.activations = parse_activations(options.activations);
   out.engine = &find_engine(options.device, out.options);
   if (out.options.threads == 0) out.options.threads = out.engine->useful_threads(plan);
   out.native = model_context(plan.model);

@@ -58,6 +58,8 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
 
 // --kv as the engines' type.
 KvType parse_kv(const std::string& name);
+// --activations as the engines'.
+Activations parse_activations(const std::string& name);
 
 // The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
 int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit, double memory);

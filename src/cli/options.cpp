@@ -122,6 +122,12 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         "tokens of prompt and answer together [what the model was made for, as far as it fits]",
         {.lowest = 1, .highest = double(int64_t{1} << 31)}},
        {"--kv", &target.kv, "TYPE", "key-value cache in f16, bf16 or f32 [f16]", {.choices = "f16,bf16,f32"}},
+       {"--activations",
+        &target.activations,
+        "TYPE",
+        "precision of the inputs of linear layers: f32, 16bit, or 8bit, which reads prompts faster and less exactly "
+        "where weights are int8 [16bit]",
+        {.choices = "f32,16bit,8bit"}},
        {"--device", &target.device, "NAME", "auto, cpu, cpu:INSTRUCTION-SET or reference [auto]"},
        {"--threads", &target.threads, "N", "0: all cores [0]", {.lowest = 0, .highest = 1024}}});
 }

@@ -81,6 +81,7 @@ struct ModelOptions {
   int threads = 0;      // 0: all cores
   int64_t context = 0;  // 0: what the model was made for, as far as it fits
   std::string kv = "f16";
+  std::string activations = "16bit";
 };
 Option model_option(ModelOptions& target);                                   // which model
 void add_model_options(std::vector<Option>& options, ModelOptions& target);  // which model, and how it runs

@@ -124,15 +124,15 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
     return fmt::format(R"({{"value":{},"origin":{}}})", value.value, json_quote(origin_name(value.origin)));
   };
   std::string out = fmt::format(
-      R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"engine":{},"context":{},"chat_template":{},)"
+      R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"engine":{},"activations":{},"context":{},"chat_template":{},)"
       R"("load":{{"bytes":{},"seconds":{:.6f}}},"memory":{{"weights":{},"kv":{},"work":{},"total":{},"peak":{}}},)"
       R"("prompt":{{"tokens":{},"computed":{},"seconds":{:.6f},"first_token_seconds":{}}},)"
       R"("output":{{"tokens":{},"thinking_tokens":{},"seconds":{:.6f},"tokens_per_second":{:.3f},"bytes_per_second":{:.0f},)"
       R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"logits_hash":{},"nan_weights":{},"ignored_tensors":{},)",
       json_quote(model.name), json_quote(plan.model.family), plan.parameters(), json_quote(plan.method()),
-      json_quote(model.engine->description()), model.context, report.chat_template, plan.weight_bytes(),
-      model.load_seconds, memory.weights, memory.kv, memory.work, memory.total(), peak_resident_memory(),
-      g.prompt_tokens, g.computed_tokens, g.prompt_seconds,
+      json_quote(model.engine->description()), json_quote(activations_name(model.engine->activations())), model.context,
+      report.chat_template, plan.weight_bytes(), model.load_seconds, memory.weights, memory.kv, memory.work,
+      memory.total(), peak_resident_memory(), g.prompt_tokens, g.computed_tokens, g.prompt_seconds,
       g.tokens.empty() ? "null" : fmt::format("{:.6f}", g.first_token_seconds), g.tokens.size(), g.thinking_tokens,
       g.output_seconds, g.tokens_per_second(), report.decode_bandwidth(), report.read_bandwidth, json_quote(g.stop),
       g.stop_string.empty() ? "null" : json_quote(g.stop_string),

@@ -42,6 +42,7 @@ struct Vec {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
   }
+  static float from_f16(uint16_t x) { return _cvtsh_ss(x); }
   static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
   static void transpose(Vec* rows) {
@@ -97,7 +98,41 @@ struct Vec {
   friend Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
 };
 
+// Sixteen 16-bit integers, in pairs whose products are added to 32-bit sums.
+struct Words {
+  __m256i v;
+
+  static Words zero() { return {_mm256_setzero_si256()}; }
+  static Words load(const void* p) { return {_mm256_loadu_si256(static_cast<const __m256i*>(p))}; }
+  // Sixteen signed bytes.
+  static Words widen(const uint8_t* bytes) { return {_mm256_cvtepi8_epi16(Vec::load16(bytes))}; }
+  static Words add(Words a, Words b) { return {_mm256_add_epi32(a.v, b.v)}; }
+  Vec bits() const { return {_mm256_castsi256_ps(v)}; }
+  void store(Words* p) const { _mm256_storeu_si256(&p->v, v); }
+  static Words broadcast(const int32_t* pair) { return {_mm256_set1_epi32(*pair)}; }
+  // sum += a * b, as instructions for the reason that accumulate() has.
+  static __attribute__((always_inline)) void dot(Words& sum, Words a, Words b) {
+    __m256i products;
+    asm("vpmaddwd %2, %1, %0" : "=x"(products) : "x"(a.v), "x"(b.v));
+    asm("vpaddd %1, %0, %0" : "+x"(sum.v) : "x"(products));
+  }
+  Vec to_floats() const { return {_mm256_cvtepi32_ps(v)}; }
+  // The nearest integers: those of `low` in the lower halves.
+  static Words pair(Vec low, Vec high) {
+    return {_mm256_blend_epi16(_mm256_cvtps_epi32(low.v), _mm256_slli_epi32(_mm256_cvtps_epi32(high.v), 16), 0xAA)};
+  }
+  // Those of x one after the other.
+  static void store_halves(Vec x, int32_t* out) {
+    const __m256i words = _mm256_cvtps_epi32(x.v);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+  }
+};
+
 #include "cpu/generic.inc"
+#include "cpu/words.inc"
+#include "cpu/words_attention.inc"
+#include "cpu/words_linear.inc"
 
 bool supported() {
   unsigned eax, ebx, ecx = 0, edx;  // not every compiler's cpu_supports knows F16C: bit 29 of ECX
@@ -107,8 +142,17 @@ bool supported() {
 
 }  // namespace
 
-const Body kAvx2Body = {
-    "avx2",   supported, QGEN_ALL_GENERIC_KERNELS, QGEN_ALL_GENERIC_KERNELS, kPanel, QGEN_COMMON_FUNCTIONS,
-    fma_peak, fma_peak};
+const Body kAvx2Body = {"avx2",
+                        supported,
+                        QGEN_INT8_WORDS_KERNELS,
+                        QGEN_ALL_GENERIC_KERNELS,
+                        {},
+                        kPanel,
+                        QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
+                        nullptr,
+                        nullptr,
+                        read_sum,
+                        fma_peak,
+                        fma_peak};
 
 }  // namespace qgen::cpu

@@ -5,11 +5,23 @@ namespace qgen::cpu {
 namespace {
 
 #include "cpu/generic.inc"
+#include "cpu/words.inc"
+#include "cpu/words_attention.inc"
+#include "cpu/words_linear.inc"
 
 }  // namespace
 
-const Body kAvx512Body = {
-    "avx512", supports_avx512, QGEN_ALL_GENERIC_KERNELS, QGEN_ALL_GENERIC_KERNELS, kPanel, QGEN_COMMON_FUNCTIONS,
-    fma_peak, fma_peak};
+const Body kAvx512Body = {"avx512",
+                          supports_avx512,
+                          QGEN_INT8_WORDS_KERNELS,
+                          QGEN_ALL_GENERIC_KERNELS,
+                          {},
+                          kPanel,
+                          QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
+                          nullptr,
+                          nullptr,
+                          read_sum,
+                          fma_peak,
+                          fma_peak};
 
 }  // namespace qgen::cpu

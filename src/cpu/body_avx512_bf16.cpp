@@ -9,6 +9,9 @@ namespace {
 
 #include "cpu/generic.inc"
 #include "cpu/int8_vnni.inc"
+#include "cpu/words.inc"
+#include "cpu/words_attention.inc"
+#include "cpu/words_linear.inc"
 
 bool supported() {
   return supports_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
@@ -74,7 +77,7 @@ inline __mmask32 first_words(int64_t count) { return count >= 32 ? ~0u : count <
 inline __m512i load512(const void* p) { return _mm512_loadu_si512(p); }
 
 float e4m3_dot_row(const Decoder& decode, const Matrix& w, const Input& x, int64_t n) {
-  const uint8_t* row = w.codes + n * w.row_bytes;
+  const uint8_t* row = row_codes(w, n);
   const float* scales = row_values(w.scales, w, n);
   const uint16_t *high = x.bf16_high, *low = x.bf16_low;
   __m512 total = _mm512_setzero_ps();
@@ -113,7 +116,7 @@ void e4m3_one(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_en
 
 void bf16_one(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_end, float* y, int64_t, void*) {
   for (int64_t n = row_begin; n < row_end; ++n) {
-    const uint8_t* row = w.codes + n * w.row_bytes;
+    const uint8_t* row = row_codes(w, n);
     __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
     int64_t k = 0;
     for (; k + 64 <= w.cols; k += 64) {
@@ -145,7 +148,7 @@ void bf16_pack(const Matrix& w, int64_t row_begin, int64_t row_end, uint8_t* pan
       for (int i = 0; i < 16; ++i) {
         r0[i] = r1[i] = _mm512_setzero_si512();
         if (first + i >= row_end) continue;
-        const uint8_t* row = w.codes + (first + i) * w.row_bytes;
+        const uint8_t* row = row_codes(w, first + i);
         if constexpr (kFp8) {
           decode(_mm512_maskz_loadu_epi8(mask, row + k), r0[i], r1[i]);
         } else {
@@ -193,10 +196,10 @@ void bf16_many(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_e
   const int64_t width = w.scales == nullptr ? w.cols : w.group_cols;
   float* scales = static_cast<float*>(scratch);
   uint8_t* panel = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(scales + 32 * tiles) + 63) / 64 * 64);
+  const __m512 one = _mm512_set1_ps(1);
   for (int64_t n = row_begin; n < row_end; n += 32) {
-    const int64_t rows = row_end - n < 32 ? row_end - n : 32;
     bf16_pack<kFp8>(w, n, row_end, panel);
-    if (w.scales != nullptr) pack_grid(w.scales, w, n, row_end, scales);
+    if (w.scales != nullptr) pack_scales(w, n, row_end, scales);
     for (int64_t t = 0; t < x.tokens;) {
       const int step = x.tokens - t >= kTokens ? kTokens : 1;
       float out[kTokens][32] = {};
@@ -210,9 +213,7 @@ void bf16_many(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_e
           bf16_tile(Count<1>{}, panel, x, t, begin, end, tile_scales, out);
         }
       }
-      for (int i = 0; i < step; ++i) {
-        for (int64_t r = 0; r < rows; ++r) y[(t + i) * y_stride + n - row_begin + r] = out[i][r];
-      }
+      for (int i = 0; i < step; ++i) store_rows(out[i], row_end - n, one, one, y + (t + i) * y_stride + n - row_begin);
       t += step;
     }
   }
@@ -238,12 +239,16 @@ const Body kAvx512Bf16Body = {
     {QGEN_GENERIC_KERNELS(0),
      QGEN_GENERIC_KERNELS(1),
      {{Form::kBf16Pair, bf16_one}, {Form::kF32, multiply_many<2>}, {Form::kBf16, bf16_many<false>}},
-     {{Form::kPlanes, int8_one}, {Form::kPlanes, int8_many}, {Form::kPlanes, int8_many}},
+     {{Form::kPlanes, int8_one}, {Form::kWords, words_many}, {Form::kWords, words_many}},
      {{Form::kBf16Pair, e4m3_one}, {Form::kF32, multiply_many<4>}, {Form::kBf16, bf16_many<true>}},
      QGEN_GENERIC_KERNELS(5)},
     QGEN_ALL_GENERIC_KERNELS,
+    {Form::kBytes, int8_bytes_many},
     32,
-    QGEN_COMMON_FUNCTIONS,
+    QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
+    to_bytes,
+    int8_lane_starts,
+    read_sum,
     bf16_peak,
     int8_peak};
 

@@ -6,6 +6,9 @@ namespace {
 
 #include "cpu/generic.inc"
 #include "cpu/int8_vnni.inc"
+#include "cpu/words.inc"
+#include "cpu/words_attention.inc"
+#include "cpu/words_linear.inc"
 
 bool supported() { return supports_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
@@ -16,12 +19,16 @@ const Body kAvx512VnniBody = {"avx512-vnni",
                               {QGEN_GENERIC_KERNELS(0),
                                QGEN_GENERIC_KERNELS(1),
                                QGEN_GENERIC_KERNELS(2),
-                               {{Form::kPlanes, int8_one}, {Form::kPlanes, int8_many}, {Form::kPlanes, int8_many}},
+                               {{Form::kPlanes, int8_one}, {Form::kWords, words_many}, {Form::kWords, words_many}},
                                QGEN_GENERIC_KERNELS(4),
                                QGEN_GENERIC_KERNELS(5)},
                               QGEN_ALL_GENERIC_KERNELS,
+                              {Form::kBytes, int8_bytes_many},
                               32,
-                              QGEN_COMMON_FUNCTIONS,
+                              QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
+                              to_bytes,
+                              int8_lane_starts,
+                              read_sum,
                               fma_peak,
                               int8_peak};
 

@@ -126,8 +126,17 @@ bool supported() { return true; }
 
 }  // namespace
 
-const Body kPortableBody = {
-    "portable", supported, QGEN_ALL_GENERIC_KERNELS, QGEN_ALL_GENERIC_KERNELS, kPanel, QGEN_COMMON_FUNCTIONS,
-    fma_peak,   fma_peak};
+const Body kPortableBody = {"portable",
+                            supported,
+                            QGEN_ALL_GENERIC_KERNELS,
+                            QGEN_ALL_GENERIC_KERNELS,
+                            {},
+                            kPanel,
+                            QGEN_COMMON_FUNCTIONS({}, nullptr),
+                            nullptr,
+                            nullptr,
+                            read_sum,
+                            fma_peak,
+                            fma_peak};
 
 }  // namespace qgen::cpu

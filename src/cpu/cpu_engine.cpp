@@ -25,17 +25,8 @@ constexpr int64_t kBatchTokens = 512;  // tokens that go through the plan togeth
 constexpr int64_t kLogitsTokens = 16;  // rows of logits held at once when all are asked for
 constexpr int64_t kMaxTaskRows = 1024;
 
-// The cache of a layer: for each kv head keys in blocks of 16 tokens, [block][head_dim][16], and values in rows
-// padded to a multiple of 16 elements.
 constexpr int64_t kKeyBlock = 16;
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-int64_t padded_head_dim(const Description& model) { return round_up(model.head_dim, 16); }
-int64_t key_elements(const Description& model, int64_t context) {
-  return model.kv_heads * round_up(context, kCacheUnit) * model.head_dim;
-}
-int64_t value_elements(const Description& model, int64_t context) {
-  return model.kv_heads * round_up(context, kCacheUnit) * padded_head_dim(model);
-}
 
 // A step's own state: its layers and the input they share.
 struct StepState {
@@ -52,7 +43,8 @@ class CpuEngine : public Engine {
         body_(find_body(options.body)),
         batch_(std::min(kBatchTokens, options.context)),
         group_(model_.heads / model_.kv_heads),
-        padded_dim_(padded_head_dim(model_)),
+        padded_dim_(round_up(model_.head_dim, kKeyBlock)),
+        cache_shape_{round_up(options.context, kCacheUnit), model_.kv_heads, model_.head_dim, padded_dim_},
         workers_(options.threads > 0 ? options.threads : useful_cpu_threads(plan)),
         rotary_(model_.rope, model_.head_dim) {
     for (const Step& step : plan.steps) states_.push_back(make_state(step));
@@ -67,7 +59,17 @@ class CpuEngine : public Engine {
   }
 
   std::string description() const override {
-    return fmt::format("cpu {}, {} thread{}", body_.name, workers_, workers_ == 1 ? "" : "s");
+    return fmt::format("cpu {}, {} activations, {} thread{}", body_.name, activations_name(activations()), workers_,
+                       workers_ == 1 ? "" : "s");
+  }
+  Activations activations() const override {
+    if (options_.activations != Activations::k8Bit) return options_.activations;
+    for (const StepState& state : states_) {
+      for (const LinearKernel& layer : state.layers) {
+        if (layer.kernels().many.form == Form::kBytes) return Activations::k8Bit;
+      }
+    }
+    return Activations::k16Bit;
   }
   int64_t position() const override { return position_; }
   void rewind(int64_t position) override { position_ = std::min(position_, position); }
@@ -111,9 +113,13 @@ class CpuEngine : public Engine {
  private:
   StepState make_state(const Step& step) {
     StepState state;
-    for (const Linear& linear : linears(step)) state.layers.emplace_back(linear, body_);
+    const bool logits = std::holds_alternative<LogitsStep>(step);
+    // Few tokens' scores are wanted: 8 bits would cost precision there and gain nothing.
+    const Activations activations =
+        logits && options_.activations == Activations::k8Bit ? Activations::k16Bit : options_.activations;
+    for (const Linear& linear : linears(step)) state.layers.emplace_back(linear, body_, activations);
     if (state.layers.empty()) return state;
-    const int64_t tokens = std::holds_alternative<LogitsStep>(step) ? std::min(kLogitsTokens, batch_) : batch_;
+    const int64_t tokens = logits ? std::min(kLogitsTokens, batch_) : batch_;
     for (const LinearKernel& layer : state.layers) {
       scratch_bytes_ = std::max(scratch_bytes_, scratch_bytes(layer.cols(), layer.matrix().tile_cols));
     }
@@ -154,8 +160,9 @@ class CpuEngine : public Engine {
     values_.clear();
     const int64_t element = kv_element_bytes(options_.kv);
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
-      keys_.push_back(arena.take<std::byte>(key_elements(model_, options_.context) * element));
-      values_.push_back(arena.take<std::byte>(value_elements(model_, options_.context) * element));
+      const int64_t rows = cache_shape_.held * model_.kv_heads;
+      keys_.push_back(arena.take<std::byte>(rows * model_.head_dim * element));
+      values_.push_back(arena.take<std::byte>(rows * padded_dim_ * element));
     }
   }
 
@@ -274,8 +281,10 @@ class CpuEngine : public Engine {
       head(key, step.k_norm, t);
       const int64_t element = kv_element_bytes(options_.kv);
       const auto store = body_.store_kv[size_t(options_.kv)];
-      store(key, d, head_keys(step.layer, h) + (at / kKeyBlock * kKeyBlock * d + at % kKeyBlock) * element, kKeyBlock);
-      store(v_ + t * kv_rows + h * d, d, head_values(step.layer, h) + at * padded_dim_ * element, 1);
+      const int64_t chunk = at / kAttendChunk * kAttendChunk, block = (at - chunk) / kKeyBlock * kKeyBlock;
+      const int64_t row = cache_shape_.first_row(chunk, h);
+      store(key, d, keys_[step.layer] + ((row + block) * d + at % kKeyBlock) * element, kKeyBlock);
+      store(v_ + t * kv_rows + h * d, d, values_[step.layer] + (row + at - chunk) * padded_dim_ * element, 1);
       for (int64_t g = h * group_; g < (h + 1) * group_; ++g) {
         float* query = q_ + t * q_rows + g * d;
         head(query, step.q_norm, t);
@@ -283,15 +292,6 @@ class CpuEngine : public Engine {
       }
     });
     return last_row(q_, q_rows);
-  }
-
-  std::byte* head_keys(int64_t layer, int64_t h) const {
-    return keys_[layer] +
-           h * (key_elements(model_, options_.context) / model_.kv_heads) * kv_element_bytes(options_.kv);
-  }
-  std::byte* head_values(int64_t layer, int64_t h) const {
-    return values_[layer] +
-           h * (value_elements(model_, options_.context) / model_.kv_heads) * kv_element_bytes(options_.kv);
   }
 
   std::span<const float> execute(const AttendStep& step, size_t index, int worker) {
@@ -310,10 +310,10 @@ class CpuEngine : public Engine {
 
   AttendArguments attend_arguments(const AttendStep& step, int64_t kv_head, int worker) const {
     AttendArguments a{};
-    a.head_dim = model_.head_dim;
-    a.padded_dim = padded_dim_;
-    a.keys = head_keys(step.layer, kv_head);
-    a.values = head_values(step.layer, kv_head);
+    a.cache = cache_shape_;
+    a.kv_head = kv_head;
+    a.keys = keys_[step.layer];
+    a.values = values_[step.layer];
     a.scratch = scratch(worker);
     return a;
   }
@@ -362,26 +362,32 @@ class CpuEngine : public Engine {
     });
   }
 
-  // Many tokens: tiles of up to kMaxAttendRows (token, head) rows that share one kv head.
+  // Many tokens: (token, head) rows that share one kv head, as many to a task as leave every worker some. Tiles of
+  // rows begin at the same ones however they are shared out.
   void attend_many(const AttendStep& step, StepInput& out, int worker) {
     const int64_t d = model_.head_dim, q_rows = model_.heads * d;
     const int64_t rows = count_ * group_;
-    const int64_t tiles = (rows + kMaxAttendRows - 1) / kMaxAttendRows;
+    const auto words = body_.attend_words[size_t(options_.kv)];
+    const bool in_words = words != nullptr && count_ >= kManyTokens && options_.activations != Activations::kF32;
+    const auto attend = in_words ? words : body_.attend[size_t(options_.kv)];
+    const int64_t share = rows * model_.kv_heads / (workers_ * 4) / kMaxTileTokens * kMaxTileTokens;
+    const int64_t size = std::clamp<int64_t>(share, 2 * kMaxTileTokens, kMaxAttendRows);
+    const int64_t tiles = (rows + size - 1) / size;
     pool_->share(model_.kv_heads * tiles, [&](int64_t task) {
       const int64_t h = task % model_.kv_heads;
       const int64_t tile = tiles - 1 - task / model_.kv_heads;  // the longest first
       AttendArguments a = attend_arguments(step, h, worker);
-      a.rows = int(std::min<int64_t>(kMaxAttendRows, rows - tile * kMaxAttendRows));
+      a.rows = int(std::min(size, rows - tile * size));
       for (int r = 0; r < a.rows; ++r) {
-        const int64_t index = tile * kMaxAttendRows + r;
+        const int64_t index = tile * size + r;
         const int64_t t = index / group_, g = h * group_ + index % group_;
         a.q[r] = q_ + t * q_rows + g * d;
         a.first[r] = first_key(step, position_ + t);
         a.last[r] = position_ + t + 1;
       }
-      body_.attend[size_t(options_.kv)](a);
+      attend(a);
       for (int r = 0; r < a.rows; ++r) {
-        const int64_t index = tile * kMaxAttendRows + r;
+        const int64_t index = tile * size + r;
         float* mixed = out.row(index / group_) + (h * group_ + index % group_) * d;
         for (int64_t i = 0; i < d; ++i) mixed[i] = a.out[r][i] / a.sum[r];
       }
@@ -436,6 +442,7 @@ class CpuEngine : public Engine {
   const int64_t batch_;
   const int64_t group_;  // query heads that share a kv head
   const int64_t padded_dim_;
+  const CacheShape cache_shape_;
   const int workers_;
   RotaryTable rotary_;
   StepTrace trace_;

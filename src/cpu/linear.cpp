@@ -20,7 +20,7 @@ bool fast_kernels_fit(const Weight& weight) {
 
 }  // namespace
 
-LinearKernel::LinearKernel(const Linear& linear, const Body& body) {
+LinearKernel::LinearKernel(const Linear& linear, const Body& body, Activations activations) {
   const Weight& weight = *linear.weight;
   Codes codes = weight.codes;
   matrix_.codes = reinterpret_cast<const uint8_t*>(weight.data.data());
@@ -38,10 +38,17 @@ LinearKernel::LinearKernel(const Linear& linear, const Body& body) {
     codes = Codes::kBf16;
     fast = false;
   }
-  matrix_.row_bytes = weight.cols * code_bytes(codes);
+  const bool blocks = weight.layout == Layout::kQ8_0Blocks;
+  matrix_.row_bytes = blocks ? weight.row_bytes() : weight.cols * code_bytes(codes);
+  if (weight.paired_heads > 0) matrix_.paired_head = weight.rows / weight.paired_heads;
   matrix_.decode_scale = codes == Codes::kE4M3 ? 256.0f : 1.0f;
   if (!weight.scale.empty()) {
-    matrix_.scales = weight.scale.values.data();
+    if (blocks) {
+      matrix_.block_scales = true;
+      matrix_.codes += kQ8_0BlockBytes - kQ8_0BlockElements;
+    } else {
+      matrix_.scales = weight.scale.values.data();
+    }
     matrix_.group_rows = weight.scale.group_rows;
     matrix_.group_cols = weight.scale.group_cols;
     matrix_.tile_cols = weight.scale.tile_cols;
@@ -50,42 +57,53 @@ LinearKernel::LinearKernel(const Linear& linear, const Body& body) {
     matrix_.group_cols = weight.cols;
     matrix_.tile_cols = 1;
   }
+  matrix_.tile_bytes = blocks ? kQ8_0BlockBytes : matrix_.group_cols * code_bytes(codes);
   if (!weight.offset.empty()) matrix_.offsets = weight.offset.values.data();
-  kernels_ = &(fast ? body.kernels : body.fallback)[static_cast<size_t>(codes)];
+  fast = fast && activations != Activations::kF32;
+  kernels_ = (fast ? body.kernels : body.fallback)[static_cast<size_t>(codes)];
+  // One token is bound by memory: there 8 bits would cost precision and gain nothing.
+  if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && body.int8_bytes.multiply != nullptr &&
+      (matrix_.tile_cols == 1 || matrix_.group_cols % kBytesGroup == 0)) {
+    kernels_.few = kernels_.many = body.int8_bytes;
+  }
   column_order_ = weight.column_order;
   if (linear.bias != nullptr) bias_ = linear.bias->data();
 }
 
 void LinearKernel::multiply(const Input& x, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride,
                             void* scratch) const {
-  kernels_->at(x.tokens).multiply(matrix_, x, row_begin, row_end, y + row_begin, y_stride, scratch);
+  kernels_.at(x.tokens).multiply(matrix_, x, row_begin, row_end, y + row_begin, y_stride, scratch);
   if (bias_ == nullptr) return;
   for (int64_t t = 0; t < x.tokens; ++t) {
     for (int64_t n = row_begin; n < row_end; ++n) y[t * y_stride + n] += bias_[n];
   }
 }
 
-bool StepInput::Slot::fits(const LinearKernel& other) const {
-  const Matrix& matrix = other.matrix();
-  return kernels == &other.kernels() && group_cols == matrix.group_cols && tiles == matrix.tile_cols &&
-         offsets == (matrix.offsets != nullptr) && !ordered && other.column_order().empty();
+bool StepInput::Slot::agrees(const Slot& other) const {
+  return kernels == other.kernels && group_cols == other.group_cols && tiles == other.tiles &&
+         offsets == other.offsets && ordered == other.ordered;
+}
+
+StepInput::Slot StepInput::make_slot(const LinearKernel& layer, size_t index) {
+  const Matrix& matrix = layer.matrix();
+  Slot slot{};
+  slot.kernels = layer.kernels();
+  slot.group_cols = matrix.group_cols;
+  slot.tiles = matrix.tile_cols;
+  slot.offsets = matrix.offsets != nullptr;
+  slot.ordered = !layer.column_order().empty();
+  slot.layer = index;
+  return slot;
 }
 
 std::vector<StepInput::Slot> StepInput::make_slots(Layers layers, std::vector<size_t>& slot_of_layer) {
   std::vector<Slot> slots;
   for (size_t i = 0; i < layers.size(); ++i) {
-    const Matrix& matrix = layers[i].matrix();
-    const auto found = std::find_if(slots.begin(), slots.end(), [&](const Slot& slot) { return slot.fits(layers[i]); });
+    const Slot slot = make_slot(layers[i], i);
+    const auto found = std::find_if(slots.begin(), slots.end(),
+                                    [&](const Slot& other) { return !slot.ordered && slot.agrees(other); });
     slot_of_layer.push_back(size_t(found - slots.begin()));
-    if (found != slots.end()) continue;
-    Slot slot{};
-    slot.kernels = &layers[i].kernels();
-    slot.group_cols = matrix.group_cols;
-    slot.tiles = matrix.tile_cols;
-    slot.offsets = matrix.offsets != nullptr;
-    slot.ordered = !layers[i].column_order().empty();
-    slot.layer = i;
-    slots.push_back(slot);
+    if (found == slots.end()) slots.push_back(slot);
   }
   return slots;
 }
@@ -100,35 +118,33 @@ bool StepInput::serves(Layers layers) const {
   std::vector<size_t> slot_of_layer;
   const std::vector<Slot> slots = make_slots(layers, slot_of_layer);
   if (layers.front().cols() != cols_ || slot_of_layer != slot_of_layer_) return false;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const Slot& a = slots[i];
-    const Slot& b = slots_[i];
-    if (a.kernels != b.kernels || a.group_cols != b.group_cols || a.tiles != b.tiles || a.offsets != b.offsets ||
-        a.ordered != b.ordered) {
-      return false;
-    }
-  }
-  return true;
+  return std::equal(slots.begin(), slots.end(), slots_.begin(), slots_.end(),
+                    [](const Slot& a, const Slot& b) { return a.agrees(b); });
 }
 
 void StepInput::lay_out(Arena& arena) {
   values_ = arena.take<float>(max_tokens_ * stride_);
   for (Slot& slot : slots_) {
     if (slot.ordered) slot.in_order = arena.take<float>(max_tokens_ * stride_);
-    const auto wants = [&](Form form) {
-      return slot.kernels->one.form == form || slot.kernels->few.form == form || slot.kernels->many.form == form;
-    };
-    if (wants(Form::kPlanes)) {
-      slot.high = arena.take<int8_t>(max_tokens_ * stride_);
-      slot.low = arena.take<int8_t>(max_tokens_ * stride_);
-      slot.plane_scale = arena.take<float>(max_tokens_);
-      slot.high_sums = arena.take<int32_t>(max_tokens_ * slot.tiles);
-      slot.low_sums = arena.take<int32_t>(max_tokens_ * slot.tiles);
+    // Planes are for one token, words and bytes for many.
+    const bool words = slot.wants(Form::kWords), planes = slot.wants(Form::kPlanes), bytes = slot.wants(Form::kBytes);
+    if (words) slot.words = arena.take<int16_t>(max_tokens_ * stride_);
+    if (words || planes) slot.word_scale = arena.take<float>(max_tokens_);
+    if (planes || bytes) slot.high = arena.take<int8_t>((bytes ? max_tokens_ : 1) * stride_);
+    if (planes) {
+      slot.low = arena.take<int8_t>(stride_);
+      slot.high_sums = arena.take<int32_t>(slot.tiles);
+      slot.low_sums = arena.take<int32_t>(slot.tiles);
+      slot.lane_starts = arena.take<int32_t>(stride_ / 4);
     }
+    const int64_t groups = stride_ / kBytesGroup;
+    if (bytes) slot.byte_scales = arena.take<float>(max_tokens_ * groups);
+    if (planes || bytes)
+      slot.starts = arena.take<int32_t>(std::max(planes ? slot.tiles : 0, bytes ? max_tokens_ * groups : 0));
     // Pairs are for one token.
-    if (wants(Form::kBf16) || wants(Form::kBf16Pair))
-      slot.bf16_high = arena.take<uint16_t>((wants(Form::kBf16) ? max_tokens_ : 1) * stride_);
-    if (wants(Form::kBf16Pair)) slot.bf16_low = arena.take<uint16_t>(stride_);
+    if (slot.wants(Form::kBf16) || slot.wants(Form::kBf16Pair))
+      slot.bf16_high = arena.take<uint16_t>((slot.wants(Form::kBf16) ? max_tokens_ : 1) * stride_);
+    if (slot.wants(Form::kBf16Pair)) slot.bf16_low = arena.take<uint16_t>(stride_);
     if (slot.offsets) slot.sums = arena.take<float>(max_tokens_ * slot.tiles);
   }
 }
@@ -157,14 +173,27 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
       case Form::kF32:
         if (slot.offsets) tile_sums(x, slot.sums);
         break;
-      case Form::kPlanes:
-        body.to_planes(x, cols_, stride_, slot.high + token * stride_, slot.low + token * stride_,
-                       slot.plane_scale + token);
-        tile_sums(slot.high + token * stride_, slot.high_sums);
-        tile_sums(slot.low + token * stride_, slot.low_sums);
+      case Form::kWords:
+        body.to_words(x, stride_, slot.words + token * stride_, slot.word_scale + token);
+        if (slot.offsets) tile_sums(slot.words + token * stride_, slot.sums);
         break;
-      case Form::kBf16: body.to_bf16(x, cols_, stride_, slot.bf16_high + token * stride_, nullptr); break;
-      case Form::kBf16Pair: body.to_bf16(x, cols_, stride_, slot.bf16_high, slot.bf16_low); break;
+      case Form::kPlanes:
+        body.to_planes(x, stride_, slot.high, slot.low, slot.word_scale);
+        if (slot.group_cols == kBytesGroup && !slot.offsets) {
+          body.lane_starts(slot.high, slot.low, stride_, slot.lane_starts);
+          break;
+        }
+        tile_sums(slot.high, slot.high_sums);
+        tile_sums(slot.low, slot.low_sums);
+        if (slot.group_cols > kShortTile) break;
+        for (int64_t i = 0; i < slot.tiles; ++i) slot.starts[i] = -128 * (256 * slot.high_sums[i] + slot.low_sums[i]);
+        break;
+      case Form::kBytes:
+        body.to_bytes(x, stride_, slot.high + token * stride_, slot.byte_scales + token * (stride_ / kBytesGroup),
+                      slot.starts + token * (stride_ / kBytesGroup));
+        break;
+      case Form::kBf16: body.to_bf16(x, stride_, slot.bf16_high + token * stride_, nullptr); break;
+      case Form::kBf16Pair: body.to_bf16(x, stride_, slot.bf16_high, slot.bf16_low); break;
     }
   }
 }
@@ -179,12 +208,16 @@ Input StepInput::view(Layers layers, size_t index, int64_t tokens) const {
   x.f32 = slot.ordered ? slot.in_order : values_;
   x.high = slot.high;
   x.low = slot.low;
-  x.plane_scale = slot.plane_scale;
+  x.words = slot.words;
+  x.word_scale = slot.word_scale;
   x.bf16_high = slot.bf16_high;
   x.bf16_low = slot.bf16_low;
   x.high_sums = slot.high_sums;
   x.low_sums = slot.low_sums;
   x.sums = slot.sums;
+  x.byte_scales = slot.byte_scales;
+  x.starts = slot.starts;
+  x.lane_starts = slot.lane_starts;
   return x;
 }
 

@@ -8,6 +8,7 @@
 
 #include "cpu/arena.h"
 #include "cpu/kernels.h"
+#include "engine/engine.h"
 #include "model/plan.h"
 #include "quant/storage.h"
 
@@ -19,7 +20,7 @@ inline int64_t padded_cols(int64_t cols) { return (cols + 15 + kInputPad - 1) / 
 // A linear layer ready to run.
 class LinearKernel {
  public:
-  LinearKernel(const Linear& linear, const Body& body);
+  LinearKernel(const Linear& linear, const Body& body, Activations activations);
   LinearKernel(LinearKernel&&) = default;  // no copies: codes may point into widened_
 
   const Matrix& matrix() const { return matrix_; }
@@ -27,8 +28,8 @@ class LinearKernel {
   int64_t cols() const { return matrix_.cols; }
   const float* bias() const { return bias_; }
   std::span<const int32_t> column_order() const { return column_order_; }
-  const CodeKernels& kernels() const { return *kernels_; }
-  Form form(int64_t tokens) const { return kernels_->at(tokens).form; }
+  const CodeKernels& kernels() const { return kernels_; }
+  Form form(int64_t tokens) const { return kernels_.at(tokens).form; }
 
   size_t widened_bytes() const { return widened_.size(); }
 
@@ -38,7 +39,7 @@ class LinearKernel {
  private:
   Matrix matrix_{};
   const float* bias_ = nullptr;
-  const CodeKernels* kernels_ = nullptr;
+  CodeKernels kernels_{};
   std::span<const int32_t> column_order_;
   std::vector<std::byte> widened_;  // bf16 codes, where fp8 codes held NaN that fast decoders would misread
 };
@@ -65,22 +66,31 @@ class StepInput {
  private:
   // One way a layer wants the input. Layers that agree share a slot; a column order is a slot's own.
   struct Slot {
-    const CodeKernels* kernels;
+    CodeKernels kernels;
     int64_t group_cols, tiles;
     bool offsets, ordered;
     size_t layer;  // of the step's layers, the first that uses it
     float* in_order = nullptr;
     int8_t* high = nullptr;
     int8_t* low = nullptr;
-    float* plane_scale = nullptr;
+    int16_t* words = nullptr;
+    float* word_scale = nullptr;
     uint16_t* bf16_high = nullptr;
     uint16_t* bf16_low = nullptr;
     int32_t* high_sums = nullptr;
     int32_t* low_sums = nullptr;
     float* sums = nullptr;
+    float* byte_scales = nullptr;
+    int32_t* starts = nullptr;
+    int32_t* lane_starts = nullptr;
 
-    bool fits(const LinearKernel& other) const;
+    // Whether the other wants the same.
+    bool agrees(const Slot& other) const;
+    bool wants(Form form) const {
+      return kernels.one.form == form || kernels.few.form == form || kernels.many.form == form;
+    }
   };
+  static Slot make_slot(const LinearKernel& layer, size_t index);
   static std::vector<Slot> make_slots(Layers layers, std::vector<size_t>& slot_of_layer);
 
   int64_t max_tokens_;

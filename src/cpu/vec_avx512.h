@@ -60,6 +60,7 @@ struct Vec {
   static Vec mix_bits(Vec a, Vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
   static float sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
   static float highest(Vec a) { return _mm512_reduce_max_ps(a.v); }
+  static float from_f16(uint16_t x) { return _cvtsh_ss(x); }
   static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
   static void transpose(Vec* rows) { transpose16(reinterpret_cast<__m512i*>(rows)); }
@@ -96,6 +97,42 @@ struct Vec {
   friend Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
   friend Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
   friend Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+};
+
+// Thirty-two 16-bit integers, in pairs whose products are added to 32-bit sums.
+struct Words {
+  __m512i v;
+
+  static Words zero() { return {_mm512_setzero_si512()}; }
+  static Words load(const void* p) { return {_mm512_loadu_si512(p)}; }
+  // 32 signed bytes.
+  static Words widen(const uint8_t* bytes) {
+    return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))};
+  }
+  static Words add(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
+  Vec bits() const { return {_mm512_castsi512_ps(v)}; }
+  void store(Words* p) const { _mm512_storeu_si512(p, v); }
+  static Words broadcast(const int32_t* pair) { return {_mm512_set1_epi32(*pair)}; }
+  // sum += a * b, as instructions for the reason that accumulate() has.
+  static __attribute__((always_inline)) void dot(Words& sum, Words a, Words b) {
+#ifdef __AVX512VNNI__
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
+#else
+    __m512i products;
+    asm("vpmaddwd %2, %1, %0" : "=v"(products) : "v"(a.v), "v"(b.v));
+    asm("vpaddd %1, %0, %0" : "+v"(sum.v) : "v"(products));
+#endif
+  }
+  Vec to_floats() const { return {_mm512_cvtepi32_ps(v)}; }
+  // The nearest integers: those of `low` in the lower halves.
+  static Words pair(Vec low, Vec high) {
+    return {_mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_cvtps_epi32(low.v),
+                                    _mm512_slli_epi32(_mm512_cvtps_epi32(high.v), 16))};
+  }
+  // Those of x one after the other.
+  static void store_halves(Vec x, int32_t* out) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x.v)));
+  }
 };
 
 bool supports_avx512() {

@@ -15,9 +15,15 @@
 
 namespace qgen {
 
+// How precisely the inputs of linear layers are multiplied: as floats; as at least 16-bit integers or floats; or, where
+// INT8 weights meet many tokens, as 8-bit integers with a scale for every 32.
+enum class Activations : uint8_t { kF32, k16Bit, k8Bit };
+std::string_view activations_name(Activations activations);
+
 struct EngineOptions {
   int64_t context = 0;  // tokens the cache holds
   KvType kv = KvType::kF16;
+  Activations activations = Activations::k16Bit;
   int threads = 0;   // 0: all cores this process may use
   std::string body;  // CPU: an instruction set by name; "": the best one
 };
@@ -34,8 +40,10 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // "cpu, avx512-bf16, 2 threads"
+  // "cpu avx512-bf16, 16bit activations, 2 threads"
   virtual std::string description() const = 0;
+  // What was asked for, or the next more precise that this engine has for the model.
+  virtual Activations activations() const = 0;
   // Appends tokens to the timeline and returns the scores (vocab) of the next one; `each`, where given, gets
   // those after every token. Tokens must be in the vocabulary and fit in the context. The result is valid
   // until the next call. Nothing is returned where the observer stopped it: position() then says how many

@@ -20,6 +20,15 @@ constexpr EngineRow kEngines[] = {
 
 }  // namespace
 
+std::string_view activations_name(Activations activations) {
+  switch (activations) {
+    case Activations::kF32: return "f32";
+    case Activations::k16Bit: return "16bit";
+    case Activations::k8Bit: return "8bit";
+  }
+  return "?";
+}
+
 std::span<const EngineRow> engines() { return kEngines; }
 
 void check_tokens(std::span<const TokenId> tokens, int64_t position, int64_t context, int64_t vocab) {

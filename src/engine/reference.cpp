@@ -19,6 +19,7 @@ class ReferenceEngine : public Engine {
   }
 
   std::string description() const override { return "reference, double precision"; }
+  Activations activations() const override { return Activations::kF32; }
   int64_t position() const override { return position_; }
   void set_trace(StepTrace trace) override { trace_ = std::move(trace); }
   void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }

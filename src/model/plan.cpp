@@ -155,8 +155,10 @@ std::vector<Linear> linears(const Step& step) {
 
 std::string Plan::method() const {
   std::map<std::string, size_t> quantized, plain;
-  for (const Weight& weight : weights)
-    (weight.quantized() ? quantized : plain)[method_name(weight)] += weight.code_size();
+  for (const Weight& weight : weights) {
+    const int64_t bytes = weight.rows * weight.cols * code_bytes(weight.codes);
+    (weight.quantized() ? quantized : plain)[method_name(weight)] += size_t(bytes);
+  }
   const auto& counts = quantized.empty() ? plain : quantized;
   std::string best;
   size_t most = 0;

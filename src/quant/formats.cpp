@@ -89,15 +89,6 @@ std::vector<float> offset_values(const TensorView& tensor) {
   return out;
 }
 
-int64_t copy_rows(const Repack& repack, Weight& weight, int64_t begin, int64_t end) {
-  const int64_t row_bytes = weight.cols * code_bytes(weight.codes);
-  for (int64_t n = begin; n < end; ++n) {
-    std::memcpy(weight.owned.data() + n * row_bytes,
-                repack.source.data() + repack.source_row(weight.rows, n) * row_bytes, size_t(row_bytes));
-  }
-  return 0;
-}
-
 void read_tiles(const Json& weights, QuantConfig& out) {
   if (const auto block = weights.get("block_structure")) out.tiles.push_back(read_block(*block));
   if (const auto group = weights.get("group_size")) {
@@ -161,12 +152,8 @@ Weight Module::take_codes(std::string_view suffix, Codes codes) {
   weight.cols = cols_;
   weight.codes = codes;
   weight.data = tensor.bytes;
-  weight.repack.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
-  weight.repack.paired_heads = tensor.paired_heads;
-  if (tensor.paired_heads > 0) {
-    weight.repack.source = std::exchange(weight.data, {});
-    weight.repack.rows = copy_rows;
-  }
+  weight.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
+  weight.paired_heads = tensor.paired_heads;
   return weight;
 }
 
@@ -300,10 +287,8 @@ std::vector<float> Binder::vector(const std::string& name, int64_t n) {
   }
   std::vector<float> values = tensor_values(*tensor);
   if (tensor->paired_heads == 0) return values;
-  Repack order;
-  order.paired_heads = tensor->paired_heads;
   std::vector<float> out(values.size());
-  for (int64_t i = 0; i < n; ++i) out[i] = values[order.source_row(n, i)];
+  for (int64_t i = 0; i < n; ++i) out[i] = values[paired_row(n, tensor->paired_heads, i)];
   return out;
 }
 

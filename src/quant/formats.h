@@ -46,8 +46,7 @@ class Module {
   bool has(std::string_view suffix) const { return peek(suffix) != nullptr; }
   const TensorView& take(std::string_view suffix);  // an error if absent
 
-  // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that. Rows in another
-  // order are put right at load.
+  // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that.
   Weight take_codes(std::string_view suffix, Codes codes);
   // The grid that X.<suffix> is over the module's matrix, by its shape and the declared tiles: of scales, or of
   // offsets, whose bytes are plain integers.

@@ -8,7 +8,6 @@
 
 #include "base/cores.h"
 #include "base/error.h"
-#include "base/file_map.h"
 #include "base/numbers.h"
 
 namespace qgen {
@@ -27,6 +26,13 @@ T load(const std::byte* p) {
 int64_t count_from(std::span<const std::byte> bytes, uint8_t first) {
   int64_t count = 0;
   for (const std::byte b : bytes) count += (static_cast<uint8_t>(b) & 0x7F) >= first;
+  return count;
+}
+
+int64_t count_bad_scales(std::span<const std::byte> blocks) {
+  int64_t count = 0;
+  for (size_t at = 0; at < blocks.size(); at += kQ8_0BlockBytes)
+    count += (load<uint16_t>(blocks.data() + at) & 0x7C00) == 0x7C00;
   return count;
 }
 
@@ -68,21 +74,39 @@ Grid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_col
   return grid;
 }
 
-int64_t Repack::source_row(int64_t row_count, int64_t n) const {
+int64_t paired_row(int64_t rows, int64_t paired_heads, int64_t n) {
   if (paired_heads == 0) return n;
-  const int64_t dim = row_count / paired_heads, half = dim / 2, i = n % dim;
+  const int64_t dim = rows / paired_heads, half = dim / 2, i = n % dim;
   return n - i + 2 * (i % half) + i / half;
 }
 
-size_t Weight::code_size() const { return size_t(rows * cols * code_bytes(codes)); }
+int64_t Weight::row_bytes() const {
+  return layout == Layout::kQ8_0Blocks ? cols / kQ8_0BlockElements * kQ8_0BlockBytes : cols * code_bytes(codes);
+}
+
+int64_t Weight::stored_row(int64_t n) const { return paired_row(rows, paired_heads, n); }
+
+float Weight::scale_at(int64_t n, int64_t k) const {
+  if (layout == Layout::kQ8_0Blocks) {
+    return f16_to_float(
+        load<uint16_t>(data.data() + stored_row(n) * row_bytes() + k / kQ8_0BlockElements * kQ8_0BlockBytes));
+  }
+  return scale.empty() ? 1 : scale.at(n, k);
+}
 
 size_t Weight::bytes() const {
   const auto grid = [](const Grid& g) { return size_t(g.tile_rows * g.tile_cols) * sizeof(float); };
-  return code_size() + grid(scale) + grid(offset) + column_order.size() * sizeof(int32_t);
+  return size_t(rows * row_bytes()) + (layout == Layout::kQ8_0Blocks ? 0 : grid(scale)) + grid(offset) +
+         column_order.size() * sizeof(int32_t);
 }
 
 void decode_codes(const Weight& weight, int64_t n, std::span<double> out) {
-  const std::byte* row = weight.data.data() + n * weight.cols * code_bytes(weight.codes);
+  const std::byte* row = weight.data.data() + weight.stored_row(n) * weight.row_bytes();
+  if (weight.layout == Layout::kQ8_0Blocks) {
+    for (int64_t k = 0; k < weight.cols; ++k)
+      out[k] = load<int8_t>(row + k + (k / kQ8_0BlockElements + 1) * (kQ8_0BlockBytes - kQ8_0BlockElements));
+    return;
+  }
   for (int64_t k = 0; k < weight.cols; ++k) {
     switch (weight.codes) {
       case Codes::kF32: out[k] = load<float>(row + 4 * k); break;
@@ -99,7 +123,7 @@ void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
   decode_codes(weight, n, out);
   for (int64_t k = 0; k < weight.cols; ++k) {
     if (!weight.offset.empty()) out[k] -= weight.offset.at(n, k);
-    if (!weight.scale.empty()) out[k] *= weight.scale.at(n, k);
+    out[k] *= weight.scale_at(n, k);
   }
   if (weight.column_order.empty()) return;
   const std::vector<double> stored(out.begin(), out.end());
@@ -127,60 +151,41 @@ std::string method_name(const Weight& weight) {
 void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress) {
   struct Chunk {
     size_t weight;
-    int64_t begin, end;  // bytes to read, or rows to repack
+    std::span<const std::byte> bytes;
   };
   std::vector<Chunk> chunks;
-  std::vector<Weight*> repacked;
-  std::vector<std::atomic<int64_t>> left(weights.size());  // chunks of a source that are still to be read
   for (size_t i = 0; i < weights.size(); ++i) {
-    const bool pending = weights[i]->repack.pending();
-    if (pending) repacked.push_back(weights[i]);
-    const int64_t row_bytes = pending ? int64_t(weights[i]->bytes()) / weights[i]->rows : 1;
-    const int64_t step = std::max<int64_t>(1, kScanChunkBytes / row_bytes);
-    const int64_t total = pending ? weights[i]->rows : int64_t(weights[i]->data.size());
-    for (int64_t begin = 0; begin < total; begin += step) {
-      chunks.push_back({i, begin, std::min(begin + step, total)});
-      ++left[i];
-    }
+    const std::span<const std::byte> data = weights[i]->data;
+    const size_t step = kScanChunkBytes / size_t(kQ8_0BlockBytes) * size_t(kQ8_0BlockBytes);
+    for (size_t begin = 0; begin < data.size(); begin += step)
+      chunks.push_back({i, data.subspan(begin, std::min(step, data.size() - begin))});
   }
-  // What the repacked weights take, made on all cores as well: that is where their pages come from.
-  on_all_cores(repacked.size(), [&](size_t i) {
-    Weight& weight = *repacked[i];
-    weight.owned.resize(weight.code_size());
-    weight.scale.values.resize(size_t(weight.scale.tile_rows * weight.scale.tile_cols));
-    weight.data = weight.owned;
-  });
   std::vector<std::atomic<int64_t>> counts(weights.size());  // of what is no number
   std::atomic<size_t> bytes_done{0};
   const auto bring = [&](size_t i) {
-    const Chunk& chunk = chunks[i];
-    Weight& weight = *weights[chunk.weight];
-    std::atomic<int64_t>& count = counts[chunk.weight];
-    if (weight.repack.pending()) {
-      count += weight.repack.rows(weight.repack, weight, chunk.begin, chunk.end);
-      // The file's copy has served; a process need not hold both.
-      if (--left[chunk.weight] == 0) release_pages(weight.repack.source);
-      bytes_done += weight.code_size() / size_t(weight.rows) * size_t(chunk.end - chunk.begin);
-      return;
+    const auto& [index, bytes] = chunks[i];
+    const Weight& weight = *weights[index];
+    if (weight.layout == Layout::kQ8_0Blocks) {
+      counts[index] += count_bad_scales(bytes);
+    } else if (weight.codes == Codes::kE4M3) {
+      counts[index] += count_from(bytes, 0x7F);
+    } else if (weight.codes == Codes::kE5M2) {
+      counts[index] += count_from(bytes, 0x7C);
+    } else {
+      touch_pages(bytes);
     }
-    const auto bytes = weight.data.subspan(size_t(chunk.begin), size_t(chunk.end - chunk.begin));
-    if (weight.codes == Codes::kE4M3) count += count_from(bytes, 0x7F);
-    if (weight.codes == Codes::kE5M2) count += count_from(bytes, 0x7C);
-    if (weight.codes != Codes::kE4M3 && weight.codes != Codes::kE5M2) touch_pages(bytes);
     bytes_done += bytes.size();
   };
   on_all_cores(chunks.size(), bring, [&] {
     if (progress) progress(bytes_done);
   });
   for (size_t i = 0; i < weights.size(); ++i) {
-    if (!weights[i]->repack.pending()) {
+    if (weights[i]->layout != Layout::kQ8_0Blocks) {
       weights[i]->nan_codes = counts[i];
     } else if (counts[i] > 0) {
-      fail(ErrorKind::kModel,
-           fmt::format("{}: {} scales are no finite numbers", weights[i]->repack.tensor, counts[i].load()),
+      fail(ErrorKind::kModel, fmt::format("{}: {} scales are no finite numbers", weights[i]->tensor, counts[i].load()),
            "the file is damaged, or its scales overflowed when it was made");
     }
-    weights[i]->repack = {};
   }
 }
 

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/tensor.h"
+
 namespace qgen {
 
 enum class Codes : uint8_t { kF32, kF16, kBf16, kI8, kE4M3, kE5M2 };
@@ -46,20 +48,10 @@ struct UnfilledAllocator : std::allocator<T> {
 };
 using Bytes = std::vector<std::byte, UnfilledAllocator<std::byte>>;
 
-struct Weight;
-
-// How a weight is made from a layout that cannot be used where it lies. Until scan_weights() has done it, the codes and
-// the values of the grids are not there; everything else is.
-struct Repack {
-  std::span<const std::byte> source;  // the mapped file
-  std::string tensor;                 // "FILE: tensor NAME", for messages
-  int64_t paired_heads = 0;           // as TensorView has it
-  // Fills rows [begin, end) of `owned` and of the scale grid; counts scales that are no numbers.
-  int64_t (*rows)(const Repack& repack, Weight& weight, int64_t begin, int64_t end) = nullptr;
-
-  bool pending() const { return rows != nullptr; }
-  // The row of the source, which has `row_count`, that becomes row n.
-  int64_t source_row(int64_t row_count, int64_t n) const;
+// How a weight's codes lie in its bytes.
+enum class Layout : uint8_t {
+  kRows,        // (N, K) row major
+  kQ8_0Blocks,  // rows of blocks: the F16 scale of 32 codes, then the codes; the scale grid has no values of its own
 };
 
 struct Weight {
@@ -67,14 +59,18 @@ struct Weight {
   int64_t rows = 0;  // N, outputs
   int64_t cols = 0;  // K, inputs
   Codes codes = Codes::kF32;
-  std::span<const std::byte> data;  // (N, K) codes, row major, possibly unaligned: the mapped file or `owned`
+  Layout layout = Layout::kRows;
+  // Attention heads whose rows lie with the two halves of each taken in turns (row 2 i + h is element i of half h),
+  // as GGUF files of Llama models have them; 0 for rows in their order.
+  int64_t paired_heads = 0;
+  std::span<const std::byte> data;  // the codes, possibly unaligned: the mapped file or `owned`
   Bytes owned;                      // filled only when the file's layout cannot be used in place
-  Repack repack;
   Grid scale;
   Grid offset;  // same tiles as `scale` where present
   // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order.
   std::vector<int32_t> column_order;
   int64_t nan_codes = 0;  // fp8 codes that are NaN or infinite, known after scan_weights()
+  std::string tensor;     // "FILE: tensor NAME", for messages
 
   Weight() = default;
   Weight(Weight&&) = default;
@@ -82,8 +78,11 @@ struct Weight {
   Weight(const Weight&) = delete;
 
   bool quantized() const { return codes == Codes::kI8 || codes == Codes::kE4M3 || codes == Codes::kE5M2; }
-  size_t code_size() const;  // bytes of all codes
-  size_t bytes() const;      // codes and grids, as they are held in memory once loaded
+  int64_t row_bytes() const;
+  // The row of `data` that is row n.
+  int64_t stored_row(int64_t n) const;
+  float scale_at(int64_t n, int64_t k) const;  // 1 without a grid
+  size_t bytes() const;                        // codes and grids, as they are held in memory once loaded
 };
 
 // Codes [n, 0..K) of one row as doubles, exact; `out` has K elements.
@@ -94,8 +93,11 @@ void dequantize_row(const Weight& weight, int64_t n, std::span<double> out);
 // "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16".
 std::string method_name(const Weight& weight);
 
-// Brings all weights into memory, on all cores: reads them, or repacks those whose layout asks for it, and counts the
-// fp8 codes that are no numbers. A model Error where a repacked scale is none.
+// Row n of rows whose heads are paired (see Weight).
+int64_t paired_row(int64_t rows, int64_t paired_heads, int64_t n);
+
+// Brings all weights into memory, on all cores, and counts the fp8 codes that are no numbers. A model Error where a
+// scale among the codes is none.
 // `progress`, where given, is told now and then on the calling thread how many of their bytes are done.
 void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress = {});
 

@@ -126,3 +126,22 @@ stderr:
     seed                1 (flag)
   ...
 
+
+# The precision of activations: the next more precise where a model has no kernel for it (fp8 weights here)
+$ qgen -m $MODEL -p "Once" -n 1 --temp 0 --stats --activations 8bit
+  ...
+stderr:
+  llama 260K · fp8 block 128x128 · cpu *, 16bit activations, * (glob)
+  ...
+
+$ qgen -m $MODEL -p "Once" -n 1 --temp 0 --stats --activations f32
+  ...
+stderr:
+  llama 260K · fp8 block 128x128 · cpu *, f32 activations, * (glob)
+  ...
+
+$ qgen -m $MODEL -p "Once" -n 1 --activations 4bit
+stderr:
+  qgen: --activations: '4bit' is not allowed (expected f32, 16bit, 8bit)
+  ...
+exit: 2
