@@ -1,27 +1,126 @@
 #include "base/cores.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include <sched.h>
 
 namespace qgen {
+namespace {
 
-int available_cores() {
-  int cores = 1;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
-  // A container's quota, "MICROSECONDS PERIOD" or "max PERIOD" (control groups, version 2).
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  long period = 0;
-  if (file >> quota >> period && quota != "max" && period > 0) {
-    const long limit = std::strtol(quota.c_str(), nullptr, 10) / period;
-    cores = std::min(cores, static_cast<int>(std::max(1L, limit)));
-  }
-  return std::max(1, cores);
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
+
+// Whole processors of a limit on time per period; 0 for none, which version 2 writes as "max" and version 1 as -1.
+int whole_cores(const std::string& quota, const std::string& period) {
+  const long limit = std::strtol(quota.c_str(), nullptr, 10), every = std::strtol(period.c_str(), nullptr, 10);
+  return limit > 0 && every > 0 ? int(std::clamp(limit / every, 1L, 1L << 20)) : 0;
+}
+
+int quota_of_group(const fs::path& group, bool version_2) {
+  if (!version_2) return whole_cores(first_line(group / "cpu.cfs_quota_us"), first_line(group / "cpu.cfs_period_us"));
+  std::istringstream line(first_line(group / "cpu.max"));
+  std::string quota, period;
+  line >> quota >> period;
+  return whole_cores(quota, period);
+}
+
+}  // namespace
+
+std::vector<int> read_number_list(const fs::path& path) {
+  constexpr int kMost = 1 << 16;  // far more processors than Linux can have
+  std::vector<int> out;
+  std::istringstream ranges(first_line(path));
+  for (std::string range; std::getline(ranges, range, ',');) {
+    int first = 0, last = 0;
+    char dash = 0;
+    std::istringstream text(range);
+    if (!(text >> first)) return {};
+    last = first;
+    if (text >> dash && (dash != '-' || !(text >> last))) return {};
+    if (first < 0 || last < first || last >= kMost) return {};
+    for (int i = first; i <= last; ++i) out.push_back(i);
+  }
+  return out;
+}
+
+std::vector<int> allowed_processors() {
+  // The call fails where the kernel's masks are longer, so the length grows until it does not.
+  for (size_t processors = CPU_SETSIZE; processors <= size_t{1} << 18; processors *= 2) {
+    std::vector<cpu_set_t> mask(processors / CPU_SETSIZE);
+    const size_t bytes = mask.size() * sizeof(cpu_set_t);
+    if (sched_getaffinity(0, bytes, mask.data()) != 0) continue;
+    std::vector<int> out;
+    for (size_t i = 0; i < processors; ++i) {
+      if (CPU_ISSET_S(i, bytes, mask.data())) out.push_back(int(i));
+    }
+    return out;
+  }
+  return {};
+}
+
+int count_physical_cores(const std::vector<int>& processors, const fs::path& root) {
+  const fs::path folder = root / "sys/devices/system/cpu";
+  const std::vector<int> online = read_number_list(folder / "online");
+  std::set<std::string> cores;
+  for (const int processor : processors) {
+    if (!online.empty() && !std::binary_search(online.begin(), online.end(), processor)) continue;
+    // All processors of a core show the same list. Where some of them are not ours, it is still that one core.
+    const fs::path topology = folder / ("cpu" + std::to_string(processor)) / "topology";
+    std::string siblings = first_line(topology / "core_cpus_list");
+    if (siblings.empty()) siblings = first_line(topology / "thread_siblings_list");  // the name before Linux 5.3
+    cores.insert(siblings.empty() ? std::to_string(processor) : siblings);
+  }
+  return int(cores.empty() ? processors.size() : cores.size());
+}
+
+int quota_cores(const fs::path& root) {
+  int cores = 0;
+  const auto take_quotas = [&](const char* mount, const std::string& path, bool version_2) {
+    // A group's limit holds for all below it. In a container the path may be the host's, of which only the end of the
+    // walk, the container's own group, is there to be seen.
+    fs::path group = (fs::path("/") / path).lexically_normal().relative_path();
+    for (;; group = group.parent_path()) {
+      const int quota = quota_of_group(root / "sys/fs/cgroup" / mount / group, version_2);
+      if (quota > 0) cores = cores > 0 ? std::min(cores, quota) : quota;
+      if (group.empty()) return;
+    }
+  };
+  // "HIERARCHY:CONTROLLERS:PATH" a line; version 2 is hierarchy 0 without controllers.
+  std::string path_2, path_1;
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
+    if (controllers == ",,") path_2 = line.substr(second + 1);
+    if (controllers.find(",cpu,") != controllers.npos) path_1 = line.substr(second + 1);
+  }
+  take_quotas("", path_2, true);
+  take_quotas("cpu", path_1, false);
+  return cores;
+}
+
+namespace {
+
+int within_quota(size_t cores) {
+  const int quota = quota_cores();
+  return std::max(1, quota > 0 ? std::min(int(cores), quota) : int(cores));
+}
+
+}  // namespace
+
+int available_cores() { return within_quota(allowed_processors().size()); }
+
+int physical_cores() { return within_quota(size_t(count_physical_cores(allowed_processors()))); }
 
 }  // namespace qgen

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <system_error>
@@ -13,8 +14,23 @@
 
 namespace qgen {
 
-// Cores by affinity mask and control-group quota, at least 1.
+// Logical processors by affinity mask and control-group quota, at least 1: for work that waits for memory or a disk.
 int available_cores();
+
+// Physical cores among them, at least 1: for work that keeps a core's arithmetic busy. Logical processors of one core
+// share it, and would only wait for each other.
+int physical_cores();
+
+// What both are made of. `root` holds the machine's /sys and /proc, and is another folder in tests.
+std::vector<int> allowed_processors();  // by affinity mask, in order
+// Cores that the processors belong to; one each where the machine does not say.
+int count_physical_cores(const std::vector<int>& processors, const std::filesystem::path& root = "/");
+// Processors' worth of time that this process's control groups grant (version 2 or 1), whole ones and at least 1; 0 for
+// no limit.
+int quota_cores(const std::filesystem::path& root = "/");
+
+// The numbers of a list as Linux writes it, "0-3,8,10-11"; none if there is no such file or it is no list.
+std::vector<int> read_number_list(const std::filesystem::path& path);
 
 // Calls work(0) to work(count - 1), each once, on all cores; told() after each one on the calling thread. The first
 // exception ends it and is thrown again here.

@@ -129,7 +129,7 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         "where weights are int8 [16bit]",
         {.choices = "f32,16bit,8bit"}},
        {"--device", &target.device, "NAME", "auto, cpu, cpu:INSTRUCTION-SET or reference [auto]"},
-       {"--threads", &target.threads, "N", "0: all cores [0]", {.lowest = 0, .highest = 1024}}});
+       {"--threads", &target.threads, "N", "0: all physical cores [0]", {.lowest = 0, .highest = 1024}}});
 }
 
 void require_model(const ModelOptions& options) {

@@ -78,7 +78,7 @@ extern const Command kTokensCommand;
 struct ModelOptions {
   std::string model;
   std::string device = "auto";
-  int threads = 0;      // 0: all cores
+  int threads = 0;      // 0: all physical cores
   int64_t context = 0;  // 0: what the model was made for, as far as it fits
   std::string kv = "f16";
   std::string activations = "16bit";

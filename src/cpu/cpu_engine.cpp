@@ -474,7 +474,7 @@ std::unique_ptr<Engine> make_cpu_engine(const Plan& plan, const EngineOptions& o
 // More workers than a token's bytes keep busy would only wait for each other.
 int useful_cpu_threads(const Plan& plan) {
   constexpr size_t kBytesPerWorker = 1 << 20;
-  return int(std::clamp<size_t>(plan.bytes_per_token() / kBytesPerWorker, 1, size_t(available_cores())));
+  return int(std::clamp<size_t>(plan.bytes_per_token() / kBytesPerWorker, 1, size_t(physical_cores())));
 }
 
 MemoryUse account_cpu_engine(const Plan& plan, const EngineOptions& options) {

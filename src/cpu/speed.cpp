@@ -51,7 +51,7 @@ double measure_peak(ThreadPool& pool, int64_t (*peak)(int64_t rounds)) {
 }  // namespace cpu
 
 DeviceSpeed measure_cpu(const EngineOptions& options, bool peaks) {
-  const int workers = options.threads > 0 ? options.threads : available_cores();
+  const int workers = options.threads > 0 ? options.threads : physical_cores();
   cpu::ThreadPool pool(workers);
   const cpu::Body& body = cpu::find_body(options.body);
   DeviceSpeed speed;

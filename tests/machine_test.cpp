@@ -1,0 +1,104 @@
+// What the machine is: processors and control groups, on made-up trees of /sys and /proc.
+#include <numeric>
+
+#include "base/cores.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+std::vector<int> first(int count) {
+  std::vector<int> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+void write_core(const TemporaryFolder& root, const std::vector<int>& processors, const std::string& list,
+                const char* name = "core_cpus_list") {
+  for (const int i : processors)
+    root.write("sys/devices/system/cpu/cpu" + std::to_string(i) + "/topology/" + name, list + "\n");
+}
+
+TEST_CASE("lists of numbers as Linux writes them") {
+  const TemporaryFolder folder;
+  const auto read = [&](const std::string& text) { return read_number_list(folder.write("list", text)); };
+  CHECK(read("0\n") == std::vector<int>{0});
+  CHECK(read("0-3,8,10-11\n") == std::vector<int>{0, 1, 2, 3, 8, 10, 11});
+  for (const char* text : {"", "\n", "x", "3-", "3-x", "5-2", "-1", "0-99999999999", "0-99999999", "1:2"}) {
+    CAPTURE(text);
+    CHECK(read(text).empty());
+  }
+  CHECK(read_number_list(folder.path() / "missing").empty());
+}
+
+TEST_CASE("physical cores: logical processors of one core count once") {
+  const TemporaryFolder root;
+  // Four cores of two, numbered as servers do; the last one under the older name.
+  for (int i = 0; i < 4; ++i)
+    write_core(root, {i, i + 4}, std::to_string(i) + "," + std::to_string(i + 4),
+               i < 3 ? "core_cpus_list" : "thread_siblings_list");
+  CHECK(count_physical_cores(first(8), root.path()) == 4);
+  CHECK(count_physical_cores({0, 4}, root.path()) == 1);
+  // A sibling that is not ours does not take the core away.
+  CHECK(count_physical_cores({0, 1, 5}, root.path()) == 2);
+  CHECK(count_physical_cores({7}, root.path()) == 1);
+  // A processor that says nothing is a core of its own.
+  CHECK(count_physical_cores({0, 4, 99}, root.path()) == 2);
+}
+
+TEST_CASE("physical cores: hybrid machines, processors that are offline, no topology at all") {
+  const TemporaryFolder hybrid, bare;
+  write_core(hybrid, {0, 1}, "0-1");
+  write_core(hybrid, {2, 3}, "2-3");
+  for (int i = 4; i < 8; ++i) write_core(hybrid, {i}, std::to_string(i));
+  CHECK(count_physical_cores(first(8), hybrid.path()) == 6);
+  hybrid.write("sys/devices/system/cpu/online", "0,2-5\n");
+  write_core(hybrid, {0}, "0");
+  CHECK(count_physical_cores(first(8), hybrid.path()) == 4);
+  // A list that has nothing of ours cannot be right.
+  hybrid.write("sys/devices/system/cpu/online", "100\n");
+  CHECK(count_physical_cores(first(8), hybrid.path()) == 8);
+  CHECK(count_physical_cores(first(3), bare.path()) == 3);
+}
+
+TEST_CASE("quotas of control groups hold for all below them") {
+  const TemporaryFolder v2, v1, container, none;
+  v2.write("proc/self/cgroup", "0::/user.slice/a.scope/job\n");
+  CHECK(quota_cores(v2.path()) == 0);
+  v2.write("sys/fs/cgroup/user.slice/a.scope/job/cpu.max", "max 100000\n");
+  CHECK(quota_cores(v2.path()) == 0);
+  v2.write("sys/fs/cgroup/user.slice/a.scope/cpu.max", "650000 100000\n");
+  CHECK(quota_cores(v2.path()) == 6);
+  v2.write("sys/fs/cgroup/user.slice/cpu.max", "900000 100000\n");
+  CHECK(quota_cores(v2.path()) == 6);
+  v2.write("sys/fs/cgroup/user.slice/a.scope/job/cpu.max", "50000 100000\n");
+  CHECK(quota_cores(v2.path()) == 1);
+  for (const char* text : {"", "x y", "100000", "100000 0", "-5 100000"}) {
+    CAPTURE(text);
+    v2.write("sys/fs/cgroup/user.slice/a.scope/job/cpu.max", text);
+    CHECK(quota_cores(v2.path()) == 6);
+  }
+
+  v1.write("proc/self/cgroup", "9:cpuset:/x\n4:cpuacct,cpu:/docker/1\n1:name=systemd:/\n0::/\n");
+  v1.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  v1.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  CHECK(quota_cores(v1.path()) == 0);
+  v1.write("sys/fs/cgroup/cpu/docker/1/cpu.cfs_quota_us", "300000\n");
+  v1.write("sys/fs/cgroup/cpu/docker/1/cpu.cfs_period_us", "100000\n");
+  CHECK(quota_cores(v1.path()) == 3);
+
+  // A container sees its own group at the top, and perhaps a path of the host's.
+  container.write("proc/self/cgroup", "0::/../../docker/1\n");
+  container.write("sys/fs/cgroup/cpu.max", "200000 100000\n");
+  CHECK(quota_cores(container.path()) == 2);
+  CHECK(quota_cores(none.path()) == 0);
+}
+
+TEST_CASE("this machine has cores") {
+  CHECK(physical_cores() >= 1);
+  CHECK(physical_cores() <= available_cores());
+  CHECK(available_cores() <= int(allowed_processors().size()));
+}
+
+}  // namespace
+}  // namespace qgen::test
