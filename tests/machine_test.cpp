@@ -1,7 +1,10 @@
-// What the machine is: processors and control groups, on made-up trees of /sys and /proc.
+// What the machine is: processors, control groups and memory nodes, on made-up trees of /sys and /proc.
+#include <cstring>
 #include <numeric>
 
+#include "base/blank_memory.h"
 #include "base/cores.h"
+#include "base/numa.h"
 #include "tests/support.h"
 
 namespace qgen::test {
@@ -98,6 +101,33 @@ TEST_CASE("this machine has cores") {
   CHECK(physical_cores() >= 1);
   CHECK(physical_cores() <= available_cores());
   CHECK(available_cores() <= int(allowed_processors().size()));
+}
+
+TEST_CASE("memory nodes: those with memory that our threads run near") {
+  const TemporaryFolder root, none;
+  CHECK(memory_nodes(first(8), none.path()).empty());
+  root.write("sys/devices/system/node/online", "0-1\n");
+  root.write("sys/devices/system/node/has_memory", "0-1\n");
+  root.write("sys/devices/system/node/node0/cpulist", "0-3\n");
+  root.write("sys/devices/system/node/node1/cpulist", "4-7\n");
+  CHECK(memory_nodes(first(8), root.path()) == std::vector<int>{0, 1});
+  CHECK(memory_nodes(first(4), root.path()) == std::vector<int>{0});
+  CHECK(memory_nodes({5}, root.path()) == std::vector<int>{1});
+  // Memory without processors, processors without memory, and a node that is not online.
+  root.write("sys/devices/system/node/online", "0-3\n");
+  root.write("sys/devices/system/node/has_memory", "0-2,9\n");
+  root.write("sys/devices/system/node/node2/cpulist", "\n");
+  root.write("sys/devices/system/node/node3/cpulist", "8-9\n");
+  CHECK(memory_nodes(first(10), root.path()) == std::vector<int>{0, 1});
+}
+
+TEST_CASE("interleaving harms nothing, whatever the machine") {
+  constexpr size_t kBytes = 1 << 20;
+  const InterleavedPages interleaved;
+  const BlankMemory memory(kBytes, "test");
+  interleave(memory.bytes().data(), kBytes);
+  std::memset(memory.bytes().data(), 7, kBytes);
+  CHECK(memory.bytes().back() == std::byte{7});
 }
 
 }  // namespace

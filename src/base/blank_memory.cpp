@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/numa.h"
 
 namespace qgen {
 
@@ -19,6 +20,7 @@ BlankMemory::BlankMemory(size_t bytes, const std::string& subject) {
     fail(ErrorKind::kMemory, fmt::format("{}: cannot map {} bytes: {}", subject, bytes, std::strerror(errno)));
   // Small pages, as a mapped file has them: what is measured on random weights holds for files.
   ::madvise(address, bytes, MADV_NOHUGEPAGE);
+  interleave(address, bytes);
   data_ = static_cast<std::byte*>(address);
   size_ = bytes;
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file_map.h"
+#include "base/numa.h"
 #include "cli/terminal.h"
 #include "model/declare.h"
 
@@ -137,11 +138,14 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   for (Weight& weight : plan->weights) weights.push_back(&weight);
   Progress progress(quiet);
   const double bytes = double(plan->weight_bytes());
-  scan_weights(weights, [&](size_t done) {
-    progress.show([&] {
-      return fmt::format("loading {}: {} of {}", loaded.name, format_bytes(double(done)), format_bytes(bytes));
+  {
+    const InterleavedPages interleaved;  // those of the weights
+    scan_weights(weights, [&](size_t done) {
+      progress.show([&] {
+        return fmt::format("loading {}: {} of {}", loaded.name, format_bytes(double(done)), format_bytes(bytes));
+      });
     });
-  });
+  }
   loaded.engine = placement.engine->make(*plan, placement.options);
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   loaded.context = placement.options.context;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/numa.h"
 
 namespace qgen::cpu {
 
@@ -46,6 +47,7 @@ class Arena {
     }
     base_ = static_cast<std::byte*>(memory);
     ::madvise(memory, size_, MADV_HUGEPAGE);
+    interleave(memory, size_);
   }
 
  private:
