@@ -1,9 +1,11 @@
 // What the machine is: processors, control groups and memory nodes, on made-up trees of /sys and /proc.
 #include <cstring>
+#include <fstream>
 #include <numeric>
 
 #include "base/blank_memory.h"
 #include "base/cores.h"
+#include "base/file_map.h"
 #include "base/numa.h"
 #include "tests/support.h"
 
@@ -128,6 +130,19 @@ TEST_CASE("interleaving harms nothing, whatever the machine") {
   interleave(memory.bytes().data(), kBytes);
   std::memset(memory.bytes().data(), 7, kBytes);
   CHECK(memory.bytes().back() == std::byte{7});
+}
+
+TEST_CASE("a mapped file asks for large pages") {
+  if (!fs::exists("/sys/kernel/mm/transparent_hugepage")) return;
+  const TemporaryFolder folder;
+  const FileMap map(folder.write("weights", std::string(1 << 16, 'x')));
+  std::ifstream maps("/proc/self/smaps");
+  std::string line;
+  while (std::getline(maps, line) && line.find(map.path().string()) == line.npos) {
+  }
+  while (std::getline(maps, line) && line.rfind("VmFlags:", 0) != 0) {
+  }
+  CHECK((line + ' ').find(" hg ") != line.npos);
 }
 
 }  // namespace

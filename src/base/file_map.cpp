@@ -52,6 +52,9 @@ FileMap::FileMap(const std::filesystem::path& path) : path_(path) {
   if (address == MAP_FAILED) {
     fail(ErrorKind::kModel, fmt::format("{}: cannot map {} bytes: {}", path.string(), size_, std::strerror(errno)));
   }
+  // A file system that can (ext4 since Linux 6.16, XFS, Btrfs) then reads the file into large pages, however many
+  // threads ask for it in whatever order. What the cache holds in small ones stays so.
+  ::madvise(address, size_, MADV_HUGEPAGE);
   data_ = static_cast<const std::byte*>(address);
 }
 
