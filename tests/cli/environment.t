@@ -2,11 +2,11 @@
 
 # Every flag that there is: who adds one here adds its twin below
 $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
-  --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
+  --activations --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
 
 # And of the commands, without those that they share with the root
 $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
->   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(color|context|device|help|kv|model|system|think|threads|version)' | sort)
+>   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(activations|color|context|device|help|kv|model|system|think|threads|version)' | sort)
 > done
   chat --frequency-penalty --max-tokens --min-p --presence-penalty --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
   plan --json
@@ -56,6 +56,12 @@ $ QGEN_CONTEXT=99 QGEN_KV=f32 QGEN_DEVICE=cpu:portable QGEN_THREADS=1 QGEN_STATS
 json: stderr schemas/stats.schema.json
 where: it["context"] == 99 and "portable" in it["engine"] and "1 thread" in it["engine"]
 where: it["memory"]["kv"] > 99 * 5 * 2 * 4 * 8 * 2
+
+# QGEN_ACTIVATIONS
+$ QGEN_ACTIVATIONS=f32 qgen -m $MODEL -p "Once" -n 1 --stats=json
+  ...
+json: stderr schemas/stats.schema.json
+where: it["activations"] == "f32"
 
 # Sampling, each with its origin
 $ QGEN_TEMP=0.5 QGEN_TOP_K=11 QGEN_TOP_P=0.91 QGEN_MIN_P=0.01 QGEN_TYPICAL_P=0.92 QGEN_REPEAT_PENALTY=1.5 QGEN_PRESENCE_PENALTY=0.2 QGEN_FREQUENCY_PENALTY=0.3 QGEN_SEED=42 QGEN_LOGPROBS=3 qgen -m $MODEL -p "Once" -n 2 --stats=json
