@@ -1,7 +1,6 @@
 // AVX-512 with VNNI, VBMI and BF16 (Zen 4, Sapphire Rapids): FP8 codes become bf16 by table lookup in
 // registers and are multiplied with vdpbf16ps, as are bf16 weights; INT8 weights by integer dot products.
-// For one token x is a pair of bf16 (16 bits of mantissa), for a few it is f32; for many tokens, where
-// arithmetic is the bound, it is rounded to bf16.
+// x is a pair of bf16 (16 bits of mantissa); for many tokens, where arithmetic is the bound, it is rounded to bf16.
 #include "cpu/vec_avx512.h"
 
 namespace qgen::cpu {
@@ -76,6 +75,9 @@ inline __mmask32 first_words(int64_t count) { return count >= 32 ? ~0u : count <
 
 inline __m512i load512(const void* p) { return _mm512_loadu_si512(p); }
 
+// How far ahead of its codes a row asks for memory: their decoding leaves the processor too few loads in flight.
+constexpr int64_t kPrefetchBytes = 2048;
+
 float e4m3_dot_row(const Decoder& decode, const Matrix& w, const Input& x, int64_t n) {
   const uint8_t* row = row_codes(w, n);
   const float* scales = row_values(w.scales, w, n);
@@ -88,6 +90,7 @@ float e4m3_dot_row(const Decoder& decode, const Matrix& w, const Input& x, int64
     int64_t k = begin;
     for (; k + 64 <= end; k += 64) {
       __m512i w0, w1;
+      _mm_prefetch(row + k + kPrefetchBytes, _MM_HINT_T0);
       decode(load512(row + k), w0, w1);
       sum[0] = dot_bf16(sum[0], w0, load512(high + k));
       sum[1] = dot_bf16(sum[1], w0, load512(low + k));
@@ -166,11 +169,13 @@ void bf16_pack(const Matrix& w, int64_t row_begin, int64_t row_end, uint8_t* pan
   }
 }
 
-template <int... i>
+// Tokens t, t + 1, … times a panel, columns begin to end, added to `out`. kPair: x is a pair of bf16.
+template <bool kPair, int... i>
 void bf16_tile(Indices<i...>, const uint8_t* panel, const Input& x, int64_t t, int64_t begin, int64_t end,
                const float* scales, float (*out)[32]) {
   constexpr int kTokens = sizeof...(i);
-  const uint16_t* const rows[kTokens] = {x.bf16_high + (t + i) * x.stride...};
+  const uint16_t* const high[kTokens] = {x.bf16_high + (t + i) * x.stride...};
+  const uint16_t* const low[kTokens] = {x.bf16_low + (kPair ? (t + i) * x.stride : 0)...};
   __m512 sum0[kTokens] = {((void)i, _mm512_setzero_ps())...}, sum1[kTokens] = {((void)i, _mm512_setzero_ps())...};
   for (int64_t k = begin; k < end; k += 2) {
     const __m512i w0 = load512(panel + k * 64), w1 = load512(panel + k * 64 + 64);
@@ -179,7 +184,8 @@ void bf16_tile(Indices<i...>, const uint8_t* panel, const Input& x, int64_t t, i
       s0 = dot_bf16(s0, w0, xi);
       s1 = dot_bf16(s1, w1, xi);
     };
-    (step(rows[i], sum0[i], sum1[i]), ...);
+    (step(high[i], sum0[i], sum1[i]), ...);
+    if constexpr (kPair) (step(low[i], sum0[i], sum1[i]), ...);
   }
   const auto finish = [&](float* y, __m512 sum, int group) __attribute__((always_inline)) {
     const __m512 scale = scales == nullptr ? _mm512_set1_ps(1) : _mm512_loadu_ps(scales + group * 16);
@@ -188,10 +194,23 @@ void bf16_tile(Indices<i...>, const uint8_t* panel, const Input& x, int64_t t, i
   ((finish(out[i], sum0[i], 0), finish(out[i], sum1[i], 1)), ...);
 }
 
-template <bool kFp8>
+constexpr int64_t kBf16Tokens = 12;
+using Bf16Tile = void (*)(const uint8_t* panel, const Input& x, int64_t t, int64_t begin, int64_t end,
+                          const float* scales, float (*out)[32]);
+template <bool kPair, int kTokens>
+void bf16_tile_of(const uint8_t* panel, const Input& x, int64_t t, int64_t begin, int64_t end, const float* scales,
+                  float (*out)[32]) {
+  bf16_tile<kPair>(Count<kTokens>{}, panel, x, t, begin, end, scales, out);
+}
+template <bool kPair, int... i>
+constexpr TileTable<Bf16Tile, sizeof...(i)> make_bf16_tiles(Indices<i...>) {
+  return {{bf16_tile_of<kPair, i + 1>...}};
+}
+
+template <bool kFp8, bool kPair>
 void bf16_many(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride,
                void* scratch) {
-  constexpr int kTokens = 12;
+  static constexpr auto kTiles = make_bf16_tiles<kPair>(Count<kBf16Tokens>{});
   const int64_t tiles = w.scales == nullptr ? 1 : w.tile_cols;
   const int64_t width = w.scales == nullptr ? w.cols : w.group_cols;
   float* scales = static_cast<float*>(scratch);
@@ -200,21 +219,16 @@ void bf16_many(const Matrix& w, const Input& x, int64_t row_begin, int64_t row_e
   for (int64_t n = row_begin; n < row_end; n += 32) {
     bf16_pack<kFp8>(w, n, row_end, panel);
     if (w.scales != nullptr) pack_scales(w, n, row_end, scales);
-    for (int64_t t = 0; t < x.tokens;) {
-      const int step = x.tokens - t >= kTokens ? kTokens : 1;
-      float out[kTokens][32] = {};
+    for (int64_t t = 0; t < x.tokens; t += kBf16Tokens) {
+      const int64_t step = x.tokens - t < kBf16Tokens ? x.tokens - t : kBf16Tokens;
+      float out[kBf16Tokens][32] = {};
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t begin = tile * width;
         const int64_t end = begin + width < w.cols ? begin + width : w.cols;
-        const float* tile_scales = w.scales == nullptr ? nullptr : scales + tile * 32;
-        if (step == kTokens) {
-          bf16_tile(Count<kTokens>{}, panel, x, t, begin, end, tile_scales, out);
-        } else {
-          bf16_tile(Count<1>{}, panel, x, t, begin, end, tile_scales, out);
-        }
+        kTiles.tiles[step - 1](panel, x, t, begin, end, w.scales == nullptr ? nullptr : scales + tile * 32, out);
       }
-      for (int i = 0; i < step; ++i) store_rows(out[i], row_end - n, one, one, y + (t + i) * y_stride + n - row_begin);
-      t += step;
+      for (int64_t i = 0; i < step; ++i)
+        store_rows(out[i], row_end - n, one, one, y + (t + i) * y_stride + n - row_begin);
     }
   }
 }
@@ -238,9 +252,9 @@ const Body kAvx512Bf16Body = {
     supported,
     {QGEN_GENERIC_KERNELS(0),
      QGEN_GENERIC_KERNELS(1),
-     {{Form::kBf16Pair, bf16_one}, {Form::kF32, multiply_many<2>}, {Form::kBf16, bf16_many<false>}},
+     {{Form::kBf16Pair, bf16_one}, {Form::kBf16Pair, bf16_many<false, true>}, {Form::kBf16, bf16_many<false, false>}},
      {{Form::kPlanes, int8_one}, {Form::kWords, words_many}, {Form::kWords, words_many}},
-     {{Form::kBf16Pair, e4m3_one}, {Form::kF32, multiply_many<4>}, {Form::kBf16, bf16_many<true>}},
+     {{Form::kBf16Pair, e4m3_one}, {Form::kBf16Pair, bf16_many<true, true>}, {Form::kBf16, bf16_many<true, false>}},
      QGEN_GENERIC_KERNELS(5)},
     QGEN_ALL_GENERIC_KERNELS,
     {Form::kBytes, int8_bytes_many},

@@ -141,10 +141,11 @@ void StepInput::lay_out(Arena& arena) {
     if (bytes) slot.byte_scales = arena.take<float>(max_tokens_ * groups);
     if (planes || bytes)
       slot.starts = arena.take<int32_t>(std::max(planes ? slot.tiles : 0, bytes ? max_tokens_ * groups : 0));
-    // Pairs are for one token.
-    if (slot.wants(Form::kBf16) || slot.wants(Form::kBf16Pair))
-      slot.bf16_high = arena.take<uint16_t>((slot.wants(Form::kBf16) ? max_tokens_ : 1) * stride_);
-    if (slot.wants(Form::kBf16Pair)) slot.bf16_low = arena.take<uint16_t>(stride_);
+    // Pairs are for fewer than kManyTokens.
+    const int64_t pairs = slot.wants(Form::kBf16Pair) ? std::min(max_tokens_, kManyTokens) : 0;
+    const int64_t rounded = slot.wants(Form::kBf16) ? max_tokens_ : pairs;
+    if (rounded > 0) slot.bf16_high = arena.take<uint16_t>(rounded * stride_);
+    if (pairs > 0) slot.bf16_low = arena.take<uint16_t>(pairs * stride_);
     if (slot.offsets) slot.sums = arena.take<float>(max_tokens_ * slot.tiles);
   }
 }
@@ -193,7 +194,9 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
                       slot.starts + token * (stride_ / kBytesGroup));
         break;
       case Form::kBf16: body.to_bf16(x, stride_, slot.bf16_high + token * stride_, nullptr); break;
-      case Form::kBf16Pair: body.to_bf16(x, stride_, slot.bf16_high, slot.bf16_low); break;
+      case Form::kBf16Pair:
+        body.to_bf16(x, stride_, slot.bf16_high + token * stride_, slot.bf16_low + token * stride_);
+        break;
     }
   }
 }
