@@ -16,11 +16,21 @@ namespace {
 
 using cpu::Body;
 
+// Of the engine.
 std::vector<const Body*> supported_bodies() {
   std::vector<const Body*> out;
   for (const Body* body : cpu::bodies()) {
     if (body->supported()) out.push_back(body);
   }
+  return out;
+}
+
+// Those, and the one that only tests have.
+std::vector<const Body*> kernel_bodies() {
+  std::vector<const Body*> out = supported_bodies();
+#if defined(__x86_64__)
+  if (cpu::kEvexBody.supported()) out.push_back(&cpu::kEvexBody);
+#endif
   return out;
 }
 
@@ -143,7 +153,7 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
   const Shape shapes[] = {{37, 100, 37, 100},   {70, 172, 1, 172}, {33, 64, 1, 32},    {20, 172, 1, 43},
                           {130, 300, 128, 128}, {64, 96, 16, 24},  {5, 7, 2, 3},       {1, 1, 1, 1},
                           {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128}, {48, 256, 1, 256}};
-  for (const Body* body : supported_bodies()) {
+  for (const Body* body : kernel_bodies()) {
     for (const int64_t tokens : {1, 2, 13, 26, 260}) {
       double worst = 0;
       for (const Codes codes : {Codes::kF32, Codes::kF16, Codes::kBf16, Codes::kI8, Codes::kE4M3, Codes::kE5M2}) {
@@ -173,7 +183,7 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
 }
 
 TEST_CASE("W x for weights in blocks of Q8_0, with paired heads too") {
-  for (const Body* body : supported_bodies()) {
+  for (const Body* body : kernel_bodies()) {
     for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
       for (const int64_t tokens : {1, 2, 7, 30}) {
         for (const auto& [rows, cols, heads] :
@@ -193,7 +203,7 @@ TEST_CASE("W x for weights in blocks of Q8_0, with paired heads too") {
 }
 
 TEST_CASE("long rows do not overflow the integer products") {
-  for (const Body* body : supported_bodies()) {
+  for (const Body* body : kernel_bodies()) {
     constexpr Activations activations = Activations::k16Bit;
     INFO(std::string(body->name));
     std::mt19937 random(1);
@@ -224,7 +234,7 @@ TEST_CASE("long rows do not overflow the integer products") {
 }
 
 TEST_CASE("activations that are no numbers never come out as numbers, and do not leak into other rows") {
-  for (const Body* body : supported_bodies()) {
+  for (const Body* body : kernel_bodies()) {
     for (const Codes codes : {Codes::kI8, Codes::kE4M3, Codes::kBf16, Codes::kF32}) {
       for (const auto& [tokens, activations] : {std::pair<int64_t, Activations>{1, Activations::k16Bit},
                                                 {3, Activations::k16Bit},
@@ -261,7 +271,7 @@ TEST_CASE("activations that are no numbers never come out as numbers, and do not
 }
 
 TEST_CASE("columns in the order of their groups") {
-  for (const Body* body : supported_bodies()) {
+  for (const Body* body : kernel_bodies()) {
     INFO(std::string(body->name));
     std::mt19937 random(5);
     Weight weight = random_weight(random, Codes::kI8, 24, 64, 1, 16, true);
@@ -272,7 +282,7 @@ TEST_CASE("columns in the order of their groups") {
 }
 
 TEST_CASE("attention over the cache") {
-  for (const Body* body : supported_bodies()) {
+  for (const Body* body : kernel_bodies()) {
     for (const KvType kv : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
       for (const int64_t head_dim : {8, 20, 64, 128}) {
         for (const auto& [keys, in_words] : {std::pair<int64_t, bool>{1, false},
@@ -341,7 +351,7 @@ TEST_CASE("attention over the cache") {
 }
 
 TEST_CASE("norm, activation and rotation") {
-  for (const Body* body : supported_bodies()) {
+  for (const Body* body : kernel_bodies()) {
     INFO(std::string(body->name));
     std::mt19937 random(3);
     for (const int64_t n : {2, 15, 64, 1000}) {
@@ -483,18 +493,24 @@ TEST_CASE("the same bytes for any number of threads, and again after a rewind") 
       out.insert(out.end(), logits.begin(), logits.end());
     return out;
   };
-  auto one = make_engine(*plan, "cpu", 400, KvType::kF16, 1);
-  const auto expected = run(*one);
-  for (const int threads : {1, 2, 3}) {
-    auto engine = make_engine(*plan, "cpu", 400, KvType::kF16, threads);
-    CHECK(run(*engine) == expected);
-    engine->rewind(0);
-    CHECK(run(*engine) == expected);
-    engine->rewind(300);
-    CHECK(engine->position() == 300);
-    engine->decode(5);
-    const auto logits = engine->decode(6);
-    CHECK(std::equal(logits.begin(), logits.end(), expected.end() - plan->model.vocab));
+  for (const Body* body : supported_bodies()) {
+    for (const Activations activations : {Activations::k16Bit, Activations::kF32}) {
+      INFO(std::string(body->name), " ", std::string(activations_name(activations)));
+      EngineOptions options{.context = 400, .activations = activations, .threads = 1, .body = body->name};
+      const auto expected = run(*make_cpu_engine(*plan, options));
+      for (const int threads : {1, 2, 3, 7}) {
+        options.threads = threads;
+        const auto engine = make_cpu_engine(*plan, options);
+        CHECK(run(*engine) == expected);
+        engine->rewind(0);
+        CHECK(run(*engine) == expected);
+        engine->rewind(300);
+        CHECK(engine->position() == 300);
+        engine->decode(5);
+        const auto logits = engine->decode(6);
+        CHECK(std::equal(logits.begin(), logits.end(), expected.end() - plan->model.vocab));
+      }
+    }
   }
 }
 

@@ -172,6 +172,8 @@ inline int64_t attend_scratch_bytes(int64_t padded_dim) {
 extern const Body kPortableBody;
 #if defined(__x86_64__)
 extern const Body kAvx2Body;
+extern const Body kAvx2VnniBody;
+extern const Body kEvexBody;  // in the tests only
 extern const Body kAvx512Body;
 extern const Body kAvx512VnniBody;
 extern const Body kAvx512Bf16Body;
