@@ -9,6 +9,7 @@
 #include "cpu/linear.h"
 #include "cpu/thread_pool.h"
 #include "engine/session.h"
+#include "tests/emulated_amx_body.h"
 #include "tests/support.h"
 
 namespace qgen::test {
@@ -25,11 +26,13 @@ std::vector<const Body*> supported_bodies() {
   return out;
 }
 
-// Those, and the one that only tests have.
+// These, and those which only tests have: no engine knows them.
 std::vector<const Body*> kernel_bodies() {
   std::vector<const Body*> out = supported_bodies();
 #if defined(__x86_64__)
-  if (cpu::kEvexBody.supported()) out.push_back(&cpu::kEvexBody);
+  for (const Body* body : {&cpu::kEvexBody, &cpu::kEmulatedAmxBody}) {
+    if (body->supported()) out.push_back(body);
+  }
 #endif
   return out;
 }
@@ -118,6 +121,9 @@ double multiply_error(const Body& body, const Weight& weight, int64_t tokens, st
   const auto view = input.view(layers, 0, tokens);
   layers[0].multiply(view, 0, middle, y.data(), weight.rows, aligned);
   if (middle < weight.rows) layers[0].multiply(view, middle, weight.rows, y.data(), weight.rows, aligned);
+#if defined(__x86_64__)
+  CHECK(cpu::emulated_tiles_released());
+#endif
 
   std::vector<float> expected(y.size());
   std::vector<double> row(size_t(weight.cols));
@@ -152,7 +158,8 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
   };
   const Shape shapes[] = {{37, 100, 37, 100},   {70, 172, 1, 172}, {33, 64, 1, 32},    {20, 172, 1, 43},
                           {130, 300, 128, 128}, {64, 96, 16, 24},  {5, 7, 2, 3},       {1, 1, 1, 1},
-                          {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128}, {48, 256, 1, 256}};
+                          {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128}, {48, 256, 1, 256},
+                          {33, 700, 1, 100}};
   for (const Body* body : kernel_bodies()) {
     for (const int64_t tokens : {1, 2, 13, 26, 260}) {
       double worst = 0;
@@ -185,7 +192,7 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
 TEST_CASE("W x for weights in blocks of Q8_0, with paired heads too") {
   for (const Body* body : kernel_bodies()) {
     for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
-      for (const int64_t tokens : {1, 2, 7, 30}) {
+      for (const int64_t tokens : {1, 2, 7, 30, 530}) {
         for (const auto& [rows, cols, heads] :
              {std::array<int64_t, 3>{5, 32, 0}, {37, 96, 0}, {64, 1024, 0}, {48, 160, 3}, {64, 64, 16}}) {
           INFO(std::string(body->name), " ", activations_name(activations), " ", rows, "x", cols, " heads ", heads,
@@ -559,8 +566,7 @@ TEST_CASE("a session computes only what is new") {
 }
 
 TEST_CASE("the speed of the processor is measured for every body") {
-  for (const cpu::Body* body : cpu::bodies()) {
-    if (!body->supported()) continue;
+  for (const Body* body : kernel_bodies()) {
     INFO(body->name);
     CHECK(body->float_peak(3) > 0);
     CHECK(body->float_peak(6) == 2 * body->float_peak(3));

@@ -15,8 +15,10 @@ constexpr std::string_view kStory =
     "Once upon a time, there was a little girl named Lily. She had a small red ball and a big brown dog. One day, "
     "Lily and her dog went to the park to play. The sun was warm and the birds were singing in the trees. Lily threw "
     "the ball very far, and the dog ran after it. But the ball rolled into a hole under an old tree. \"Oh no!\" said "
-    "Lily. \"My ball is gone!\" The dog looked into the hole and started to dig. He was so happy to help. Soon he found "
-    "the ball and gave it back to Lily. She hugged him and said, \"Thank you! You are the best dog in the world.\" Then "
+    "Lily. \"My ball is gone!\" The dog looked into the hole and started to dig. He was so happy to help. Soon he "
+    "found "
+    "the ball and gave it back to Lily. She hugged him and said, \"Thank you! You are the best dog in the world.\" "
+    "Then "
     "they went home together. Her mom made a cake, and they all had a big piece. Lily was happy, and she told her mom "
     "about the hole and the tree. \"We can go back tomorrow,\" her mom said with a smile.";
 
@@ -63,12 +65,9 @@ TEST_CASE("the precision of activations keeps its promises on trained models") {
     std::string text;
     size_t tokens;
   };
-  const Model models[] = {{"stories260K-FP8", std::string(kStory), 400},
-                          {"stories260K-w8a8", std::string(kStory), 400},
-                          {"SmolLM2-135M-Instruct-FP8", readme(), 600},
-                          {"SmolLM2-135M-Instruct-INT8", readme(), 600},
-                          {"SmolLM2-135M-Instruct-BF16", readme(), 600},
-                          {"SmolLM2-135M-Instruct-Q8_0", readme(), 600}};
+  const Model models[] = {{"stories260K-FP8", std::string(kStory), 400}, {"stories260K-w8a8", std::string(kStory), 400},
+                          {"SmolLM2-135M-Instruct-FP8", readme(), 600},  {"SmolLM2-135M-Instruct-INT8", readme(), 600},
+                          {"SmolLM2-135M-Instruct-BF16", readme(), 600}, {"SmolLM2-135M-Instruct-Q8_0", readme(), 600}};
   for (const Model& model : models) {
     const fs::path folder = source_folder() / "models" / model.folder;
     if (!fs::exists(folder)) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const Body* kBodies[] = {
 #if defined(__x86_64__)
-    &kAvx512Bf16Body, &kAvx512VnniBody, &kAvx512Body, &kAvx2VnniBody, &kAvx2Body,
+    &kAvx512AmxBody, &kAvx512Bf16Body, &kAvx512VnniBody, &kAvx512Body, &kAvx2VnniBody, &kAvx2Body,
 #endif
     &kPortableBody,
 };

@@ -32,7 +32,7 @@ constexpr int64_t kCacheUnit = 32;         // the cache is as long as a multiple
 enum class Form : uint8_t {
   kF32,       // as they are
   kWords,     // x = scale * word: 16-bit integers, one scale a token
-  kPlanes,    // the same of one token as x = scale * (256 * high + low), int8 each
+  kPlanes,    // the same as x = scale * (256 * high + low), int8 each
   kBytes,     // x = scale * int8, a scale for every kBytesGroup columns
   kBf16,      // rounded to bf16
   kBf16Pair,  // x = high + low, bf16 each: 16 bits of mantissa
@@ -57,18 +57,19 @@ struct Input {
   int64_t tokens, cols, stride;
   const float* f32;
   const int16_t* words;     // kWords
-  const float* word_scale;  // (tokens); kPlanes: of its one
+  const float* word_scale;  // (tokens), of kWords and kPlanes
   const int8_t* high;       // kPlanes; kBytes has its integers here too
   const int8_t* low;
   const float* byte_scales;   // kBytes: (tokens, groups of kBytesGroup)
   const uint16_t* bf16_high;  // kBf16, kBf16Pair
   const uint16_t* bf16_low;
-  // Sums over the matrix' column tiles, (tokens, tile_cols), of f32 or words, where the matrix has offsets.
+  // Sums over the matrix' column tiles, (tokens, tile_cols), of f32, words or planes of several tokens, where the
+  // matrix has offsets.
   const float* sums;
-  const int32_t* high_sums;  // of each plane, (tile_cols)
+  const int32_t* high_sums;  // of each plane of one token, (tile_cols)
   const int32_t* low_sums;
   // What integer products with unsigned codes, code + 128, start from: -128 times the sum of x's integers, over the
-  // tiles where they are short (kPlanes), or over the groups (kBytes).
+  // tiles where they are short (kPlanes of one token), or over the groups (kBytes).
   const int32_t* starts;
   const int32_t* lane_starts;  // the same for every four columns of one token, (cols / 4)
 };
@@ -177,6 +178,7 @@ extern const Body kEvexBody;  // in the tests only
 extern const Body kAvx512Body;
 extern const Body kAvx512VnniBody;
 extern const Body kAvx512Bf16Body;
+extern const Body kAvx512AmxBody;
 #endif
 
 }  // namespace qgen::cpu

@@ -18,6 +18,13 @@ bool fast_kernels_fit(const Weight& weight) {
   return aligned && std::min(grid.group_cols, weight.cols) <= kMaxIntegerRun;
 }
 
+// The 16-bit integers that two planes are.
+struct Planes {
+  const int8_t* high;
+  const int8_t* low;
+  int operator[](int64_t k) const { return 256 * high[k] + low[k]; }
+};
+
 }  // namespace
 
 LinearKernel::LinearKernel(const Linear& linear, const Body& body, Activations activations) {
@@ -126,13 +133,15 @@ void StepInput::lay_out(Arena& arena) {
   values_ = arena.take<float>(max_tokens_ * stride_);
   for (Slot& slot : slots_) {
     if (slot.ordered) slot.in_order = arena.take<float>(max_tokens_ * stride_);
-    // Planes are for one token, words and bytes for many.
+    // Some kernels want planes and pairs of one token only; words and bytes are for many.
     const bool words = slot.wants(Form::kWords), planes = slot.wants(Form::kPlanes), bytes = slot.wants(Form::kBytes);
+    const int64_t plane_tokens = slot.tokens_in(Form::kPlanes, max_tokens_);
+    const int64_t pair_tokens = slot.tokens_in(Form::kBf16Pair, max_tokens_);
     if (words) slot.words = arena.take<int16_t>(max_tokens_ * stride_);
     if (words || planes) slot.word_scale = arena.take<float>(max_tokens_);
-    if (planes || bytes) slot.high = arena.take<int8_t>((bytes ? max_tokens_ : 1) * stride_);
+    if (planes || bytes) slot.high = arena.take<int8_t>((bytes ? max_tokens_ : plane_tokens) * stride_);
     if (planes) {
-      slot.low = arena.take<int8_t>(stride_);
+      slot.low = arena.take<int8_t>(plane_tokens * stride_);
       slot.high_sums = arena.take<int32_t>(slot.tiles);
       slot.low_sums = arena.take<int32_t>(slot.tiles);
       slot.lane_starts = arena.take<int32_t>(stride_ / 4);
@@ -141,11 +150,9 @@ void StepInput::lay_out(Arena& arena) {
     if (bytes) slot.byte_scales = arena.take<float>(max_tokens_ * groups);
     if (planes || bytes)
       slot.starts = arena.take<int32_t>(std::max(planes ? slot.tiles : 0, bytes ? max_tokens_ * groups : 0));
-    // Pairs are for fewer than kManyTokens.
-    const int64_t pairs = slot.wants(Form::kBf16Pair) ? std::min(max_tokens_, kManyTokens) : 0;
-    const int64_t rounded = slot.wants(Form::kBf16) ? max_tokens_ : pairs;
-    if (rounded > 0) slot.bf16_high = arena.take<uint16_t>(rounded * stride_);
-    if (pairs > 0) slot.bf16_low = arena.take<uint16_t>(pairs * stride_);
+    if (slot.wants(Form::kBf16) || slot.wants(Form::kBf16Pair))
+      slot.bf16_high = arena.take<uint16_t>((slot.wants(Form::kBf16) ? max_tokens_ : pair_tokens) * stride_);
+    if (slot.wants(Form::kBf16Pair)) slot.bf16_low = arena.take<uint16_t>(pair_tokens * stride_);
     if (slot.offsets) slot.sums = arena.take<float>(max_tokens_ * slot.tiles);
   }
 }
@@ -155,7 +162,7 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
   std::fill(values + cols_, values + stride_, 0.0f);
   for (const Slot& slot : slots_) {
     const LinearKernel& layer = layers[slot.layer];
-    const auto tile_sums = [&](const auto* x, auto* sums) {
+    const auto tile_sums = [&](const auto& x, auto* sums) {
       for (int64_t tile = 0; tile < slot.tiles; ++tile) {
         const int64_t end = std::min((tile + 1) * slot.group_cols, cols_);
         std::remove_pointer_t<decltype(sums)> sum = 0;
@@ -179,7 +186,11 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
         if (slot.offsets) tile_sums(slot.words + token * stride_, slot.sums);
         break;
       case Form::kPlanes:
-        body.to_planes(x, stride_, slot.high, slot.low, slot.word_scale);
+        body.to_planes(x, stride_, slot.high + token * stride_, slot.low + token * stride_, slot.word_scale + token);
+        if (tokens > 1) {
+          if (slot.offsets) tile_sums(Planes{slot.high + token * stride_, slot.low + token * stride_}, slot.sums);
+          break;
+        }
         if (slot.group_cols == kBytesGroup && !slot.offsets) {
           body.lane_starts(slot.high, slot.low, stride_, slot.lane_starts);
           break;

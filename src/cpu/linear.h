@@ -1,6 +1,7 @@
 // Linear layers on the CPU: a weight with the kernels that suit it, and the forms of its input.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -88,6 +89,10 @@ class StepInput {
     bool agrees(const Slot& other) const;
     bool wants(Form form) const {
       return kernels.one.form == form || kernels.few.form == form || kernels.many.form == form;
+    }
+    // How many rows of `form` are held at once, of at most `most` tokens.
+    int64_t tokens_in(Form form, int64_t most) const {
+      return kernels.many.form == form ? most : kernels.few.form == form ? std::min(most, kManyTokens - 1) : 1;
     }
   };
   static Slot make_slot(const LinearKernel& layer, size_t index);
