@@ -1,6 +1,6 @@
 // The kernels of the body avx512-amx with tiles in plain C++, for processors that have its AVX-512 but no AMX. Tiles
 // do what Intel's manual (volume 2, LDTILECFG to TILEZERO) says; what it lets fault traps here.
-#include "tests/emulated_amx_body.h"
+#include "tests/test_bodies.h"
 #include "cpu/tile_config.h"
 #include "cpu/vec_avx512.h"
 

@@ -125,7 +125,9 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
        {"--activations",
         &target.activations,
         "TYPE",
-        "precision of the inputs of linear layers: f32, 16bit, or 8bit, which reads prompts faster and less exactly "
+        "precision of the inputs of linear layers (and of attention): f32, 16bit, or 8bit, which reads prompts faster "
+        "and "
+        "less exactly "
         "where weights are int8 [16bit]",
         {.choices = "f32,16bit,8bit"}},
        {"--device", &target.device, "NAME", "auto, cpu, cpu:INSTRUCTION-SET or reference [auto]"},

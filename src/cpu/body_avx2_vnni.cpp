@@ -28,6 +28,7 @@ bool supports_vnni() {
 
 }  // namespace
 
+extern const Body QGEN_BODY;
 const Body QGEN_BODY = {"avx2-vnni",
                         supports_vnni,
                         QGEN_INT8_WORDS_KERNELS,
@@ -39,6 +40,6 @@ const Body QGEN_BODY = {"avx2-vnni",
                         nullptr,
                         read_sum,
                         fma_peak,
-                        fma_peak};
+                        words_peak};
 
 }  // namespace qgen::cpu

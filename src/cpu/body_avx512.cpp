@@ -22,6 +22,6 @@ const Body kAvx512Body = {"avx512",
                           nullptr,
                           read_sum,
                           fma_peak,
-                          fma_peak};
+                          words_peak};
 
 }  // namespace qgen::cpu

@@ -1,5 +1,5 @@
 // The CPU engine: walks the plan with all workers at once. Weights stay as they are in memory and are decoded
-// inside the dot products; activations are f32 between steps and 16-bit inside the large products.
+// inside the dot products; activations are f32 between steps, and of the asked precision inside the large products.
 #include <algorithm>
 #include <atomic>
 #include <cmath>

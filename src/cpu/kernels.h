@@ -23,6 +23,7 @@ constexpr int kMaxAttendRows = 96;         // query rows that share one pass ove
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an integer dot product of planes may span without overflow
 constexpr int64_t kShortTile = 512;        // columns over which the sum of both planes fits 32 bits as well
 constexpr int64_t kSlabTokens = 512;       // tokens whose sums a panel keeps at once
+constexpr int64_t kLaneGroup = 32;         // columns of the tiles that one-token kernels take two of in a vector
 constexpr int64_t kBytesGroup = 32;        // columns that share a scale in the form of bytes
 constexpr int kMaxTileTokens = 12;         // tokens whose sums a body's tiles hold in registers, at most
 constexpr int64_t kAttendChunk = 256;      // keys whose scores are held at once
@@ -71,7 +72,7 @@ struct Input {
   // What integer products with unsigned codes, code + 128, start from: -128 times the sum of x's integers, over the
   // tiles where they are short (kPlanes of one token), or over the groups (kBytes).
   const int32_t* starts;
-  const int32_t* lane_starts;  // the same for every four columns of one token, (cols / 4)
+  const int32_t* lane_starts;  // the same for every four columns of one token, (stride / 4)
 };
 
 // y[t * y_stride + n - row_begin] = sum over k of W[n, k] * x[t, k] for rows row_begin to row_end.
@@ -153,7 +154,8 @@ struct Body {
   void (*lane_starts)(const int8_t* high, const int8_t* low, int64_t stride, int32_t* out);
   float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
   // The fastest dot products of the body on registers alone, `rounds` times round: returns how many operations,
-  // multiplications and additions, that was. Bodies that take INT8 weights through floats have one for both.
+  // multiplications and additions, that was: of floats, and of those integers that INT8 weights are multiplied in
+  // (16-bit ones without VNNI; floats in the portable body).
   int64_t (*float_peak)(int64_t rounds);
   int64_t (*int8_peak)(int64_t rounds);
 };
@@ -174,7 +176,6 @@ extern const Body kPortableBody;
 #if defined(__x86_64__)
 extern const Body kAvx2Body;
 extern const Body kAvx2VnniBody;
-extern const Body kEvexBody;  // in the tests only
 extern const Body kAvx512Body;
 extern const Body kAvx512VnniBody;
 extern const Body kAvx512Bf16Body;

@@ -133,7 +133,7 @@ void StepInput::lay_out(Arena& arena) {
   values_ = arena.take<float>(max_tokens_ * stride_);
   for (Slot& slot : slots_) {
     if (slot.ordered) slot.in_order = arena.take<float>(max_tokens_ * stride_);
-    // Some kernels want planes and pairs of one token only; words and bytes are for many.
+    // Some kernels want planes and pairs of one token only.
     const bool words = slot.wants(Form::kWords), planes = slot.wants(Form::kPlanes), bytes = slot.wants(Form::kBytes);
     const int64_t plane_tokens = slot.tokens_in(Form::kPlanes, max_tokens_);
     const int64_t pair_tokens = slot.tokens_in(Form::kBf16Pair, max_tokens_);
@@ -165,9 +165,9 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
     const auto tile_sums = [&](const auto& x, auto* sums) {
       for (int64_t tile = 0; tile < slot.tiles; ++tile) {
         const int64_t end = std::min((tile + 1) * slot.group_cols, cols_);
-        std::remove_pointer_t<decltype(sums)> sum = 0;
+        decltype(x[0] + int64_t{0}) sum = 0;  // of integers exact
         for (int64_t k = tile * slot.group_cols; k < end; ++k) sum += x[k];
-        sums[token * slot.tiles + tile] = sum;
+        sums[token * slot.tiles + tile] = static_cast<std::remove_pointer_t<decltype(sums)>>(sum);
       }
     };
     const float* x = values;
@@ -191,7 +191,7 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
           if (slot.offsets) tile_sums(Planes{slot.high + token * stride_, slot.low + token * stride_}, slot.sums);
           break;
         }
-        if (slot.group_cols == kBytesGroup && !slot.offsets) {
+        if (slot.group_cols == kLaneGroup && !slot.offsets) {
           body.lane_starts(slot.high, slot.low, stride_, slot.lane_starts);
           break;
         }

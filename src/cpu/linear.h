@@ -15,8 +15,8 @@
 
 namespace qgen::cpu {
 
-// At least 15 zeros follow a row, so that the last vector of a tile may reach beyond it.
-inline int64_t padded_cols(int64_t cols) { return (cols + 15 + kInputPad - 1) / kInputPad * kInputPad; }
+// At least 31 zeros follow a row, so that the last vector of a tile may reach beyond it.
+inline int64_t padded_cols(int64_t cols) { return (cols + 31 + kInputPad - 1) / kInputPad * kInputPad; }
 
 // A linear layer ready to run.
 class LinearKernel {

@@ -15,8 +15,9 @@
 
 namespace qgen {
 
-// How precisely the inputs of linear layers are multiplied: as floats; as at least 16-bit integers or floats; or, where
-// INT8 weights meet many tokens, as 8-bit integers with a scale for every 32.
+// How precisely the inputs of linear layers are multiplied: as floats; as 16-bit integers or floats of 16 bits or more;
+// or, where INT8 weights meet many tokens, as 8-bit integers with a scale for every 32. But for the first, attention of
+// many tokens is done in 16-bit integers too.
 enum class Activations : uint8_t { kF32, k16Bit, k8Bit };
 std::string_view activations_name(Activations activations);
 
@@ -24,7 +25,7 @@ struct EngineOptions {
   int64_t context = 0;  // tokens the cache holds
   KvType kv = KvType::kF16;
   Activations activations = Activations::k16Bit;
-  int threads = 0;   // 0: all cores this process may use
+  int threads = 0;   // 0: a physical core each, fewer for a small model
   std::string body;  // CPU: an instruction set by name; "": the best one
 };
 

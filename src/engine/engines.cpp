@@ -12,8 +12,8 @@ bool always() { return true; }
 int one_thread(const Plan&) { return 1; }
 
 constexpr EngineRow kEngines[] = {
-    {"cpu", "all cores; AVX-512 (VNNI, VBMI, BF16, AMX), AVX2 or portable, chosen at run time", always,
-     available_memory, account_cpu_engine, make_cpu_engine, useful_cpu_threads, measure_cpu},
+    {"cpu", "AVX-512 (VNNI, VBMI, BF16, AMX), AVX2 (VNNI) or portable, chosen at run time", always, available_memory,
+     account_cpu_engine, make_cpu_engine, useful_cpu_threads, measure_cpu},
     {"reference", "double precision, slow; what the others are measured against", always, available_memory,
      account_reference_engine, make_reference_engine, one_thread, nullptr},
 };

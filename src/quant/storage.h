@@ -36,18 +36,6 @@ struct Grid {
 // A grid of one tile shape over an (N, K) matrix; its values are to be filled in.
 Grid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols);
 
-// Bytes that resize() leaves as they are: whoever asks for them fills them, on many threads.
-template <typename T>
-struct UnfilledAllocator : std::allocator<T> {
-  template <typename U>
-  struct rebind {
-    using other = UnfilledAllocator<U>;
-  };
-  template <typename U>
-  void construct(U*) const {}
-};
-using Bytes = std::vector<std::byte, UnfilledAllocator<std::byte>>;
-
 // How a weight's codes lie in its bytes.
 enum class Layout : uint8_t {
   kRows,        // (N, K) row major
@@ -64,7 +52,7 @@ struct Weight {
   // as GGUF files of Llama models have them; 0 for rows in their order.
   int64_t paired_heads = 0;
   std::span<const std::byte> data;  // the codes, possibly unaligned: the mapped file or `owned`
-  Bytes owned;                      // filled only when the file's layout cannot be used in place
+  std::vector<std::byte> owned;     // filled only when the file's layout cannot be used in place
   Grid scale;
   Grid offset;  // same tiles as `scale` where present
   // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order.
