@@ -9,8 +9,8 @@
 #include "cpu/linear.h"
 #include "cpu/thread_pool.h"
 #include "engine/session.h"
-#include "tests/test_bodies.h"
 #include "tests/support.h"
+#include "tests/test_bodies.h"
 
 namespace qgen::test {
 namespace {
