@@ -65,6 +65,13 @@ FileMap::~FileMap() {
 FileMap::FileMap(FileMap&& other) noexcept
     : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
+void release_pages(std::span<const std::byte> mapped) {
+  const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(mapped.data()) + page - 1) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(mapped.data() + mapped.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 std::string read_file(const std::filesystem::path& path, size_t limit_bytes, ErrorKind kind) {
   const Descriptor file(path, kind);
   if (kind == ErrorKind::kModel) file.size(path);  // a model's files are regular files; a user's may be pipes

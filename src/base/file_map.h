@@ -28,6 +28,9 @@ class FileMap {
   size_t size_ = 0;
 };
 
+// Lets go of the memory behind a part of a map that nobody needs for now; it stays readable.
+void release_pages(std::span<const std::byte> mapped);
+
 // All that can be read from a file; throws an Error that names it, also above `limit_bytes`. Files of a user (any
 // kind but kModel) may be pipes.
 std::string read_file(const std::filesystem::path& path, size_t limit_bytes = size_t{1} << 30,

@@ -202,9 +202,10 @@ void Batch::print_totals() const {
   const Totals& t = totals_;
   const auto per_second = [](int64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; };
   const std::string json = fmt::format(
-      R"({{"schema":1,"model":{},"engine":{},"lines":{},"failed":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f}}})",
-      json_quote(model_.name()), json_quote(model_.engine().description()), t.lines, t.failed, t.prompt_tokens,
-      t.prompt_seconds, t.output_tokens, t.output_seconds);
+      R"({{"schema":1,"model":{},"engine":{},"activations":{},"lines":{},"failed":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f}}})",
+      json_quote(model_.name()), json_quote(model_.engine().description()),
+      json_quote(activations_name(model_.engine().activations())), t.lines, t.failed, t.prompt_tokens, t.prompt_seconds,
+      t.output_tokens, t.output_seconds);
   if (!report.stats_file.empty()) {
     std::ofstream file(report.stats_file);
     if (!(file << json << '\n').flush())

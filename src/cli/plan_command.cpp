@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_map.h"
 #include "base/memory.h"
 #include "cli/loader.h"
 #include "cli/table.h"
@@ -28,6 +29,8 @@ size_t program_bytes(const Plan& plan) {
     read += (weight.scale.values.size() + weight.offset.values.size()) * sizeof(float) + weight.owned.size();
   }
   for (const auto& vector : plan.vectors) read += vector.size() * sizeof(float);
+  // Reading a file's header can bring in much of what follows it, where the system's cache has large pages.
+  for (const TensorView& tensor : plan.checkpoint.tensors()) release_pages(tensor.bytes);
   // The pages of the engine's code and its small objects, which planning does not touch (measured, about 1 MiB).
   constexpr size_t kEngineBytes = 1 << 20;
   const size_t resident = resident_memory();
