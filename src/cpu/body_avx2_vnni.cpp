@@ -29,17 +29,6 @@ bool supports_vnni() {
 }  // namespace
 
 extern const Body QGEN_BODY;
-const Body QGEN_BODY = {"avx2-vnni",
-                        supports_vnni,
-                        QGEN_INT8_WORDS_KERNELS,
-                        QGEN_ALL_GENERIC_KERNELS,
-                        {},
-                        kPanel,
-                        QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
-                        nullptr,
-                        nullptr,
-                        read_sum,
-                        fma_peak,
-                        words_peak};
+const Body QGEN_BODY = QGEN_WORDS_BODY("avx2-vnni", supports_vnni);
 
 }  // namespace qgen::cpu

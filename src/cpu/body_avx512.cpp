@@ -11,17 +11,6 @@ namespace {
 
 }  // namespace
 
-const Body kAvx512Body = {"avx512",
-                          supports_avx512,
-                          QGEN_INT8_WORDS_KERNELS,
-                          QGEN_ALL_GENERIC_KERNELS,
-                          {},
-                          kPanel,
-                          QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
-                          nullptr,
-                          nullptr,
-                          read_sum,
-                          fma_peak,
-                          words_peak};
+const Body kAvx512Body = QGEN_WORDS_BODY("avx512", supports_avx512);
 
 }  // namespace qgen::cpu
