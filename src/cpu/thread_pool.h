@@ -53,8 +53,6 @@ class ThreadPool {
   std::atomic<uint32_t> left_{0};   // counts workers that left a run, over all runs
   std::atomic<bool> stop_{false};
   // The phase (upper 32 bits) and its next task: the one place that says how far everybody is. It stands still from
-  // the phase's last task being handed out until its last task is finished.
-  // The phase (upper 32 bits) and its next task: the one place that says how far everybody is. It stands still from
   // the handing out of a phase's last task until the last of them is finished.
   alignas(64) std::atomic<uint64_t> ticket_{0};
   alignas(64) std::atomic<int64_t> finished_{0};  // tasks of the phase
