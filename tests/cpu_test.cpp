@@ -9,6 +9,7 @@
 #include "cpu/linear.h"
 #include "cpu/thread_pool.h"
 #include "engine/session.h"
+#include "tests/random_weight.h"
 #include "tests/support.h"
 #include "tests/test_bodies.h"
 
@@ -35,67 +36,6 @@ std::vector<const Body*> kernel_bodies() {
   }
 #endif
   return out;
-}
-
-std::vector<float> normal(std::mt19937& random, size_t count, float deviation = 1) {
-  std::normal_distribution<float> distribution(0, deviation);
-  std::vector<float> out(count);
-  for (float& value : out) value = distribution(random);
-  return out;
-}
-
-// A random weight; group_cols 0 means no scales. Every code value occurs, fp8 NaN aside.
-Weight random_weight(std::mt19937& random, Codes codes, int64_t rows, int64_t cols, int64_t group_rows,
-                     int64_t group_cols, bool offsets) {
-  Weight weight;
-  weight.rows = rows;
-  weight.cols = cols;
-  weight.codes = codes;
-  weight.owned.resize(size_t(rows * cols * code_bytes(codes)));
-  for (int64_t i = 0; i < rows * cols; ++i) {
-    std::byte* p = weight.owned.data() + i * code_bytes(codes);
-    const float value = std::normal_distribution<float>()(random);
-    const uint16_t f16 = float_to_f16(value), bf16 = float_to_bf16(value);
-    uint8_t byte = uint8_t(random());
-    if (codes == Codes::kE4M3 && (byte & 0x7F) == 0x7F) byte ^= 1;
-    if (codes == Codes::kE5M2) byte = uint8_t((byte & 0x83) | (0x30 + (byte >> 2 & 0xF)));  // no huge exponents
-    switch (codes) {
-      case Codes::kF32: std::memcpy(p, &value, 4); break;
-      case Codes::kF16: std::memcpy(p, &f16, 2); break;
-      case Codes::kBf16: std::memcpy(p, &bf16, 2); break;
-      default: *p = std::byte{byte};
-    }
-  }
-  weight.data = weight.owned;
-  if (group_cols > 0) {
-    weight.scale = make_grid(rows, cols, group_rows, group_cols);
-    weight.scale.values.resize(size_t(weight.scale.tile_rows * weight.scale.tile_cols));
-    for (float& value : weight.scale.values) value = std::uniform_real_distribution<float>(0.001f, 0.02f)(random);
-    if (offsets) {
-      weight.offset = weight.scale;
-      for (float& value : weight.offset.values) value = float(int(random() % 256) - 128);
-    }
-  }
-  return weight;
-}
-
-// The same in Q8_0's blocks, whose scales are subnormal here and there.
-Weight random_blocks(std::mt19937& random, int64_t rows, int64_t cols, int64_t paired_heads) {
-  Weight weight;
-  weight.rows = rows;
-  weight.cols = cols;
-  weight.codes = Codes::kI8;
-  weight.layout = Layout::kQ8_0Blocks;
-  weight.paired_heads = paired_heads;
-  weight.scale = make_grid(rows, cols, 1, kQ8_0BlockElements);
-  weight.owned.resize(size_t(rows * weight.row_bytes()));
-  for (size_t at = 0; at < weight.owned.size(); at += kQ8_0BlockBytes) {
-    const uint16_t scale = float_to_f16(random() % 8 == 0 ? 0x1p-20f : float(random() % 1000) * 1e-5f);
-    std::memcpy(weight.owned.data() + at, &scale, 2);
-    for (int i = 0; i < kQ8_0BlockElements; ++i) weight.owned[at + 2 + size_t(i)] = std::byte(random());
-  }
-  weight.data = weight.owned;
-  return weight;
 }
 
 // Normwise error of y = W x for `tokens` tokens, computed as the engine does it in two row ranges.

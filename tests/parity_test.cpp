@@ -8,30 +8,6 @@
 namespace qgen::test {
 namespace {
 
-// The fixtures whose methods and families are supported.
-constexpr std::string_view kSharedFixtures[] = {"stories260k-", "qwen3-tiny-", "qwen2-tiny-", "mistral-tiny-",
-                                                "llama-tiny-",  "sgl-",        "gguf-"};
-
-std::vector<Golden> goldens() {
-  std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden")) {
-    if (entry.is_directory()) folders.push_back(entry.path());
-  }
-  if (const fs::path shared = shared_folder(); !shared.empty()) {
-    for (const auto& entry : fs::directory_iterator(shared / "fixtures")) {
-      const std::string name = entry.path().filename().string();
-      const auto known = [&](std::string_view prefix) { return name.starts_with(prefix); };
-      if (std::any_of(std::begin(kSharedFixtures), std::end(kSharedFixtures), known)) folders.push_back(entry.path());
-    }
-  } else {
-    MESSAGE("QGEN_SHARED is not set: only the goldens of this repository are compared");
-  }
-  std::sort(folders.begin(), folders.end());
-  std::vector<Golden> out;
-  for (const fs::path& folder : folders) out.push_back(Golden::read(folder));
-  return out;
-}
-
 std::vector<std::string> cpu_devices() {
   std::vector<std::string> devices;
   for (const cpu::Body* body : cpu::bodies()) {

@@ -1,6 +1,7 @@
 // What tests share: where files are, golden checkpoints, and small files made on the spot.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -129,6 +130,31 @@ struct Golden {
     return golden;
   }
 };
+
+// The fixtures whose methods and families are supported.
+inline constexpr std::string_view kSharedFixtures[] = {"stories260k-", "qwen3-tiny-", "qwen2-tiny-", "mistral-tiny-",
+                                                       "llama-tiny-",  "sgl-",        "gguf-"};
+
+// Those of this repository and, where there are shared ones, the fixtures.
+inline std::vector<Golden> goldens() {
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden")) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  if (const fs::path shared = shared_folder(); !shared.empty()) {
+    for (const auto& entry : fs::directory_iterator(shared / "fixtures")) {
+      const std::string name = entry.path().filename().string();
+      const auto known = [&](std::string_view prefix) { return name.starts_with(prefix); };
+      if (std::any_of(std::begin(kSharedFixtures), std::end(kSharedFixtures), known)) folders.push_back(entry.path());
+    }
+  } else {
+    MESSAGE("QGEN_SHARED is not set: only the goldens of this repository are compared");
+  }
+  std::sort(folders.begin(), folders.end());
+  std::vector<Golden> out;
+  for (const fs::path& folder : folders) out.push_back(Golden::read(folder));
+  return out;
+}
 
 inline std::unique_ptr<Plan> load_plan(const fs::path& model) {
   auto plan = make_plan(Checkpoint::open(locate_model(model.string())));
