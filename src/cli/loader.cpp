@@ -13,10 +13,10 @@
 
 namespace qgen::cli {
 KvType parse_kv(const std::string& name) {
-  for (const KvType type : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
+  for (const KvType type : {KvType::kF16, KvType::kBf16, KvType::kF32, KvType::kFp8, KvType::kInt8}) {
     if (name == kv_name(type)) return type;
   }
-  fail(ErrorKind::kUsage, fmt::format("--kv {}: unknown type", name), "known: f16, bf16, f32");
+  fail(ErrorKind::kUsage, fmt::format("--kv {}: unknown type", name), "known: f16, bf16, f32, fp8, int8");
 }
 
 Activations parse_activations(const std::string& name) {
@@ -87,7 +87,11 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   out.native = model_context(plan.model);
   out.wanted = options.context > 0 ? options.context : std::max(out.native, needed);
   out.options.context = out.largest = out.wanted;
-  out.free = out.engine->free_memory();
+  if (!out.engine->holds(out.options.kv)) {
+    fail(ErrorKind::kUsage, fmt::format("--kv {}: the {} engine has no such cache", options.kv, out.engine->name),
+         "--kv f16, bf16 or f32");
+  }
+  out.free = out.engine->free_memory(out.options);
   if (out.free > 0) {
     const double budget = options.context > 0 ? double(out.free) : 0.9 * double(out.free);
     out.largest = largest_context(plan, *out.engine, out.options, out.wanted, budget);

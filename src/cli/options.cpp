@@ -121,7 +121,11 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         "N",
         "tokens of prompt and answer together [what the model was made for, as far as it fits]",
         {.lowest = 1, .highest = double(int64_t{1} << 31)}},
-       {"--kv", &target.kv, "TYPE", "key-value cache in f16, bf16 or f32 [f16]", {.choices = "f16,bf16,f32"}},
+       {"--kv",
+        &target.kv,
+        "TYPE",
+        "key-value cache in f16, bf16 or f32, on GPUs fp8 or int8 [f16]",
+        {.choices = "f16,bf16,f32,fp8,int8"}},
        {"--activations",
         &target.activations,
         "TYPE",
@@ -130,7 +134,7 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         "less exactly "
         "where weights are int8 [16bit]",
         {.choices = "f32,16bit,8bit"}},
-       {"--device", &target.device, "NAME", "auto, cpu, cpu:INSTRUCTION-SET or reference [auto]"},
+       {"--device", &target.device, "NAME", "auto, cuda, cuda:N, cpu, cpu:INSTRUCTION-SET or reference [auto]"},
        {"--threads", &target.threads, "N", "0: all physical cores [0]", {.lowest = 0, .highest = 1024}}});
 }
 

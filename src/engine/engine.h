@@ -25,8 +25,9 @@ struct EngineOptions {
   int64_t context = 0;  // tokens the cache holds
   KvType kv = KvType::kF16;
   Activations activations = Activations::k16Bit;
-  int threads = 0;   // 0: a physical core each, fewer for a small model
-  std::string body;  // CPU: an instruction set by name; "": the best one
+  int threads = 0;       // 0: a physical core each, fewer for a small model
+  std::string body;      // CPU: an instruction set by name; "": the best one
+  int device_index = 0;  // GPU: which of several
 };
 
 // Receives the scores of the token that follows token `index` of the call; valid during the call.
@@ -72,7 +73,9 @@ struct EngineRow {
   std::string_view name;  // --device NAME
   std::string_view summary;
   bool (*available)();
-  size_t (*free_memory)();  // bytes that a model may take there; 0 if unknown
+  std::string (*problem)();                             // why it is not; null for what always is
+  size_t (*free_memory)(const EngineOptions& options);  // bytes that a model may take there; 0 if unknown
+  bool (*holds)(KvType kv);                             // as the type of its key-value cache
   // What memory() of the engine will say, without building it.
   MemoryUse (*account)(const Plan& plan, const EngineOptions& options);
   std::unique_ptr<Engine> (*make)(const Plan& plan, const EngineOptions& options);
@@ -82,9 +85,12 @@ struct EngineRow {
   DeviceSpeed (*measure)(const EngineOptions& options, bool peaks);
 };
 std::span<const EngineRow> engines();
+// Of a program that was built with an engine for GPUs (kernels/); else null.
+const EngineRow* gpu_engine();
 
-// The row for `device`: auto, or a row's name, for the CPU also with an instruction set ("cpu:avx2", which
-// goes into options.body). Throws a usage Error for an unknown name, a device Error for an absent device.
+// The row for `device`: auto, or a row's name, for the CPU also with an instruction set ("cpu:avx2", which goes into
+// options.body), for GPUs with which of them ("cuda:1"). Throws a usage Error for an unknown name, a device Error for
+// an absent device.
 const EngineRow& find_engine(std::string_view device, EngineOptions& options);
 
 std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOptions& options);

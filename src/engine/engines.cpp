@@ -1,3 +1,6 @@
+#include <charconv>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -11,11 +14,14 @@ namespace {
 bool always() { return true; }
 int one_thread(const Plan&) { return 1; }
 
-constexpr EngineRow kEngines[] = {
-    {"cpu", "AVX-512 (VNNI, VBMI, BF16, AMX), AVX2 (VNNI) or portable, chosen at run time", always, available_memory,
-     account_cpu_engine, make_cpu_engine, useful_cpu_threads, measure_cpu},
-    {"reference", "double precision, slow; what the others are measured against", always, available_memory,
-     account_reference_engine, make_reference_engine, one_thread, nullptr},
+size_t free_memory_of_host(const EngineOptions&) { return available_memory(); }
+bool not_of_8_bits(KvType kv) { return kv != KvType::kFp8 && kv != KvType::kInt8; }
+
+constexpr EngineRow kOfHost[] = {
+    {"cpu", "AVX-512 (VNNI, VBMI, BF16, AMX), AVX2 (VNNI) or portable, chosen at run time", always, nullptr,
+     free_memory_of_host, not_of_8_bits, account_cpu_engine, make_cpu_engine, useful_cpu_threads, measure_cpu},
+    {"reference", "double precision, slow; what the others are measured against", always, nullptr, free_memory_of_host,
+     not_of_8_bits, account_reference_engine, make_reference_engine, one_thread, nullptr},
 };
 
 }  // namespace
@@ -29,7 +35,15 @@ std::string_view activations_name(Activations activations) {
   return "?";
 }
 
-std::span<const EngineRow> engines() { return kEngines; }
+std::span<const EngineRow> engines() {
+  static const std::vector<EngineRow> rows = [] {
+    std::vector<EngineRow> out;
+    if (const EngineRow* gpu = gpu_engine()) out.push_back(*gpu);
+    out.insert(out.end(), std::begin(kOfHost), std::end(kOfHost));
+    return out;
+  }();
+  return rows;
+}
 
 void check_tokens(std::span<const TokenId> tokens, int64_t position, int64_t context, int64_t vocab) {
   const int64_t length = position + int64_t(tokens.size());
@@ -47,19 +61,26 @@ void check_tokens(std::span<const TokenId> tokens, int64_t position, int64_t con
 
 const EngineRow& find_engine(std::string_view device, EngineOptions& options) {
   const size_t colon = device.find(':');
-  const std::string_view name = device.substr(0, colon);
-  if (colon != device.npos && name == "cpu") options.body = device.substr(colon + 1);
+  const std::string_view name = device.substr(0, colon), which = colon == device.npos ? "" : device.substr(colon + 1);
+  if (name == "cpu") options.body = which;
+  if (name == "cuda" && colon != device.npos) {
+    const auto [end, error] = std::from_chars(which.data(), which.data() + which.size(), options.device_index);
+    if (error != std::errc{} || end != which.data() + which.size() || options.device_index < 0)
+      fail(ErrorKind::kUsage, fmt::format("--device {}: expected cuda, or cuda:N with the number of a GPU", device));
+  }
+  const bool whole = colon == device.npos || name == "cpu" || name == "cuda";
   std::string known = "auto";
-  for (const EngineRow& row : kEngines) {
-    if (device == "auto" ? row.available() : row.name == name && (colon == device.npos || name == "cpu")) {
-      if (!row.available()) fail(ErrorKind::kDevice, fmt::format("--device {}: not available on this machine", device));
+  for (const EngineRow& row : engines()) {
+    if (device == "auto" ? row.available() : row.name == name && whole) {
+      if (!row.available())
+        fail(ErrorKind::kDevice, fmt::format("--device {}: {}", device, row.problem()), "--device cpu");
       return row;
     }
     known += fmt::format(", {}", row.name);
   }
   if (name == "cuda") {
     fail(ErrorKind::kDevice, fmt::format("--device {}: this program has no engine for GPUs", device),
-         "--device cpu, or leave it out");
+         "--device cpu, or a program built with `make cuda`");
   }
   fail(ErrorKind::kUsage, fmt::format("--device {}: unknown device", device), "known: " + known);
 }

@@ -206,7 +206,7 @@ int64_t Plan::nan_codes() const {
 
 double kv_bytes_read(const Plan& plan, int64_t position, KvType type) {
   const Description& model = plan.model;
-  return 2.0 * double(model.kv_heads * model.head_dim * kv_element_bytes(type)) * plan.keys_seen(position);
+  return 2.0 * double(model.kv_heads * kv_row_bytes(type, model.head_dim)) * plan.keys_seen(position);
 }
 
 std::string_view kv_name(KvType type) {
@@ -214,10 +214,24 @@ std::string_view kv_name(KvType type) {
     case KvType::kF16: return "f16";
     case KvType::kBf16: return "bf16";
     case KvType::kF32: return "f32";
+    case KvType::kFp8: return "fp8";
+    case KvType::kInt8: return "int8";
   }
   return "?";
 }
 
-int64_t kv_element_bytes(KvType type) { return type == KvType::kF32 ? 4 : 2; }
+int64_t kv_element_bytes(KvType type) {
+  switch (type) {
+    case KvType::kF32: return 4;
+    case KvType::kFp8:
+    case KvType::kInt8: return 1;
+    default: return 2;
+  }
+}
+
+int64_t kv_row_bytes(KvType type, int64_t head_dim) {
+  const int64_t factor = kv_element_bytes(type) == 1 ? int64_t(sizeof(float)) : 0;
+  return head_dim * kv_element_bytes(type) + factor;
+}
 
 }  // namespace qgen

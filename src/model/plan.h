@@ -96,9 +96,11 @@ std::vector<TensorRequest> plan_requests(const Description& model, const std::st
                                          const std::function<bool(const std::string& tensor)>& has);
 
 // How the key-value cache stores an element.
-enum class KvType { kF16, kBf16, kF32 };
+enum class KvType { kF16, kBf16, kF32, kFp8, kInt8 };  // of 8 bits: E4M3 or I8 with an F32 factor for each head's row
 std::string_view kv_name(KvType type);
 int64_t kv_element_bytes(KvType type);
+// Of one head's key or value, its factor included.
+int64_t kv_row_bytes(KvType type, int64_t head_dim);
 // Bytes of keys and values that the token at `position` reads; sliding windows read less.
 double kv_bytes_read(const Plan& plan, int64_t position, KvType type);
 

@@ -198,6 +198,17 @@ stderr:
   ...
 exit: 5
 
+$ qgen -m $MODEL -p x -n 1 --device cuda:first
+stderr:
+  qgen: --device cuda:first: expected cuda, or cuda:N with the number of a GPU
+exit: 2
+
+$ qgen -m $MODEL -p x -n 1 --kv int8 --device cpu
+stderr:
+  qgen: --kv int8: the cpu engine has no such cache
+  hint: --kv f16, bf16 or f32
+exit: 2
+
 # 2: a text that is not there; a pipe by name is one
 $ qgen tokens -m $MODEL nowhere
 stderr: ...
