@@ -10,11 +10,13 @@ rooms=(
   "model:base checkpoint quant"
   "engine:base checkpoint quant model"
   "cpu:base checkpoint quant model engine"
+  "kernels:base checkpoint quant model engine tests"
   "sample:base"
   "tokenizer:base"
   "chat:base"
   "cli:base checkpoint quant model engine cpu sample tokenizer chat"
 )
+folder_of() { [ "$1" = kernels ] && echo kernels || echo "src/$1"; }
 bad=0
 for entry in "${rooms[@]}"; do
   room=${entry%%:*}
@@ -25,8 +27,8 @@ for entry in "${rooms[@]}"; do
       echo "layering: $file:$line: $room may not include $target"
       bad=1
     fi
-  done < <(grep -rnE '#include "[a-z_]+/' "src/$room" || true)
-  if grep -rnE '#include "[^/"]+"' "src/$room"; then
+  done < <(grep -rnE '#include "[a-z_]+/' "$(folder_of "$room")" || true)
+  if grep -rnE '#include "[^/"]+"' "$(folder_of "$room")"; then
     echo "layering: includes name their room"
     bad=1
   fi
@@ -47,12 +49,18 @@ for family in $families; do
   done
 done
 
+# nvcc reads no headers of libraries, and the kernels know tests only as the executor's primitives.
+if grep -nE '#include [<"](fmt|simdjson|CLI)' kernels/*.cu kernels/*.cuh || grep -nE '#include "tests/' kernels/* | grep -v 'tests/simt/'; then
+  echo "layering: kernels include what they may not"
+  bad=1
+fi
+
 # Only the command line room prints, and only main may leave the program.
-if grep -rnE '\b(std::cout|std::cerr|fmt::print|printf|puts)\b *\(' src --include='*.cpp' --include='*.h' --include='*.inc' | grep -vE 'src/cli/|snprintf'; then
+if grep -rnE '\b(std::cout|std::cerr|fmt::print|printf|puts)\b *\(' src kernels --include='*.cpp' --include='*.h' --include='*.inc' | grep -vE 'src/cli/|snprintf'; then
   echo "layering: only src/cli prints"
   bad=1
 fi
-if grep -rnE '\b(std::)?(exit|abort|quick_exit)\(' src --include='*.cpp' --include='*.h'; then
+if grep -rnE '\b(std::)?(exit|abort|quick_exit)\(' src kernels --include='*.cpp' --include='*.h'; then
   echo "layering: nothing but main ends the program"
   bad=1
 fi

@@ -1,0 +1,32 @@
+// Buffers cut from one piece of device memory, laid out twice: first to learn the size, then for real. So what `qgen`
+// says it will take is what it takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/runtime.h"
+
+namespace qgen::QGEN_BACKEND {
+
+class DeviceLayout {
+ public:
+  // `base`: null while the size is being learned.
+  explicit DeviceLayout(std::byte* base = nullptr) : base_(base) {}
+
+  template <typename T>
+  T* take(int64_t count) {
+    const size_t begin = used_;
+    used_ += (size_t(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + begin);
+  }
+  // As the allocator rounds it.
+  size_t bytes() const { return (used_ + kAllocationUnit - 1) / kAllocationUnit * kAllocationUnit; }
+
+ private:
+  static constexpr size_t kAlignment = 256;
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+}  // namespace qgen::QGEN_BACKEND

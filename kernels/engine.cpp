@@ -1,0 +1,365 @@
+#include "kernels/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "kernels/layer_runner.h"
+#include "kernels/weight_store.h"
+
+namespace qgen::QGEN_BACKEND {
+namespace {
+
+constexpr int64_t kBatchTokens = 512;  // that go through the plan together
+constexpr int kMostSplits = 64;        // of a sequence's keys
+// Of the key-value cache: half of the processors have a block for each head and part of the keys.
+constexpr int kBlocksPerProcessor = 2;
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+CacheKind cache_kind(KvType type) {
+  switch (type) {
+    case KvType::kF16: return CacheKind::kF16;
+    case KvType::kBf16: return CacheKind::kBf16;
+    case KvType::kF32: return CacheKind::kF32;
+    case KvType::kFp8: return CacheKind::kE4M3;
+    case KvType::kInt8: return CacheKind::kI8;
+  }
+  return CacheKind::kF16;
+}
+
+class GpuEngine : public Engine {
+ public:
+  GpuEngine(const Plan& plan, const EngineOptions& options, bool measure_only)
+      : plan_(plan),
+        model_(plan.model),
+        options_(options),
+        batch_(std::min(kBatchTokens, options.context)),
+        hidden_(round_up(model_.hidden, kPad)),
+        mixed_(round_up(model_.heads * model_.head_dim, kPad)),
+        inner_(round_up(model_.intermediate, kPad)),
+        qkv_(round_up((model_.heads + 2 * model_.kv_heads) * model_.head_dim, kPad)),
+        vocab_(round_up(model_.vocab, kPad)),
+        weights_(plan),
+        rotary_(model_.rope, model_.head_dim) {
+    DeviceLayout work, cache;
+    lay_out_work(work);
+    lay_out_cache(cache);
+    use_ = {weights_.bytes(), cache.bytes(), work.bytes()};
+    if (measure_only) return;
+    if (model_.head_dim > kMaxHeadDim) {
+      fail(ErrorKind::kDevice,
+           fmt::format("cuda: heads of {} elements (expected at most {})", model_.head_dim, kMaxHeadDim),
+           "--device cpu");
+    }
+    device_.emplace(options.device_index);
+    weights_.load(*device_);
+    work_memory_ = DeviceMemory(*device_, use_.work, "work space");
+    cache_memory_ = DeviceMemory(*device_, use_.kv, "key-value cache");
+    inputs_host_ = PinnedMemory(inputs_bytes(batch_), "inputs");
+    logits_host_ = PinnedMemory(size_t(kFewTokens * vocab_) * sizeof(float), "scores");
+    DeviceLayout placed_work(work_memory_.data()), placed_cache(cache_memory_.data());
+    lay_out_work(placed_work);
+    lay_out_cache(placed_cache);
+    const int blocks = kBlocksPerProcessor * device_->properties().processors;
+    const int tiles = attend_tiles(int(model_.heads / model_.kv_heads));
+    splits_ = std::clamp(blocks / int(model_.kv_heads * tiles), 1, kMostSplits);
+    device_->wait();
+  }
+
+  std::string description() const override {
+    return fmt::format("cuda {}, {} activations", device_->properties().name, activations_name(activations()));
+  }
+  Activations activations() const override {
+    return options_.activations == Activations::kF32 ? Activations::kF32 : Activations::k16Bit;
+  }
+  int64_t position() const override { return position_; }
+  void rewind(int64_t position) override { position_ = std::min(position_, position); }
+  void set_trace(StepTrace trace) override { trace_ = std::move(trace); }
+  void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }
+  MemoryUse memory() const override { return use_; }
+
+  std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+    const int64_t total = int64_t(tokens.size());
+    check_tokens(tokens, position_, options_.context, model_.vocab);
+    const std::optional<RotaryTable> before = observer_ ? std::optional(rotary_) : std::nullopt;
+    rotary_.start(position_ + total);
+    std::span<const float> last;
+    for (int64_t done = 0; done < total; done += batch_) {
+      const int count = int(std::min(batch_, total - done));
+      const bool ends = done + count == total;
+      fill_inputs(tokens.subspan(size_t(done), size_t(count)));
+      if (count == 1 && !trace_) {
+        // The first time kernels come into memory, which cannot be recorded.
+        if (!walked_) {
+          walk_one();
+        } else {
+          if (decode_walk_.empty()) decode_walk_ = Recording(*device_, [&] { walk_one(); });
+          decode_walk_.run(*device_);
+        }
+        walked_ = true;
+        device_->wait();
+        last = row_of_logits(0);
+        if (each) each(done, last);
+      } else {
+        send_inputs(count);
+        run_layers(count);
+        for (int first = each ? 0 : count - 1; first < count && (each || ends); first += kFewTokens) {
+          const int rows = std::min(kFewTokens, count - first);
+          run_logits(first, rows);
+          device_->wait();
+          last = row_of_logits(rows - 1);
+          for (int i = 0; each && i < rows; ++i) each(done + first + i, row_of_logits(i));
+        }
+        device_->wait();
+      }
+      position_ += count;
+      if (observer_ && total > 1 && !observer_(double(done + count)) && !ends) {
+        rotary_ = *before;  // a dynamic base is that of the tokens that were run
+        return {};
+      }
+    }
+    return last;
+  }
+
+ private:
+  // What a call sends: its position, the tokens and their rotations.
+  size_t inputs_bytes(int64_t tokens) const { return size_t(16 + 16 * tokens + 4 * tokens * model_.head_dim); }
+  void fill_inputs(std::span<const TokenId> tokens) {
+    const int64_t count = int64_t(tokens.size()), half = model_.head_dim / 2;
+    auto* const integers = reinterpret_cast<int32_t*>(inputs_host_.data());
+    integers[0] = int32_t(position_);
+    for (int64_t t = 0; t < count; ++t) integers[4 + t] = int32_t(tokens[size_t(t)]);
+    auto *const cos = reinterpret_cast<float*>(integers + 4 + round_up(count, 4)), *const sin = cos + count * half;
+    rotary_.compute(position_, count);
+    for (int64_t t = 0; t < count; ++t) {
+      for (int64_t i = 0; i < half; ++i) {
+        cos[t * half + i] = float(rotary_.cos(t)[size_t(i)]);
+        sin[t * half + i] = float(rotary_.sin(t)[size_t(i)]);
+      }
+    }
+  }
+  // Where they arrive.
+  CallInputs call_inputs(int64_t count) const {
+    const auto* const integers = reinterpret_cast<const int32_t*>(inputs_);
+    const auto* const cos = reinterpret_cast<const float*>(integers + 4 + round_up(count, 4));
+    return {integers, integers + 4, cos, cos + count * (model_.head_dim / 2)};
+  }
+  void send_inputs(int64_t count) {
+    call_ = call_inputs(count);
+    copy_to_device(device_->stream(), inputs_, inputs_host_.data(), inputs_bytes(count));
+  }
+
+  void walk_one() {
+    send_inputs(1);
+    run_layers(1);
+    run_logits(0, 1);
+  }
+
+  void lay_out_work(DeviceLayout& layout) {
+    const int64_t few = std::min<int64_t>(kFewTokens, batch_);
+    inputs_ = layout.take<std::byte>(int64_t(inputs_bytes(batch_)));
+    residual_ = layout.take<float>(batch_ * hidden_);
+    qkv_rows_ = layout.take<float>(batch_ * qkv_);
+    mixed_rows_ = layout.take<float>(batch_ * mixed_);
+    gate_ = layout.take<float>(batch_ * inner_);
+    up_ = layout.take<float>(batch_ * inner_);
+    logits_ = layout.take<float>(few * vocab_);
+    partial_ = layout.take<float>(few * model_.heads * kMostSplits * (padded(int(model_.head_dim)) + 2));
+    counter_ = layout.take<uint32_t>(few * model_.heads);
+    runner_.lay_out(layout, batch_, std::max({hidden_, mixed_, inner_}), options_.activations == Activations::kF32);
+  }
+
+  void lay_out_cache(DeviceLayout& layout) {
+    const CacheKind kind = cache_kind(options_.kv);
+    const bool factors = kind == CacheKind::kE4M3 || kind == CacheKind::kI8;
+    const int64_t rows = model_.kv_heads * options_.context;
+    caches_.clear();
+    for (int64_t layer = 0; layer < model_.layers; ++layer) {
+      Cache cache;
+      cache.kind = kind;
+      cache.context = options_.context;
+      cache.row_bytes = cache_row_bytes(kind, model_.head_dim);
+      cache.keys = layout.take<uint8_t>(rows * cache.row_bytes);
+      cache.values = layout.take<uint8_t>(rows * cache.row_bytes);
+      cache.key_factor = layout.take<float>(factors ? rows : 0);
+      cache.value_factor = layout.take<float>(factors ? rows : 0);
+      caches_.push_back(cache);
+    }
+  }
+
+  void run_layers(int tokens) {
+    for (size_t i = 0; i + 1 < plan_.steps.size(); ++i)
+      std::visit([&](const auto& step) { execute(step, i, tokens); }, plan_.steps[i]);
+  }
+
+  // Shows the last token's row of what a step made.
+  void show(size_t step, const float* rows, int64_t stride, int64_t cols, int tokens) {
+    if (!trace_) return;
+    std::vector<float> row(static_cast<size_t>(cols));
+    copy_to_host(device_->stream(), row.data(), rows + (tokens - 1) * stride, size_t(cols) * sizeof(float));
+    device_->wait();
+    trace_(step, row);
+  }
+
+  LayerInput normed(const std::vector<float>& norm) const {
+    LayerInput input;
+    input.x = residual_;
+    input.stride = hidden_;
+    input.cols = int(model_.hidden);
+    input.norm = weights_.vector(&norm);
+    input.norm_eps = float(model_.norm_eps);
+    return input;
+  }
+
+  void execute(const EmbedStep& step, size_t index, int tokens) {
+    EmbedArgs args;
+    args.table = weights_.table(*step.table);
+    args.call = call_;
+    args.y = residual_;
+    args.y_stride = hidden_;
+    args.tokens = tokens;
+    embed(device_->stream(), args);
+    show(index, residual_, hidden_, model_.hidden, tokens);
+  }
+
+  void execute(const QkvStep& step, size_t index, int tokens) {
+    const Matrix layers[] = {weights_.matrix(step.q), weights_.matrix(step.k), weights_.matrix(step.v)};
+    runner_.run(device_->stream(), layers, normed(*step.norm), qkv_rows_, qkv_, tokens);
+    show(index, qkv_rows_, qkv_, model_.heads * model_.head_dim, tokens);
+  }
+
+  // Done together with attention.
+  void execute(const RotateStoreStep& step, size_t, int) { rotate_ = &step; }
+
+  void execute(const AttendStep& step, size_t index, int tokens) {
+    Stream& stream = device_->stream();
+    AttendArgs args;
+    args.qkv = qkv_rows_;
+    args.qkv_stride = qkv_;
+    args.q_norm = weights_.vector(rotate_->q_norm);
+    args.k_norm = weights_.vector(rotate_->k_norm);
+    args.norm_eps = float(model_.norm_eps);
+    args.call = call_;
+    args.cache = caches_[size_t(step.layer)];
+    args.heads = int(model_.heads);
+    args.kv_heads = int(model_.kv_heads);
+    args.head_dim = int(model_.head_dim);
+    args.window = step.window;
+    args.tokens = tokens;
+    args.y = mixed_rows_;
+    args.y_stride = mixed_;
+    args.splits = splits_;
+    args.partial = partial_;
+    args.counter = counter_;
+    if (tokens == 1) {
+      // Weights of the next step, for processors that have no keys to look at.
+      const Matrix next = weights_.matrix(std::get<OutStep>(plan_.steps[index + 1]).o);
+      args.next = next.codes;
+      args.next_bytes = std::min<int64_t>(next.rows * next.row_bytes, int64_t(device_->properties().l2_bytes / 2));
+      attend(stream, args, true);
+    } else {
+      store_keys(stream, args);
+      if (tokens > kFewTokens && options_.activations != Activations::kF32 && can_attend_in_tiles(args)) {
+        attend_in_tiles(stream, args);
+      } else {
+        for (args.first_token = 0; args.first_token < tokens; args.first_token += kFewTokens) {
+          args.tokens = std::min(kFewTokens, tokens - args.first_token);
+          attend(stream, args, false);
+        }
+      }
+    }
+    show(index, mixed_rows_, mixed_, model_.heads * model_.head_dim, tokens);
+  }
+
+  void add_to_residual(const Linear& linear, float* x, const float* up, int64_t stride, size_t index, int tokens) {
+    const Matrix layer = weights_.matrix(linear);
+    LayerInput input;
+    input.x = x;
+    input.up = up;
+    input.stride = stride;
+    input.cols = layer.cols;
+    runner_.run(device_->stream(), {&layer, 1}, input, residual_, hidden_, tokens, true);
+    show(index, residual_, hidden_, model_.hidden, tokens);
+  }
+
+  void execute(const OutStep& step, size_t index, int tokens) {
+    add_to_residual(step.o, mixed_rows_, nullptr, mixed_, index, tokens);
+  }
+
+  void execute(const GateUpStep& step, size_t, int tokens) {
+    gated_ = runner_.run_gated(device_->stream(), weights_.matrix(step.gate), weights_.matrix(step.up),
+                               normed(*step.norm), gate_, up_, inner_, tokens);
+  }
+
+  void execute(const DownStep& step, size_t index, int tokens) {
+    add_to_residual(step.down, gate_, gated_ ? nullptr : up_, inner_, index, tokens);
+  }
+
+  void execute(const LogitsStep&, size_t, int) {}
+
+  // Scores of `rows` tokens from `first` on, on their way to the host.
+  void run_logits(int first, int rows) {
+    const size_t index = plan_.steps.size() - 1;
+    const auto& step = std::get<LogitsStep>(plan_.steps[index]);
+    const Matrix head = weights_.matrix(step.head);
+    LayerInput input = normed(*step.norm);
+    input.x += first * hidden_;
+    runner_.run(device_->stream(), {&head, 1}, input, logits_, vocab_, rows);
+    copy_to_host(device_->stream(), logits_host_.data(), logits_, size_t(rows * vocab_) * sizeof(float));
+    show(index, logits_, vocab_, model_.vocab, rows);
+  }
+  std::span<const float> row_of_logits(int row) const {
+    return {reinterpret_cast<const float*>(logits_host_.data()) + row * vocab_, size_t(model_.vocab)};
+  }
+
+  const Plan& plan_;
+  const Description& model_;
+  EngineOptions options_;
+  int64_t batch_;
+  int64_t hidden_, mixed_, inner_, qkv_, vocab_;  // strides of activations
+  std::optional<Device> device_;
+  WeightStore weights_;
+  RotaryTable rotary_;
+  MemoryUse use_;
+  int splits_ = 1;
+  int64_t position_ = 0;
+  StepTrace trace_;
+  PrefillObserver observer_;
+
+  DeviceMemory work_memory_, cache_memory_;
+  PinnedMemory inputs_host_, logits_host_;
+  std::vector<Cache> caches_;  // one a layer
+  std::byte* inputs_ = nullptr;
+  float* residual_ = nullptr;    // (batch, hidden_)
+  float* qkv_rows_ = nullptr;    // (batch, qkv_)
+  float* mixed_rows_ = nullptr;  // (batch, mixed_)
+  float* gate_ = nullptr;        // (batch, inner_)
+  float* up_ = nullptr;          // (batch, inner_)
+  float* logits_ = nullptr;      // (kFewTokens, vocab_)
+  float* partial_ = nullptr;
+  uint32_t* counter_ = nullptr;
+  LayerRunner runner_;
+
+  // Of the walk under way.
+  CallInputs call_;
+  const RotateStoreStep* rotate_ = nullptr;
+  bool gated_ = false;
+  Recording decode_walk_;  // of one token
+  bool walked_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_engine(const Plan& plan, const EngineOptions& options) {
+  return std::make_unique<GpuEngine>(plan, options, false);
+}
+
+MemoryUse account_engine(const Plan& plan, const EngineOptions& options) {
+  return GpuEngine(plan, options, true).memory();
+}
+
+}  // namespace qgen::QGEN_BACKEND

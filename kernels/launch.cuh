@@ -1,0 +1,39 @@
+// How the host starts a kernel: launch(stream, "name", kernel<...>, grid, threads, shared_bytes, arguments).
+#pragma once
+
+#include "kernels/primitives.cuh"
+
+#if defined(QGEN_SIMT)
+#include "tests/simt/launch.h"
+#else
+
+#include "kernels/stream.h"
+
+namespace qgen::cuda {
+
+using Dim = dim3;
+
+template <typename Args>
+void launch(Stream& stream, const char* name, void (*kernel)(const Args), Dim grid, int threads, size_t shared_bytes,
+            const Args& args) {
+  constexpr size_t kSharedWithoutAsking = 48 << 10;
+  if (shared_bytes > kSharedWithoutAsking) {
+    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
+                 name);
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(unsigned(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream.handle;
+  config.attrs = &attribute;
+  config.numAttrs = stream.overlap ? 1 : 0;
+  check_launch(cudaLaunchKernelEx(&config, kernel, args), name);
+}
+
+}  // namespace qgen::cuda
+#endif

@@ -1,0 +1,269 @@
+#include "kernels/runtime.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "kernels/stream.h"
+
+namespace qgen::cuda {
+namespace {
+
+double gib(size_t bytes) { return double(bytes) / double(size_t{1} << 30); }
+
+// What a user can do about an error of the runtime; "" where we know nothing.
+std::string advice(cudaError_t status) {
+  switch (status) {
+    case cudaErrorInsufficientDriver: return "install a newer NVIDIA driver, or use --device cpu";
+    case cudaErrorNoDevice: return "--device cpu";
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorDeviceAlreadyInUse:
+      return "another program holds the GPU for itself alone; --device cpu works meanwhile";
+    case cudaErrorNoKernelImageForDevice: return "this program was built for other GPUs: build it here (make cuda)";
+    case cudaErrorECCUncorrectable: return "the GPU's memory is damaged; nvidia-smi -q -d ECC says more";
+    case cudaErrorMemoryAllocation: return "a smaller --context needs less, or close what else uses the GPU";
+    case cudaErrorLaunchFailure:
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+      return "an error of this program or of the GPU; please report it with the command line";
+    case cudaErrorSystemNotReady: return "the GPU's fabric manager is not running (nvidia-fabricmanager)";
+    default: return "";
+  }
+}
+
+[[noreturn]] void fail_cuda(cudaError_t status, const std::string& subject) {
+  const bool memory = status == cudaErrorMemoryAllocation;
+  const bool device = status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice ||
+                      status == cudaErrorDevicesUnavailable || status == cudaErrorDeviceAlreadyInUse ||
+                      status == cudaErrorNoKernelImageForDevice || status == cudaErrorSystemNotReady ||
+                      status == cudaErrorInitializationError || status == cudaErrorInvalidDevice;
+  fail(memory   ? ErrorKind::kMemory
+       : device ? ErrorKind::kDevice
+                : ErrorKind::kRuntime,
+       fmt::format("{}: {} ({})", subject, cudaGetErrorString(status), cudaGetErrorName(status)), advice(status));
+}
+
+void check(cudaError_t status, const char* subject) {
+  if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: {}", subject));
+}
+
+// Without a driver, or with one that is too old, cudaGetDeviceCount() fails and says why.
+struct Found {
+  int count = 0;
+  cudaError_t status = cudaSuccess;
+};
+const Found& found() {
+  static const Found value = [] {
+    Found f;
+    f.status = cudaGetDeviceCount(&f.count);
+    if (f.status != cudaSuccess) f.count = 0;
+    return f;
+  }();
+  return value;
+}
+
+}  // namespace
+
+void check_launch(cudaError_t status, const char* name) {
+  if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: kernel '{}'", name));
+}
+
+int device_count() { return found().count; }
+
+std::string device_problem() {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);  // 0 without one
+  cudaRuntimeGetVersion(&runtime);
+  const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
+  if (found().count > 0) return "";
+  if (driver == 0) return "no NVIDIA driver is installed";
+  if (found().status == cudaErrorInsufficientDriver) {
+    return fmt::format("the NVIDIA driver is too old (expected one for CUDA {}, found one for {})", version(runtime),
+                       version(driver));
+  }
+  return found().status == cudaSuccess ? "no GPU" : cudaGetErrorString(found().status);
+}
+
+size_t free_device_memory(int device) {
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    cudaGetLastError();  // it is asked again, with an error, when the device is used
+    return 0;
+  }
+  return free;
+}
+
+struct Device::State {
+  int index = 0;
+  DeviceProperties properties;
+  Stream stream;
+
+  ~State() {
+    if (stream.handle != nullptr) cudaStreamDestroy(stream.handle);
+  }
+};
+
+Device::Device(int index) : state_(std::make_unique<State>()) {
+  if (index >= device_count()) {
+    fail(ErrorKind::kDevice,
+         device_count() == 0
+             ? fmt::format("--device cuda: {}", device_problem())
+             : fmt::format("--device cuda:{}: no such GPU (expected 0 to {})", index, device_count() - 1),
+         "--device cpu");
+  }
+  state_->index = index;
+  bind_thread();
+  cudaDeviceProp p{};
+  check(cudaGetDeviceProperties(&p, index), "the GPU's properties");
+  int clock = 0;
+  cudaDeviceGetAttribute(&clock, cudaDevAttrMemoryClockRate, index);  // kHz; two transfers a cycle
+  state_->properties = {p.name,
+                        p.major,
+                        p.minor,
+                        p.multiProcessorCount,
+                        size_t(p.l2CacheSize),
+                        p.totalGlobalMem,
+                        2e3 * double(clock) * double(p.memoryBusWidth) / 8};
+  if (p.major < 8) {
+    fail(ErrorKind::kDevice,
+         fmt::format("cuda: {} has compute capability {}.{} (expected 8.0 or more)", p.name, p.major, p.minor),
+         "--device cpu");
+  }
+  check(cudaStreamCreateWithFlags(&state_->stream.handle, cudaStreamNonBlocking), "a stream");
+  state_->stream.overlap = p.major >= 9;
+}
+Device::~Device() = default;
+const DeviceProperties& Device::properties() const { return state_->properties; }
+Stream& Device::stream() { return state_->stream; }
+void Device::bind_thread() { check(cudaSetDevice(state_->index), "choosing the GPU"); }
+void Device::wait() { check(cudaStreamSynchronize(state_->stream.handle), "waiting for the GPU"); }
+
+DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) : bytes_(bytes) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    fail_cuda(status,
+              fmt::format("{}: cannot get {:.2f} GiB of {}'s memory", subject, gib(bytes), device.properties().name));
+  }
+  data_ = static_cast<std::byte*>(data);
+  check(cudaMemsetAsync(data_, 0, bytes, device.stream().handle), subject);
+}
+DeviceMemory::~DeviceMemory() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedMemory::PinnedMemory(size_t bytes, const char* subject) : bytes_(bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocHost(&data, bytes);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    fail_cuda(status, fmt::format("{}: cannot pin {:.2f} GiB of memory", subject, gib(bytes)));
+  }
+  data_ = static_cast<std::byte*>(data);
+}
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
+  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream.handle), "a copy to the GPU");
+}
+void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) {
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream.handle), "a copy from the GPU");
+}
+
+struct Uploader::State {
+  PinnedMemory halves;
+  size_t half_bytes = 0;
+  int index = 0;
+  int next = 0;
+  cudaEvent_t sent[2] = {};
+  Stream stream;
+
+  ~State() {
+    if (stream.handle != nullptr) {
+      cudaStreamSynchronize(stream.handle);  // nothing may travel from memory that goes away
+      cudaStreamDestroy(stream.handle);
+    }
+    for (cudaEvent_t event : sent) {
+      if (event != nullptr) cudaEventDestroy(event);
+    }
+  }
+};
+
+Uploader::Uploader(Device& device, size_t half_bytes, int index) : state_(std::make_unique<State>()) {
+  state_->halves = PinnedMemory(2 * half_bytes, "upload");
+  state_->half_bytes = half_bytes;
+  state_->index = index;
+  for (cudaEvent_t& event : state_->sent) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+  check(cudaStreamCreateWithFlags(&state_->stream.handle, cudaStreamNonBlocking), "a stream");
+  device.wait();  // the memory that is written to has been cleared
+}
+Uploader::~Uploader() = default;
+std::byte* Uploader::next_half() {
+  state_->next = 1 - state_->next;
+  check(cudaEventSynchronize(state_->sent[state_->next]), "an upload");
+  return state_->halves.data() + state_->next * state_->half_bytes;
+}
+void Uploader::send(void* device, size_t bytes) { send_rows(device, bytes, bytes, 1); }
+void Uploader::send_rows(void* device, size_t pitch, size_t bytes, size_t rows) {
+  const std::byte* half = state_->halves.data() + state_->next * state_->half_bytes;
+  check(cudaMemcpy2DAsync(device, pitch, half, bytes, bytes, rows, cudaMemcpyHostToDevice, state_->stream.handle),
+        "an upload");
+  check(cudaEventRecord(state_->sent[state_->next], state_->stream.handle), "an upload");
+}
+Stream& Uploader::stream() { return state_->stream; }
+int Uploader::index() const { return state_->index; }
+void Uploader::wait() { check(cudaStreamSynchronize(state_->stream.handle), "an upload"); }
+
+struct Recording::State {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+
+  ~State() {
+    if (exec != nullptr) cudaGraphExecDestroy(exec);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+  }
+};
+
+Recording::Recording(Device& device, const std::function<void()>& work) : state_(std::make_unique<State>()) {
+  const cudaStream_t stream = device.stream().handle;
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording");
+  try {
+    work();
+  } catch (...) {
+    cudaStreamEndCapture(stream, &state_->graph);  // the stream is usable again
+    throw;
+  }
+  check(cudaStreamEndCapture(stream, &state_->graph), "recording");
+  check(cudaGraphInstantiate(&state_->exec, state_->graph, 0), "recording");
+}
+Recording::Recording() = default;
+Recording::~Recording() = default;
+Recording::Recording(Recording&&) noexcept = default;
+Recording& Recording::operator=(Recording&&) noexcept = default;
+void Recording::run(Device& device) const {
+  check(cudaGraphLaunch(state_->exec, device.stream().handle), "running a recorded walk");
+}
+
+}  // namespace qgen::cuda

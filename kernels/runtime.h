@@ -1,0 +1,136 @@
+// The device as the engine's host side sees it: memory, copies, a stream of work and walks recorded from it. All errors
+// are thrown: a device Error where there is no usable GPU, a memory Error where an allocation fails, a runtime Error
+// for what a kernel did, each with what to do about it where we know.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace qgen::QGEN_BACKEND {
+
+class Stream;
+
+struct DeviceProperties {
+  std::string name;  // "NVIDIA H200"
+  int major = 0, minor = 0;
+  int processors = 0;
+  size_t l2_bytes = 0;
+  size_t total_bytes = 0;
+  double bytes_per_second = 0;  // of its memory, by clock and width; 0 if unknown
+};
+
+// GPUs that this program can use; 0 where there is no driver. Cheap after the first call.
+int device_count();
+// Why there is none, for a message.
+std::string device_problem();
+// Bytes free on a device now, this program's own context taken off; 0 if that cannot be found out.
+size_t free_device_memory(int device);
+// What cudaMalloc() and its like round to.
+constexpr size_t kAllocationUnit = 2 << 20;
+
+// One device, for as long as the object lives; calls come from one thread at a time.
+class Device {
+ public:
+  explicit Device(int index);
+  ~Device();
+  Device(const Device&) = delete;
+
+  const DeviceProperties& properties() const;
+  Stream& stream();
+  // Each further thread that uses the device says so first.
+  void bind_thread();
+  // Waits for all that was asked for.
+  void wait();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Memory of the device, zero at first.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  // `subject` is for the error.
+  DeviceMemory(Device& device, size_t bytes, const char* subject);
+  ~DeviceMemory();
+  DeviceMemory(DeviceMemory&& other) noexcept;
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Memory of the host that a device reads and writes by itself.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(size_t bytes, const char* subject);
+  ~PinnedMemory();
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// In the stream's order; the host's side is pinned.
+void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes);
+void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes);
+
+// One worker's way of bringing data in: a pinned buffer of two halves, a stream of its own. While one half travels the
+// caller fills the other. Several may work side by side on threads of their own.
+class Uploader {
+ public:
+  // `index`: which of several it is.
+  Uploader(Device& device, size_t half_bytes, int index);
+  ~Uploader();
+  Uploader(const Uploader&) = delete;
+
+  // A half that is free, once its last copy is done.
+  std::byte* next_half();
+  // Sends the first `bytes` of that half.
+  void send(void* device, size_t bytes);
+  // As rows: `bytes` each, `pitch` apart on the device.
+  void send_rows(void* device, size_t pitch, size_t bytes, size_t rows);
+  // Where kernels on what was sent can be launched.
+  Stream& stream();
+  int index() const;
+  void wait();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A walk that can be run again at the cost of one launch.
+class Recording {
+ public:
+  Recording();
+  // What `work` launches and copies on the device's stream is recorded, not run.
+  Recording(Device& device, const std::function<void()>& work);
+  ~Recording();
+  Recording(Recording&& other) noexcept;
+  Recording& operator=(Recording&& other) noexcept;
+
+  bool empty() const { return state_ == nullptr; }
+  void run(Device& device) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace qgen::QGEN_BACKEND

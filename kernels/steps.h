@@ -1,0 +1,188 @@
+// What a GPU can be asked to do: the arguments of each kernel and the functions that launch it. Activations are rows of
+// tokens, F32 unless said otherwise; their strides are multiples of kPad, and what lies between a row's end and its
+// stride is zero. Plain headers only: nvcc reads this too.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "quant/storage.h"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int64_t kPad = 64;           // elements
+constexpr int64_t kRowAlignment = 16;  // bytes of a row of codes
+constexpr int kFewTokens = 8;          // that one pass over the weights serves
+constexpr int kMaxHeadDim = 256;
+
+// Where launches go, in order.
+class Stream;
+
+// W (rows, cols) in the memory of the device.
+struct Matrix {
+  const uint8_t* codes = nullptr;         // rows of row_bytes, zeros behind the last column
+  int64_t row_bytes = 0;                  // a multiple of kRowAlignment
+  const void* scale = nullptr;            // (ceil(rows / group_rows), tile_cols) F32 or F16; null: 1
+  const float* offset = nullptr;          // the same tiles, F32; null: 0
+  const float* bias = nullptr;            // (rows) or null
+  const int32_t* column_order = nullptr;  // (cols) or null: stored column j multiplies input column_order[j]
+  int32_t rows = 0, cols = 0;
+  int32_t group_rows = 1, group_cols = 0, tile_cols = 1;
+  Codes kind = Codes::kF32;
+  bool half_scales = false;
+  bool whole_offsets = true;  // offsets are integers of at most 255
+};
+
+// How the tiles of a weight lie to the kernels.
+enum class GridKind : uint8_t {
+  kRow,     // one scale for all of a row
+  kWide,    // groups of columns, multiples of 64
+  kNarrow,  // of 32
+  kAny,     // anything else: only multiply_any() takes it
+};
+GridKind grid_kind(const Matrix& matrix);
+
+// What becomes of W x.
+enum class Result : uint8_t {
+  kStore,    // y = W x
+  kAdd,      // y += W x
+  kSiluMul,  // y = silu(W0 x) * (W1 x), for two parts of the same rows
+};
+
+struct LinearArgs {
+  Matrix part[3];  // of the same codes and kind of grid; their rows lie one after the other in y
+  int parts = 1;
+  const float* x = nullptr;  // (tokens, x_stride)
+  int64_t x_stride = 0;
+  const float* norm = nullptr;  // (x_stride): x is RMS-normalized and multiplied by it first; or null
+  float norm_eps = 0;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  Result result = Result::kStore;
+  int tokens = 1;
+};
+
+// Up to kFewTokens tokens while the weights stream by once. Each activation goes into the products as the sum of two
+// 16-bit floats, and each token comes out the same whatever its neighbours. Not for GridKind::kAny.
+void multiply_few(Stream& stream, const LinearArgs& args);
+// As floats, one multiplication at a time, for any weight; x is not normalized, one part, no kSiluMul.
+void multiply_any(Stream& stream, const LinearArgs& args);
+
+// The input of multiply_many(): 16-bit floats with a factor for every token.
+struct HalfRows {
+  uint16_t* values = nullptr;  // (tokens, stride)
+  float* factor = nullptr;     // (tokens): values times it are the inputs
+  int64_t stride = 0;          // a multiple of kPad
+};
+struct HalveArgs {
+  const float* x = nullptr;   // (tokens, x_stride)
+  const float* up = nullptr;  // (tokens, x_stride) or null: silu(x) * up instead of x
+  int64_t x_stride = 0;
+  const float* norm = nullptr;  // as above, or null
+  float norm_eps = 0;
+  int cols = 0, tokens = 0;
+  bool bf16 = false;  // for weights in BF16; else F16
+  HalfRows out;
+};
+void halve(Stream& stream, const HalveArgs& args);
+struct TileArgs {
+  Matrix w;
+  HalfRows x;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  bool add = false;  // y += W x
+  int tokens = 0;
+};
+// Many tokens in tiles. Not for GridKind::kAny, F32 codes and column orders.
+void multiply_many(Stream& stream, const TileArgs& args);
+
+struct NormArgs {
+  const float* x = nullptr;     // (tokens, stride)
+  const float* norm = nullptr;  // (cols)
+  float* y = nullptr;           // (tokens, stride)
+  int64_t stride = 0;
+  float eps = 0;
+  int cols = 0, tokens = 0;
+};
+void normalize(Stream& stream, const NormArgs& args);
+// gate = silu(gate) * up, both (tokens, stride).
+void silu_mul(Stream& stream, float* gate, const float* up, int64_t stride, int cols, int tokens);
+
+// What changes from call to call, in the memory of the device, so that a recorded walk can be run again.
+struct CallInputs {
+  const int32_t* position = nullptr;  // of the first token, one number
+  const int32_t* tokens = nullptr;    // (tokens)
+  const float* cos = nullptr;         // (tokens, head_dim / 2)
+  const float* sin = nullptr;
+};
+
+struct EmbedArgs {
+  Matrix table;
+  CallInputs call;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  int tokens = 1;
+};
+void embed(Stream& stream, const EmbedArgs& args);
+
+enum class CacheKind : uint8_t { kF16, kBf16, kF32, kE4M3, kI8 };
+
+// One layer's keys and values: (kv_heads, context, row), a row being head_dim elements and zeros up to a multiple of
+// 16. E4M3 and I8 have a factor for every row.
+struct Cache {
+  uint8_t* keys = nullptr;
+  uint8_t* values = nullptr;
+  float* key_factor = nullptr;  // (kv_heads, context) or null
+  float* value_factor = nullptr;
+  int64_t context = 0;
+  int64_t row_bytes = 0;
+  CacheKind kind = CacheKind::kF16;
+};
+// Elements of a row of the cache.
+constexpr int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
+int64_t cache_row_bytes(CacheKind kind, int64_t head_dim);
+
+struct AttendArgs {
+  const float* qkv = nullptr;  // (tokens, qkv_stride): heads of q, then of k, then of v, not yet rotated
+  int64_t qkv_stride = 0;
+  const float* q_norm = nullptr;  // (head_dim) or null
+  const float* k_norm = nullptr;
+  float norm_eps = 0;
+  CallInputs call;
+  Cache cache;
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;   // a query sees itself and window - 1 tokens before it; 0: all
+  int first_token = 0;  // of the call: rows of qkv, y, cos and sin count from there
+  int tokens = 1;
+  float* y = nullptr;  // (tokens, y_stride): heads of mixed values
+  int64_t y_stride = 0;
+  // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for each
+  // token, key-value head and tile of queries.
+  int splits = 1;
+  float* partial = nullptr;     // (tokens, heads, splits, head_dim + 2)
+  uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles(heads / kv_heads))
+  // Weights that the next kernel will read, for processors that have nothing else to do.
+  const uint8_t* next = nullptr;
+  int64_t next_bytes = 0;
+};
+int attend_tiles(int queries);  // of one key-value head
+// Norm and rotation of the keys, and keys and values into the cache.
+void store_keys(Stream& stream, const AttendArgs& args);
+// For each token its queries' norm, rotation and attention; with `store`, for one token, also what store_keys() does.
+void attend(Stream& stream, const AttendArgs& args, bool store);
+// The same for many tokens whose keys are stored, in tiles of products of 16-bit floats; head_dim up to 128 and a
+// cache in F16 or BF16.
+bool can_attend_in_tiles(const AttendArgs& args);
+void attend_in_tiles(Stream& stream, const AttendArgs& args);
+
+// Splits blocks of Q8_0 (an F16 scale, 32 codes) into rows of codes and F16 scales.
+struct UnpackArgs {
+  const uint8_t* blocks = nullptr;  // (rows, cols / 32)
+  uint8_t* codes = nullptr;         // rows of row_bytes
+  uint16_t* scales = nullptr;       // (rows, cols / 32)
+  int64_t row_bytes = 0;
+  int64_t rows = 0, cols = 0;
+};
+void unpack_q8_0(Stream& stream, const UnpackArgs& args);
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,173 @@
+#include "kernels/weight_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/cores.h"
+
+namespace qgen::QGEN_BACKEND {
+namespace {
+
+constexpr size_t kHalfBytes = 8 << 20;  // of an uploader's buffer, where no row is longer
+constexpr int kMostUploaders = 8;       // more do not make the bus faster
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Whether codes of 8 bits less these are numbers of F16.
+bool whole(const std::vector<float>& offsets) {
+  return std::all_of(offsets.begin(), offsets.end(),
+                     [](float v) { return v == std::nearbyint(v) && std::abs(v) <= 255; });
+}
+
+// What one worker does at once.
+using Task = std::function<void(Uploader&)>;
+
+void add_bytes(std::vector<Task>& tasks, const void* device, const void* host, size_t bytes) {
+  for (size_t done = 0; done < bytes; done += kHalfBytes) {
+    const size_t piece = std::min(kHalfBytes, bytes - done);
+    tasks.push_back([=](Uploader& uploader) {
+      std::memcpy(uploader.next_half(), static_cast<const std::byte*>(host) + done, piece);
+      uploader.send(const_cast<std::byte*>(static_cast<const std::byte*>(device)) + done, piece);
+    });
+  }
+}
+
+// Rows [first, first + count) of a weight, in their logical order, as they are in the file.
+void gather_rows(const Weight& weight, int64_t first, int64_t count, std::byte* out) {
+  const size_t bytes = size_t(weight.row_bytes());
+  if (weight.paired_heads == 0) {
+    std::memcpy(out, weight.data.data() + size_t(first) * bytes, size_t(count) * bytes);
+    return;
+  }
+  for (int64_t r = 0; r < count; ++r)
+    std::memcpy(out + size_t(r) * bytes, weight.data.data() + size_t(weight.stored_row(first + r)) * bytes, bytes);
+}
+
+void add_codes(std::vector<Task>& tasks, const Weight& weight, const Matrix& m, std::byte* blocks_on_device,
+               size_t half_bytes) {
+  const int64_t row_bytes = weight.row_bytes();
+  const int64_t rows_at_once = std::max<int64_t>(1, int64_t(half_bytes) / row_bytes);
+  for (int64_t first = 0; first < weight.rows; first += rows_at_once) {
+    const int64_t count = std::min(rows_at_once, weight.rows - first);
+    auto* const codes = const_cast<uint8_t*>(m.codes) + first * m.row_bytes;
+    if (weight.layout != Layout::kQ8_0Blocks) {
+      tasks.push_back([=, &weight](Uploader& uploader) {
+        gather_rows(weight, first, count, uploader.next_half());
+        uploader.send_rows(codes, size_t(m.row_bytes), size_t(row_bytes), size_t(count));
+      });
+      continue;
+    }
+    // The blocks wait in memory of the worker's own until they are split.
+    tasks.push_back([=, &weight](Uploader& uploader) {
+      gather_rows(weight, first, count, uploader.next_half());
+      std::byte* const blocks = blocks_on_device + size_t(uploader.index()) * half_bytes;
+      uploader.send(blocks, size_t(count * row_bytes));
+      UnpackArgs unpack;
+      unpack.blocks = reinterpret_cast<const uint8_t*>(blocks);
+      unpack.codes = codes;
+      unpack.scales = static_cast<uint16_t*>(const_cast<void*>(m.scale)) + first * m.tile_cols;
+      unpack.row_bytes = m.row_bytes;
+      unpack.rows = count;
+      unpack.cols = weight.cols;
+      unpack_q8_0(uploader.stream(), unpack);
+    });
+  }
+}
+
+}  // namespace
+
+WeightStore::WeightStore(const Plan& plan) : plan_(plan) {
+  DeviceLayout layout;
+  lay_out(layout);
+  bytes_ = layout.bytes();
+}
+
+void WeightStore::lay_out(DeviceLayout& layout) {
+  for (const Weight& weight : plan_.weights) {
+    const bool blocks = weight.layout == Layout::kQ8_0Blocks;
+    Matrix m;
+    m.rows = int32_t(weight.rows);
+    m.cols = int32_t(weight.cols);
+    m.kind = weight.codes;
+    m.row_bytes = round_up(weight.cols * code_bytes(weight.codes), kRowAlignment);
+    m.codes = layout.take<uint8_t>(weight.rows * m.row_bytes);
+    m.group_cols = int32_t(weight.cols);
+    if (!weight.scale.empty()) {
+      m.group_rows = int32_t(weight.scale.group_rows);
+      m.group_cols = int32_t(weight.scale.group_cols);
+      m.tile_cols = int32_t(weight.scale.tile_cols);
+      m.half_scales = blocks;
+      const int64_t tiles = weight.scale.tile_rows * weight.scale.tile_cols;
+      m.scale = blocks ? static_cast<void*>(layout.take<uint16_t>(tiles)) : layout.take<float>(tiles);
+    }
+    if (!weight.offset.empty()) {
+      m.offset = layout.take<float>(int64_t(weight.offset.values.size()));
+      m.whole_offsets = whole(weight.offset.values);
+    }
+    if (!weight.column_order.empty()) m.column_order = layout.take<int32_t>(int64_t(weight.column_order.size()));
+    matrices_[&weight] = m;
+  }
+  for (const auto& vector : plan_.vectors)
+    vectors_[&vector] = layout.take<float>(round_up(int64_t(vector.size()), kPad));
+}
+
+void WeightStore::load(Device& device) {
+  const int workers = std::clamp(available_cores(), 1, kMostUploaders);
+  memory_ = DeviceMemory(device, bytes_, "weights");
+  DeviceLayout layout(memory_.data());
+  lay_out(layout);
+  size_t half_bytes = kHalfBytes;
+  bool any_blocks = false;
+  for (const Weight& weight : plan_.weights) {
+    half_bytes = std::max(half_bytes, size_t(weight.row_bytes()));
+    any_blocks |= weight.layout == Layout::kQ8_0Blocks;
+  }
+  const DeviceMemory blocks(device, any_blocks ? size_t(workers) * half_bytes : 0, "blocks of Q8_0");
+
+  std::vector<Task> tasks;
+  for (const Weight& weight : plan_.weights) {
+    const Matrix& m = matrices_.at(&weight);
+    add_codes(tasks, weight, m, blocks.data(), half_bytes);
+    if (weight.layout != Layout::kQ8_0Blocks)
+      add_bytes(tasks, m.scale, weight.scale.values.data(), weight.scale.values.size() * sizeof(float));
+    add_bytes(tasks, m.offset, weight.offset.values.data(), weight.offset.values.size() * sizeof(float));
+    add_bytes(tasks, m.column_order, weight.column_order.data(), weight.column_order.size() * sizeof(int32_t));
+  }
+  for (const auto& [values, place] : vectors_) add_bytes(tasks, place, values->data(), values->size() * sizeof(float));
+
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&](int index) {
+    try {
+      device.bind_thread();
+      Uploader uploader(device, half_bytes, index);
+      for (size_t i = next++; i < tasks.size(); i = next++) tasks[i](uploader);
+      uploader.wait();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+      next = tasks.size();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < workers; ++i) threads.emplace_back(work, i);
+  work(0);
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+Matrix WeightStore::matrix(const Linear& linear) const {
+  Matrix m = matrices_.at(linear.weight);
+  m.bias = vector(linear.bias);
+  return m;
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,47 @@
+// Runs kernels on the processor as a GPU would: blocks one after another, the threads of a block as fibres that meet at
+// barriers and at the exchanges of their warp. What a GPU would hang on or get wrong in silence is an error here: a
+// barrier that not all threads reach, an exchange without all lanes, a copy that is read before it was waited for
+// (the copy is made only then), shared memory that nobody wrote (it is filled with NaN).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace qgen::simt {
+
+constexpr int kWarp = 32;
+
+struct Dim {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+// In which order the threads of a block run between two meetings: a kernel without races gives the same in each.
+enum class Order { kAscending, kDescending, kShuffled };
+void set_order(Order order);
+
+// Runs `thread` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which are
+// thrown as std::logic_error.
+void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std::function<void()>& thread);
+
+// What a thread may ask while it runs.
+struct Place {
+  Dim block, grid;
+  int thread = 0;
+  int threads = 0;
+};
+const Place& place();
+std::byte* shared();
+// Ends the run with an error.
+void stop(const char* error);
+void meet();  // __syncthreads()
+// Gives 64 bytes at most and returns what each lane of the warp gave, 64 bytes apart, until the lane's next exchange.
+constexpr size_t kExchangeBytes = 64;
+const std::byte* exchange(const void* given, size_t bytes);
+
+// Asynchronous copies into shared memory, made when they are waited for. Null `source`: zeros.
+void copy_later(void* target, const void* source, size_t bytes);
+void commit_copies();
+void wait_copies(int left);  // until no more than so many committed groups are open
+
+}  // namespace qgen::simt

@@ -1,0 +1,6 @@
+// The kernels, compiled for the executor.
+#include "kernels/attend.cu"
+#include "kernels/linear_few.cu"
+#include "kernels/linear_tiles.cu"
+#include "kernels/rows.cu"
+#include "kernels/speed.cu"

@@ -1,0 +1,96 @@
+// kernels/runtime.h for the executor: memory of the host, everything done at once.
+#include "kernels/runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "tests/simt/launch.h"
+
+namespace qgen::simt {
+
+namespace {
+constexpr size_t kAlignment = 256;  // as a GPU's allocator has it
+
+std::byte* allocate(size_t bytes) {
+  auto* data =
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+  std::memset(data, 0, bytes);
+  return data;
+}
+}  // namespace
+
+int device_count() { return 1; }
+std::string device_problem() { return ""; }
+size_t free_device_memory(int) { return size_t{8} << 30; }
+
+struct Device::State {
+  DeviceProperties properties{"executor", 9, 0, 4, 1 << 20, size_t{8} << 30, 0};
+  Stream stream;
+};
+Device::Device(int) : state_(std::make_unique<State>()) {}
+Device::~Device() = default;
+const DeviceProperties& Device::properties() const { return state_->properties; }
+Stream& Device::stream() { return state_->stream; }
+void Device::bind_thread() {}
+void Device::wait() {}
+
+DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)), bytes_(bytes) {}
+DeviceMemory::~DeviceMemory() { std::free(data_); }
+DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)), bytes_(bytes) {}
+PinnedMemory::~PinnedMemory() { std::free(data_); }
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void copy_to_device(Stream&, void* device, const void* host, size_t bytes) { std::memcpy(device, host, bytes); }
+void copy_to_host(Stream&, void* host, const void* device, size_t bytes) { std::memcpy(host, device, bytes); }
+
+struct Uploader::State {
+  PinnedMemory halves;
+  size_t half_bytes;
+  int index;
+  int next = 0;
+  Stream stream;
+};
+Uploader::Uploader(Device&, size_t half_bytes, int index)
+    : state_(new State{PinnedMemory(2 * half_bytes, "upload"), half_bytes, index, 0, {}}) {}
+Uploader::~Uploader() = default;
+std::byte* Uploader::next_half() {
+  return state_->halves.data() + (state_->next = 1 - state_->next) * state_->half_bytes;
+}
+void Uploader::send(void* device, size_t bytes) {
+  std::memcpy(device, state_->halves.data() + state_->next * state_->half_bytes, bytes);
+}
+void Uploader::send_rows(void* device, size_t pitch, size_t bytes, size_t rows) {
+  for (size_t r = 0; r < rows; ++r) {
+    std::memcpy(static_cast<std::byte*>(device) + r * pitch,
+                state_->halves.data() + state_->next * state_->half_bytes + r * bytes, bytes);
+  }
+}
+Stream& Uploader::stream() { return state_->stream; }
+int Uploader::index() const { return state_->index; }
+void Uploader::wait() {}
+
+// What was recorded is run again from its beginning.
+struct Recording::State {
+  std::function<void()> work;
+};
+Recording::Recording(Device&, const std::function<void()>& work) : state_(new State{work}) {}
+Recording::Recording() = default;
+Recording::~Recording() = default;
+Recording::Recording(Recording&&) noexcept = default;
+Recording& Recording::operator=(Recording&&) noexcept = default;
+void Recording::run(Device&) const { state_->work(); }
+
+}  // namespace qgen::simt
