@@ -8,6 +8,7 @@ namespace qgen {
 
 std::span<const float> Session::sync(std::span<const TokenId> tokens) {
   if (tokens.empty()) fail(ErrorKind::kRuntime, "the text is empty: nothing to go on from");
+  forget_draft();
   const size_t limit = std::min(tokens.size() - 1, tokens_.size());  // at least one token is run, for its scores
   const size_t common =
       size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
@@ -19,11 +20,49 @@ std::span<const float> Session::sync(std::span<const TokenId> tokens) {
   return logits;
 }
 
-std::span<const float> Session::append(TokenId token) {
+void Session::forget_draft() {
+  if (followed_ < draft_.size()) engine_.rewind(int64_t(tokens_.size()));
+  draft_.clear();
+  followed_ = 0;
+}
+
+std::span<const float> Session::append(TokenId token, std::span<const TokenId> draft) {
+  if (foresaw(token)) {
+    ++followed_;
+    tokens_.push_back(token);
+    ++computed_tokens_;
+    const size_t vocab = scores_.size() / (1 + draft_.size());
+    return std::span<const float>(scores_).subspan(followed_ * vocab, vocab);
+  }
+  forget_draft();
+  if (!draft.empty()) return append_with(token, draft);
   const std::span<const float> logits = engine_.decode(token);
   tokens_.push_back(token);
   ++computed_tokens_;
   return logits;
+}
+
+std::span<const float> Session::append_with(TokenId token, std::span<const TokenId> draft) {
+  const int64_t before = engine_.position();
+  std::vector<TokenId> call = {token};
+  call.insert(call.end(), draft.begin(), draft.end());
+  scores_.clear();
+  const std::span<const float> last = engine_.prefill(call, [&](int64_t, std::span<const float> logits) {
+    scores_.insert(scores_.end(), logits.begin(), logits.end());
+  });
+  if (last.empty()) {
+    // The observer stopped it. What was drafted goes, the token stays where it was run.
+    engine_.rewind(before + 1);
+    if (engine_.position() > before) {
+      tokens_.push_back(token);
+      ++computed_tokens_;
+    }
+    return {};
+  }
+  tokens_.push_back(token);
+  ++computed_tokens_;
+  draft_.assign(draft.begin(), draft.end());
+  return std::span<const float>(scores_).first(last.size());
 }
 
 }  // namespace qgen

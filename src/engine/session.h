@@ -17,16 +17,29 @@ class Session {
   // Makes the timeline equal to `tokens` and returns the scores of the next one. A common beginning is kept.
   // Nothing is returned where the engine's observer stopped it; the timeline then ends before.
   std::span<const float> sync(std::span<const TokenId> tokens);
-  // Appends one token.
-  std::span<const float> append(TokenId token);
+  // Appends one token and returns the scores of the next one. `draft` are guesses at the tokens after it: they run in
+  // the same call, without joining the timeline, and appending them in their order then costs nothing. The first
+  // token that is another one makes the engine forget the rest. All must fit in the context. Nothing is returned where
+  // the engine's observer stopped it.
+  std::span<const float> append(TokenId token, std::span<const TokenId> draft = {});
+  // Whether append(token) would find its scores computed.
+  bool foresaw(TokenId token) const { return followed_ < draft_.size() && draft_[followed_] == token; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
-  // Tokens that went through the engine so far; those of a kept beginning count once.
+  // Tokens of the timeline that went through the engine so far; those of a kept beginning count once.
   int64_t computed_tokens() const { return computed_tokens_; }
 
  private:
+  void forget_draft();
+  std::span<const float> append_with(TokenId token, std::span<const TokenId> draft);
+
   Engine& engine_;
   std::vector<TokenId> tokens_;
   int64_t computed_tokens_ = 0;
+  // The last draft, how many of its tokens were appended (the engine holds the rest beyond the timeline), and the
+  // scores after the token before it and after each of it, (1 + draft, vocab).
+  std::vector<TokenId> draft_;
+  size_t followed_ = 0;
+  std::vector<float> scores_;
 };
 
 }  // namespace qgen
