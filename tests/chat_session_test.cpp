@@ -62,6 +62,9 @@ Turn ask(ChatSession& session, const std::string& question, const GenerationSett
 
 TEST_CASE("Twenty turns compute every token once") {
   const ChatModel model(kAppendOnly, 2048);
+  int64_t drafted = 0;
+  SUBCASE("token by token") {}
+  SUBCASE("with drafts") { drafted = 8; }
   ChatSession session(model.get(), {});
   session.set_system("Tell stories. </s>");
   int64_t computed = 0, held = 0;
@@ -69,6 +72,7 @@ TEST_CASE("Twenty turns compute every token once") {
   for (int turn = 1; turn <= 20; ++turn) {
     GenerationSettings settings = settings_of(3 + turn % 13);
     settings.sampling.seed.value = uint64_t(turn);
+    settings.prompt_lookup = drafted;
     if (turn % 5 == 0) settings.stops = {"."};
     const auto [generation, text] = ask(session, "What is in box " + std::to_string(turn) + "? <s>", settings);
     CAPTURE(turn);
@@ -150,6 +154,28 @@ TEST_CASE("What the template refuses is not taken over") {
   ChatSession session(model.get(), {});
   CHECK(contains(error_of([&] { session.set_system("Be brief."); }), "no system role"));
   CHECK_FALSE(session.conversation().system.has_value());
+}
+
+TEST_CASE("Drafts from the conversation change no turn") {
+  const ChatModel model(kRewriting, 1024);
+  ChatSession with(model.get(), {}), without(model.get(), {});
+  int64_t accepted = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    GenerationSettings settings = settings_of(40, 0);
+    settings.sampling.logit_bias = {{261 + turn, 100.0}};  // far from a tie
+    const Turn plain = ask(without, "Once upon a time", settings);
+    settings.prompt_lookup = 16;
+    const Turn drafted = ask(with, "Once upon a time", settings);
+    CHECK(drafted.text == plain.text);
+    CHECK(drafted.generation.computed_tokens == plain.generation.computed_tokens);
+    CHECK(with.tokens_in_context() == without.tokens_in_context());
+    accepted += drafted.generation.accepted_tokens;
+    if (turn == 1) {
+      with.undo();
+      without.undo();
+    }
+  }
+  CHECK(accepted > 60);
 }
 
 TEST_CASE("An error in the middle of an answer keeps the session") {

@@ -70,6 +70,7 @@ int answer(const AnswerOptions& options) {
   settings.stops = options.stops;
   settings.max_tokens = options.max_tokens;
   settings.logprobs = options.logprobs;
+  settings.prompt_lookup = options.prompt_lookup;
   settings.split_reasoning = model.has_template() && writer.splits();
   settings.quiet = options.report.quiet;
   const ModelInput input = prepare(options, model, gather_prompt(options));
@@ -77,7 +78,7 @@ int answer(const AnswerOptions& options) {
 
   start_answer();
   Session session(model.engine());
-  Report report{&model.loaded(), settings.sampling, input.chat_template, {}};
+  Report report{&model.loaded(), settings.sampling, input.chat_template, options.prompt_lookup > 0, {}};
   report.generation =
       generate(session, model, input, settings, [&](const ReasoningPiece& piece) { writer.write(piece); });
   writer.finish();
@@ -106,6 +107,7 @@ Command::Bound bind() {
       think_option(o->reasoning),
       reasoning_option(o->reasoning)};
   add_model_options(options, o->model);
+  options.push_back(prompt_lookup_option(o->prompt_lookup));
   add_sampling_options(options, o->sampling);
   options.push_back(
       {"--logit-bias", &o->logit_bias, "ID=BIAS", "added to a token's score", {.group = options.back().details.group}});

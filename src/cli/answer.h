@@ -21,6 +21,7 @@ struct AnswerOptions {
   SamplingFlags sampling;
   std::vector<std::string> logit_bias;
   int64_t logprobs = 0;
+  int64_t prompt_lookup = 0;
   std::string batch;  // a file of JSON lines, or "-"
 };
 

@@ -118,7 +118,7 @@ ModelInput prepare(const Request& request, const TextModel& model) {
 }
 
 struct Totals {
-  int64_t lines = 0, failed = 0, prompt_tokens = 0, output_tokens = 0;
+  int64_t lines = 0, failed = 0, prompt_tokens = 0, output_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
   double prompt_seconds = 0, output_seconds = 0;
 };
 
@@ -165,6 +165,7 @@ class Batch {
     settings.stops = options.stops;
     settings.max_tokens = options.max_tokens;
     settings.logprobs = options.logprobs;
+    settings.prompt_lookup = options.prompt_lookup;
     settings.split_reasoning = input.chat_template && options.reasoning.show != "show";
     settings.quiet = options.report.quiet;
     std::string answer, thinking;
@@ -174,6 +175,8 @@ class Batch {
     });
     totals_.prompt_tokens += g.prompt_tokens;
     totals_.output_tokens += int64_t(g.tokens.size());
+    totals_.drafted_tokens += g.drafted_tokens;
+    totals_.accepted_tokens += g.accepted_tokens;
     totals_.prompt_seconds += g.prompt_seconds;
     totals_.output_seconds += g.output_seconds;
     std::string out =
@@ -202,10 +205,10 @@ void Batch::print_totals() const {
   const Totals& t = totals_;
   const auto per_second = [](int64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; };
   const std::string json = fmt::format(
-      R"({{"schema":1,"model":{},"engine":{},"activations":{},"lines":{},"failed":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f}}})",
+      R"({{"schema":1,"model":{},"engine":{},"activations":{},"lines":{},"failed":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f},"drafted_tokens":{},"accepted_tokens":{}}})",
       json_quote(model_.name()), json_quote(model_.engine().description()),
       json_quote(activations_name(model_.engine().activations())), t.lines, t.failed, t.prompt_tokens, t.prompt_seconds,
-      t.output_tokens, t.output_seconds);
+      t.output_tokens, t.output_seconds, t.drafted_tokens, t.accepted_tokens);
   if (!report.stats_file.empty()) {
     std::ofstream file(report.stats_file);
     if (!(file << json << '\n').flush())
@@ -213,12 +216,12 @@ void Batch::print_totals() const {
   }
   if (!wanted) return;
   if (report.stats == "json") return write_stderr(json + "\n");
-  write_stderr(
-      fmt::format("{} · {} lines, {} failed · prompts {} tokens, {:.0f} tok/s · answers {} tokens, {:.0f} tok/s\n",
-                  model_.engine().description(), t.lines, t.failed, t.prompt_tokens,
-                  per_second(t.prompt_tokens, t.prompt_seconds), t.output_tokens,
-                  per_second(t.output_tokens, t.output_seconds)),
-      Style::kDim);
+  std::string text = fmt::format(
+      "{} · {} lines, {} failed · prompts {} tokens, {:.0f} tok/s · answers {} tokens, {:.0f} tok/s",
+      model_.engine().description(), t.lines, t.failed, t.prompt_tokens, per_second(t.prompt_tokens, t.prompt_seconds),
+      t.output_tokens, per_second(t.output_tokens, t.output_seconds));
+  if (options_.prompt_lookup > 0) text += fmt::format(" · drafts {}", drafts_text(t.drafted_tokens, t.accepted_tokens));
+  write_stderr(text + "\n", Style::kDim);
 }
 
 }  // namespace

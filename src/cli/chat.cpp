@@ -19,6 +19,7 @@ struct ChatOptions {
   ReportOptions report;
   ReasoningOptions reasoning;
   std::optional<std::string> system, resume;
+  int64_t prompt_lookup = 0;
   int64_t max_tokens = -1;  // -1: until the model ends or the context is full
   std::vector<std::string> stops;
   SamplingFlags sampling;
@@ -46,6 +47,7 @@ void answer(Chat& chat, const ChatOptions& options, const std::string& question)
   settings.sampling = chat.model.sampling(chat.sampling);
   settings.stops = options.stops;
   settings.max_tokens = options.max_tokens;
+  settings.prompt_lookup = options.prompt_lookup;
   settings.split_reasoning = writer.splits();
   settings.quiet = options.report.quiet;
 
@@ -54,7 +56,7 @@ void answer(Chat& chat, const ChatOptions& options, const std::string& question)
   } else {
     start_answer();
   }
-  Report report{&chat.model.loaded(), settings.sampling, true, {}};
+  Report report{&chat.model.loaded(), settings.sampling, true, options.prompt_lookup > 0, {}};
   if (chat.last_report) report.read_bandwidth = chat.last_report->read_bandwidth;
   try {
     report.generation = chat.session.ask(question, settings, [&](const ReasoningPiece& piece) { writer.write(piece); });
@@ -135,6 +137,7 @@ Command::Bound bind() {
       think_option(o->reasoning),
       reasoning_option(o->reasoning)};
   add_model_options(options, o->model);
+  options.push_back(prompt_lookup_option(o->prompt_lookup));
   add_sampling_options(options, o->sampling);
   add_report_options(options, o->report);
   return {options, [o] { return chat(*o); }};

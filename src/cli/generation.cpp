@@ -1,5 +1,6 @@
 #include "cli/generation.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/terminal.h"
+#include "engine/speculation.h"
 #include "sample/stop.h"
 
 namespace qgen::cli {
@@ -145,6 +147,8 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
   }
   out.prompt_seconds = seconds_since(start);
   out.computed_tokens = session.computed_tokens() - computed_before;
+  Speculation speculation(session, settings.prompt_lookup);
+  const int64_t longest = longest_with_draft(model.plan().model.rope, model.loaded().context);
   const int64_t limit = settings.max_tokens < 0 ? INT64_MAX : settings.max_tokens;
   auto first_token = Clock::now();
   for (;;) {
@@ -175,6 +179,7 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
     text.push(token);
     out.thinking_tokens += text.thinking();
     out.output_seconds = seconds_since(first_token);
+    out.output_calls = speculation.calls();
     if (text.stopped()) {
       out.stop = "stop-string";
       out.stop_string = text.match();
@@ -184,8 +189,13 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
       out.stop = "context";
       break;
     }
-    if (int64_t(out.tokens.size()) < limit) logits = session.append(token);
+    const int64_t wanted = limit - int64_t(out.tokens.size());
+    // The last of them will be chosen and not run, and this one needs its place as well.
+    const int64_t room = std::min(wanted, longest - int64_t(session.tokens().size())) - 1;
+    if (wanted > 0) logits = speculation.append(token, room);
   }
+  out.drafted_tokens = speculation.drafted();
+  out.accepted_tokens = speculation.accepted();
   if (!logits.empty()) out.logits_hash = hash_logits(logits);
   text.finish();
   return out;

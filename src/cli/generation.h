@@ -19,6 +19,7 @@ struct GenerationSettings {
   std::vector<std::string> stops;
   int64_t max_tokens = -1;       // -1: until the model ends or the context is full
   int64_t logprobs = 0;          // the so many likeliest tokens of each step are kept
+  int64_t prompt_lookup = 0;     // tokens that a draft from the text itself has at most; 0: no drafts
   bool split_reasoning = false;  // thinking apart from the answer, its tags dropped
   bool quiet = false;            // no progress on the terminal
 };
@@ -35,9 +36,12 @@ struct Generation {
   double first_token_seconds = 0;  // from the start; 0 without a token
   std::vector<TokenId> tokens;     // what was generated, without the end token
   double output_seconds = 0;       // of the tokens after the first
+  int64_t output_calls = 0;        // of the engine, for these tokens
   int64_t thinking_tokens = 0;
-  std::string stop;         // "end", "max-tokens", "stop-string", "context", "interrupted"
-  std::string stop_string;  // the one that was met
+  int64_t drafted_tokens = 0;   // run before it was known whether they come
+  int64_t accepted_tokens = 0;  // of those: that came
+  std::string stop;             // "end", "max-tokens", "stop-string", "context", "interrupted"
+  std::string stop_string;      // the one that was met
   uint32_t logits_hash = 0;
   std::vector<LogprobEntry> logprobs;
 

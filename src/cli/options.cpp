@@ -153,6 +153,14 @@ Option max_tokens_option(int64_t& max_tokens) {
           {.lowest = 0, .highest = double(int64_t{1} << 31)}};
 }
 
+Option prompt_lookup_option(int64_t& most) {
+  return {"--prompt-lookup",
+          &most,
+          "N",
+          "guess up to N tokens at once from earlier text: faster where answers repeat it; 0: never [0]",
+          {.lowest = 0, .highest = 32}};
+}
+
 Option stop_option(std::vector<std::string>& stops) { return {"--stop", &stops, "TEXT", "stop before this text"}; }
 
 void add_sampling_options(std::vector<Option>& options, SamplingFlags& target) {

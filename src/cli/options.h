@@ -90,6 +90,8 @@ void require_model(const ModelOptions& options);
 
 // What ends an answer. -1 for `max_tokens`: the model does, or the context.
 Option max_tokens_option(int64_t& max_tokens);
+// Speculation with drafts from the text itself.
+Option prompt_lookup_option(int64_t& most);
 Option stop_option(std::vector<std::string>& stops);
 
 void add_sampling_options(std::vector<Option>& options, SamplingFlags& target);

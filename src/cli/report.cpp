@@ -42,8 +42,15 @@ double measure_read_bandwidth(const Plan& plan, const EngineOptions& options) {
 double Report::decode_bandwidth() const {
   const Plan& plan = *model->plan;
   const int64_t average_position = generation.prompt_tokens + int64_t(generation.tokens.size()) / 2;
-  return generation.tokens_per_second() *
+  if (generation.output_calls == 0 || generation.output_seconds == 0) return 0;
+  return double(generation.output_calls) / generation.output_seconds *
          (double(plan.bytes_per_token()) + kv_bytes_read(plan, average_position, model->engine_options.kv));
+}
+
+std::string drafts_text(int64_t drafted, int64_t accepted) {
+  std::string out = fmt::format("{} tokens", drafted);
+  if (drafted > 0) out += fmt::format(", {} accepted ({:.0f}%)", accepted, 100.0 * double(accepted) / double(drafted));
+  return out;
 }
 
 std::string report_text(const Report& report, bool verbose) {
@@ -79,6 +86,7 @@ std::string report_text(const Report& report, bool verbose) {
   out += fmt::format(", stop: {}", g.stop);
   if (g.logits_hash != 0) out += fmt::format("        logits #{:08x}", g.logits_hash);
   out += '\n';
+  if (report.prompt_lookup) out += fmt::format("  drafts  {}\n", drafts_text(g.drafted_tokens, g.accepted_tokens));
   if (plan.nan_codes() > 0) out += fmt::format("  warning {} fp8 codes of the weights are NaN\n", plan.nan_codes());
   if (verbose) {
     const SamplingSettings& s = report.sampling;
@@ -127,15 +135,15 @@ std::string report_json(const Report& report, const Tokenizer& tokenizer) {
       R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"engine":{},"activations":{},"context":{},"chat_template":{},)"
       R"("load":{{"bytes":{},"seconds":{:.6f}}},"memory":{{"weights":{},"kv":{},"work":{},"total":{},"peak":{}}},)"
       R"("prompt":{{"tokens":{},"computed":{},"seconds":{:.6f},"first_token_seconds":{}}},)"
-      R"("output":{{"tokens":{},"thinking_tokens":{},"seconds":{:.6f},"tokens_per_second":{:.3f},"bytes_per_second":{:.0f},)"
+      R"("output":{{"tokens":{},"thinking_tokens":{},"drafted_tokens":{},"accepted_tokens":{},"seconds":{:.6f},"tokens_per_second":{:.3f},"bytes_per_second":{:.0f},)"
       R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"logits_hash":{},"nan_weights":{},"ignored_tensors":{},)",
       json_quote(model.name), json_quote(plan.model.family), plan.parameters(), json_quote(plan.method()),
       json_quote(model.engine->description()), json_quote(activations_name(model.engine->activations())), model.context,
       report.chat_template, plan.weight_bytes(), model.load_seconds, memory.weights, memory.kv, memory.work,
       memory.total(), peak_resident_memory(), g.prompt_tokens, g.computed_tokens, g.prompt_seconds,
       g.tokens.empty() ? "null" : fmt::format("{:.6f}", g.first_token_seconds), g.tokens.size(), g.thinking_tokens,
-      g.output_seconds, g.tokens_per_second(), report.decode_bandwidth(), report.read_bandwidth, json_quote(g.stop),
-      g.stop_string.empty() ? "null" : json_quote(g.stop_string),
+      g.drafted_tokens, g.accepted_tokens, g.output_seconds, g.tokens_per_second(), report.decode_bandwidth(),
+      report.read_bandwidth, json_quote(g.stop), g.stop_string.empty() ? "null" : json_quote(g.stop_string),
       g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash), plan.nan_codes(), plan.ignored.size());
   out += fmt::format(
       R"("sampling":{{"temperature":{},"top_k":{},"top_p":{},"min_p":{},"typical_p":{},"repetition_penalty":{},"presence_penalty":{},)"

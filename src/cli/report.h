@@ -15,6 +15,7 @@ struct Report {
   const LoadedModel* model = nullptr;
   SamplingSettings sampling;
   bool chat_template = false;
+  bool prompt_lookup = false;  // whether there could be drafts
   Generation generation;
   bool thinking_hidden = false;
   double read_bandwidth = 0;  // bytes a second; 0 if not measured
@@ -24,6 +25,8 @@ struct Report {
 };
 
 std::string report_text(const Report& report, bool verbose);
+// "140 tokens, 120 accepted (86%)"
+std::string drafts_text(int64_t drafted, int64_t accepted);
 // A JSON list: for each step the token that was chosen and the likeliest ones.
 std::string logprobs_json(const Generation& generation, const Tokenizer& tokenizer);
 std::string report_json(const Report& report, const Tokenizer& tokenizer);

@@ -2,13 +2,13 @@
 
 # Every flag that there is: who adds one here adds its twin below
 $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
-  --activations --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
+  --activations --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --prompt-lookup --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
 
 # And of the commands, without those that they share with the root
 $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
 >   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(activations|color|context|device|help|kv|model|system|think|threads|version)' | sort)
 > done
-  chat --frequency-penalty --max-tokens --min-p --presence-penalty --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
+  chat --frequency-penalty --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
   plan --json
   inspect --json --steps --tensors
   bench --decode-tokens --depth --dummy --output --prefill --rounds
