@@ -263,7 +263,7 @@ class GpuEngine : public Engine {
       attend(stream, args, true);
     } else {
       store_keys(stream, args);
-      if (tokens > kFewTokens && options_.activations != Activations::kF32 && can_attend_in_tiles(args)) {
+      if (tokens > LayerRunner::kMostFew && options_.activations != Activations::kF32 && can_attend_in_tiles(args)) {
         attend_in_tiles(stream, args);
       } else {
         for (args.first_token = 0; args.first_token < tokens; args.first_token += kFewTokens) {

@@ -641,6 +641,25 @@ TEST_CASE("kernels: the engine step by step against the reference engine") {
   }
 }
 
+TEST_CASE("kernels: the engine gives a token the same scores alone and among as many as a draft has") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  for (const KvType kv : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
+    const auto engine = make_gpu_engine(*plan, 64, kv);
+    std::vector<TokenId> ids;
+    for (int i = 0; i < 20 + LayerRunner::kMostFew; ++i) ids.push_back(TokenId(3 + i * 13 % 500));
+    engine->prefill({ids.data(), 20});
+    std::vector<std::vector<float>> together;
+    engine->prefill({ids.data() + 20, LayerRunner::kMostFew}, [&](int64_t, std::span<const float> scores) {
+      together.emplace_back(scores.begin(), scores.end());
+    });
+    engine->rewind(20);
+    for (size_t i = 0; i < together.size(); ++i) {
+      const std::span<const float> alone = engine->decode(ids[20 + i]);
+      CHECK(std::equal(alone.begin(), alone.end(), together[i].begin()));
+    }
+  }
+}
+
 TEST_CASE("kernels: the engine reproduces the goldens") {
   double worst = 0;
   size_t tokens = 0;
