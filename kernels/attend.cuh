@@ -301,17 +301,8 @@ attend_kernel(const AttendKernelArgs both) {
   if (keys.parts == 1) return;
 
   // Who ends last has all parts.
-  fence();
-  barrier();
   uint32_t* const counter = args.counter + (row_of_call * args.kv_heads + kv) * tiles + tile;
-  if (thread_index() == 0) {
-    const bool last = count_up(counter) + 1 == uint32_t(keys.parts);
-    if (last) *counter = 0;
-    fence();
-    *flag = last ? 1 : 0;
-  }
-  barrier();
-  if (*flag == 0) return;
+  if (!ends_last(counter, uint32_t(keys.parts), reinterpret_cast<uint32_t*>(flag))) return;
   for (int index = thread_index(); index < queries * d; index += kAttendThreads) {
     const int head = first_head + index / d, c = index % d;
     Running all;

@@ -97,6 +97,21 @@ QGEN_DEVICE void reduce(float& a, float& b, float* shared) {
   barrier();
 }
 
+// True in all threads of the block that ends last, which then sees what the others wrote before. `counter` is zero
+// between calls, `flag` is shared memory.
+QGEN_DEVICE bool ends_last(uint32_t* counter, uint32_t blocks, uint32_t* flag) {
+  fence();
+  barrier();
+  if (thread_index() == 0) {
+    const bool last = add_to(counter, 1) + 1 == blocks;
+    if (last) *counter = 0;
+    fence();
+    *flag = last;
+  }
+  barrier();
+  return *flag != 0;
+}
+
 // The power of two that brings numbers of at most `peak` below 2^14, where F16 has all of its 11 bits, and what undoes
 // it. 1 for 0 and for what is no number.
 struct PowerOfTwo {

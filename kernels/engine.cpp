@@ -61,6 +61,7 @@ class GpuEngine : public Engine {
     cache_memory_ = DeviceMemory(*device_, use_.kv, "key-value cache");
     inputs_host_ = PinnedMemory(inputs_bytes(batch_), "inputs");
     logits_host_ = PinnedMemory(size_t(kFewTokens * vocab_) * sizeof(float), "scores");
+    found_host_ = PinnedMemory(sizeof(FoundScores), "scores");
     DeviceLayout placed_work(work_memory_.data()), placed_cache(cache_memory_.data());
     lay_out_work(placed_work);
     lay_out_cache(placed_cache);
@@ -82,12 +83,11 @@ class GpuEngine : public Engine {
   void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }
   MemoryUse memory() const override { return use_; }
 
-  std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
     const int64_t total = int64_t(tokens.size());
     check_tokens(tokens, position_, options_.context, model_.vocab);
     const std::optional<RotaryTable> before = observer_ ? std::optional(rotary_) : std::nullopt;
     rotary_.start(position_ + total);
-    std::span<const float> last;
     for (int64_t done = 0; done < total; done += batch_) {
       const int count = int(std::min(batch_, total - done));
       const bool ends = done + count == total;
@@ -101,28 +101,55 @@ class GpuEngine : public Engine {
           decode_walk_.run(*device_);
         }
         walked_ = true;
-        device_->wait();
-        last = row_of_logits(0);
-        if (each) each(done, last);
       } else {
         send_inputs(count);
         run_layers(count);
-        for (int first = each ? 0 : count - 1; first < count && (each || ends); first += kFewTokens) {
-          const int rows = std::min(kFewTokens, count - first);
-          run_logits(first, rows);
-          device_->wait();
-          last = row_of_logits(rows - 1);
-          for (int i = 0; each && i < rows; ++i) each(done + first + i, row_of_logits(i));
+        if (each) {
+          for (int first = 0; first < count; first += kFewTokens) {
+            const int rows = std::min(kFewTokens, count - first);
+            run_logits(first, rows);
+            const std::span<const float> scores = bring_scores(rows);
+            for (int i = 0; i < rows; ++i)
+              each(done + first + i, scores.subspan(size_t(i * vocab_), size_t(model_.vocab)));
+          }
         }
-        device_->wait();
+        if (ends) run_logits(count - 1, 1);
       }
+      if (ends && (count > 1 || trace_)) summarize_scores();
+      device_->wait();
+      if (count == 1 && each) each(done, bring_scores(1).first(size_t(model_.vocab)));
       position_ += count;
       if (observer_ && total > 1 && !observer_(double(done + count)) && !ends) {
         rotary_ = *before;  // a dynamic base is that of the tokens that were run
         return {};
       }
     }
-    return last;
+    brought_ = false;
+    return Scores(*this);
+  }
+
+ protected:
+  std::span<const float> all_scores() override {
+    if (!brought_) bring_scores(1);
+    brought_ = true;
+    return {reinterpret_cast<const float*>(logits_host_.data()), size_t(model_.vocab)};
+  }
+  bool scores_finite() override { return found().best.all_finite != 0; }
+  std::vector<ScoredToken> best_scores(size_t count) override {
+    if (count <= 1) return {{found().best.token, found().best.score}};
+    if (count > size_t(kMostBest)) return {};
+    ScoreArgs args = score_args();
+    args.wanted = int(count);
+    find_best_scores(device_->stream(), args);
+    copy_to_host(device_->stream(), found_host_.data(), found_, sizeof(FoundScores));
+    device_->wait();
+    if (found().count > uint32_t(kMostBest)) return {};
+    std::vector<ScoredToken> out;
+    for (uint32_t i = 0; i < found().count; ++i) out.push_back({found().token[i].token, found().token[i].score});
+    std::sort(out.begin(), out.end(), [](const ScoredToken& a, const ScoredToken& b) {
+      return a.score != b.score ? a.score > b.score : a.token < b.token;
+    });
+    return out;
   }
 
  private:
@@ -157,6 +184,28 @@ class GpuEngine : public Engine {
     send_inputs(1);
     run_layers(1);
     run_logits(0, 1);
+    summarize_scores();
+  }
+
+  ScoreArgs score_args() const {
+    ScoreArgs args;
+    args.scores = logits_;
+    args.count = int(model_.vocab);
+    args.found = found_;
+    args.scratch = score_scratch_;
+    return args;
+  }
+  const FoundScores& found() const { return *reinterpret_cast<const FoundScores*>(found_host_.data()); }
+  // The best of the last scores, on its way to the host.
+  void summarize_scores() {
+    find_best_score(device_->stream(), score_args());
+    copy_to_host(device_->stream(), found_host_.data(), &found_->best, sizeof(BestScore));
+  }
+  // All of so many rows.
+  std::span<const float> bring_scores(int rows) {
+    copy_to_host(device_->stream(), logits_host_.data(), logits_, size_t(rows * vocab_) * sizeof(float));
+    device_->wait();
+    return {reinterpret_cast<const float*>(logits_host_.data()), size_t(rows * vocab_)};
   }
 
   void lay_out_work(DeviceLayout& layout) {
@@ -170,6 +219,8 @@ class GpuEngine : public Engine {
     logits_ = layout.take<float>(few * vocab_);
     partial_ = layout.take<float>(few * model_.heads * kMostSplits * (padded(int(model_.head_dim)) + 2));
     counter_ = layout.take<uint32_t>(few * model_.heads);
+    found_ = layout.take<FoundScores>(1);
+    score_scratch_ = layout.take<ScoreArgs::Scratch>(1);
     runner_.lay_out(layout, batch_, std::max({hidden_, mixed_, inner_}), options_.activations == Activations::kF32);
   }
 
@@ -301,7 +352,7 @@ class GpuEngine : public Engine {
 
   void execute(const LogitsStep&, size_t, int) {}
 
-  // Scores of `rows` tokens from `first` on, on their way to the host.
+  // Scores of `rows` tokens from `first` on.
   void run_logits(int first, int rows) {
     const size_t index = plan_.steps.size() - 1;
     const auto& step = std::get<LogitsStep>(plan_.steps[index]);
@@ -309,11 +360,7 @@ class GpuEngine : public Engine {
     LayerInput input = normed(*step.norm);
     input.x += first * hidden_;
     runner_.run(device_->stream(), {&head, 1}, input, logits_, vocab_, rows);
-    copy_to_host(device_->stream(), logits_host_.data(), logits_, size_t(rows * vocab_) * sizeof(float));
     show(index, logits_, vocab_, model_.vocab, rows);
-  }
-  std::span<const float> row_of_logits(int row) const {
-    return {reinterpret_cast<const float*>(logits_host_.data()) + row * vocab_, size_t(model_.vocab)};
   }
 
   const Plan& plan_;
@@ -331,7 +378,7 @@ class GpuEngine : public Engine {
   PrefillObserver observer_;
 
   DeviceMemory work_memory_, cache_memory_;
-  PinnedMemory inputs_host_, logits_host_;
+  PinnedMemory inputs_host_, logits_host_, found_host_;
   std::vector<Cache> caches_;  // one a layer
   std::byte* inputs_ = nullptr;
   float* residual_ = nullptr;    // (batch, hidden_)
@@ -342,6 +389,8 @@ class GpuEngine : public Engine {
   float* logits_ = nullptr;      // (kFewTokens, vocab_)
   float* partial_ = nullptr;
   uint32_t* counter_ = nullptr;
+  FoundScores* found_ = nullptr;
+  ScoreArgs::Scratch* score_scratch_ = nullptr;
   LayerRunner runner_;
 
   // Of the walk under way.
@@ -350,6 +399,7 @@ class GpuEngine : public Engine {
   bool gated_ = false;
   Recording decode_walk_;  // of one token
   bool walked_ = false;
+  bool brought_ = false;  // all scores of the last call are on the host
 };
 
 }  // namespace

@@ -160,8 +160,8 @@ QGEN_DEVICE void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft));
 }
 
-// What it was before; the next block finds it one larger.
-QGEN_DEVICE uint32_t count_up(uint32_t* counter) { return atomicAdd(counter, 1u); }
+// What it was before; whoever comes next finds it `more` larger. In either memory.
+QGEN_DEVICE uint32_t add_to(uint32_t* counter, uint32_t more) { return atomicAdd(counter, more); }
 // What this thread wrote is there for whoever sees what it writes after.
 QGEN_DEVICE void fence() { __threadfence(); }
 // A kernel may start while the one before it ends (programmatic dependent launch, 9.0 and later): before the first it

@@ -175,6 +175,40 @@ void attend(Stream& stream, const AttendArgs& args, bool store);
 bool can_attend_in_tiles(const AttendArgs& args);
 void attend_in_tiles(Stream& stream, const AttendArgs& args);
 
+// The best of a row of scores.
+struct BestScore {
+  float score;
+  int32_t token;
+  int32_t all_finite;  // whether all scores are numbers
+  int32_t unused;
+};
+constexpr int kMostBest = 512;
+struct FoundScores {
+  BestScore best;
+  uint32_t count;  // of the best ones; beyond kMostBest the rest is lost
+  uint32_t unused[3];
+  struct Token {
+    float score;
+    int32_t token;
+  } token[kMostBest];  // in any order; every other score is lower
+};
+struct ScoreArgs {
+  const float* scores = nullptr;
+  int count = 0;   // of scores
+  int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
+  FoundScores* found = nullptr;
+  struct Scratch {  // zero between calls, but for `partial` and `last_bin`
+    BestScore partial[64];
+    uint32_t bins[1024];
+    uint32_t counter;
+    int32_t last_bin;
+  }* scratch = nullptr;
+};
+// found->best.
+void find_best_score(Stream& stream, const ScoreArgs& args);
+// After that: found->token.
+void find_best_scores(Stream& stream, const ScoreArgs& args);
+
 // Splits blocks of Q8_0 (an F16 scale, 32 codes) into rows of codes and F16 scales.
 struct UnpackArgs {
   const uint8_t* blocks = nullptr;  // (rows, cols / 32)

@@ -437,8 +437,10 @@ TEST_CASE("the same bytes for any number of threads, and again after a rewind") 
   for (int i = 0; i < 300; ++i) ids.push_back(TokenId(i * 7 % 500 + 3));
   const auto run = [&](Engine& engine) {
     std::vector<float> out;
-    for (const auto logits : {engine.prefill(ids), engine.decode(5), engine.decode(6)})
-      out.insert(out.end(), logits.begin(), logits.end());
+    const auto add = [&](std::span<const float> logits) { out.insert(out.end(), logits.begin(), logits.end()); };
+    add(engine.prefill(ids));
+    add(engine.decode(5));
+    add(engine.decode(6));
     return out;
   };
   for (const auto& [name, activations] : {std::pair<const char*, Activations>{"stories260K-FP8", Activations::k16Bit},
@@ -459,7 +461,7 @@ TEST_CASE("the same bytes for any number of threads, and again after a rewind") 
         engine->rewind(300);
         CHECK(engine->position() == 300);
         engine->decode(5);
-        const auto logits = engine->decode(6);
+        const std::span<const float> logits = engine->decode(6);
         CHECK(std::equal(logits.begin(), logits.end(), expected.end() - plan->model.vocab));
       }
     }
@@ -471,7 +473,7 @@ TEST_CASE("prompts longer than a batch, caches of every type, and a full context
   std::vector<TokenId> ids;
   for (int i = 0; i < 700; ++i) ids.push_back(TokenId(i * 11 % 500 + 3));
   auto reference = make_engine(*plan, "reference", 700);
-  const auto logits = reference->prefill(ids);
+  const std::span<const float> logits = reference->prefill(ids);
   const std::vector<float> expected(logits.begin(), logits.end());
   for (const KvType kv : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
     INFO(kv_name(kv));
@@ -498,11 +500,11 @@ TEST_CASE("a session computes only what is new") {
   session.sync(first);
   session.append(40);
   CHECK(engine->position() == 5);
-  const auto logits = session.sync(second);
+  const std::span<const float> logits = session.sync(second);
   const std::vector<float> got(logits.begin(), logits.end());
   CHECK(engine->position() == 5);
   auto fresh = make_engine(*plan, "reference", 64);
-  const auto expected = fresh->prefill(second);
+  const std::span<const float> expected = fresh->prefill(second);
   CHECK(std::equal(got.begin(), got.end(), expected.begin()));
   // The same text again runs its last token once more, for the scores.
   session.sync(second);

@@ -389,7 +389,7 @@ TEST_CASE("random weights keep activations of order one, and are the same for th
         CHECK(plan->nan_codes() == 0);
         const TokenId tokens[] = {1, 2, 3};
         const auto engine = make_engine(*plan, "cpu", 8);
-        const auto logits = engine->prefill(tokens);
+        const std::span<const float> logits = engine->prefill(tokens);
         return std::vector<float>(logits.begin(), logits.end());
       };
       const auto first = scores(1);

@@ -641,6 +641,72 @@ TEST_CASE("kernels: the engine step by step against the reference engine") {
   }
 }
 
+TEST_CASE("kernels: the best of a row of scores") {
+  gpu::Device device(0);
+  std::mt19937 random(6);
+  const Buffer<std::byte> found(device, std::vector<std::byte>(sizeof(FoundScores)));
+  const Buffer<std::byte> scratch(device, std::vector<std::byte>(sizeof(ScoreArgs::Scratch)));
+  for (const int count : {1, 2, 255, 1000, 33000}) {
+    for (const int kind : {0, 1, 2, 3}) {
+      std::vector<float> scores = normal(random, size_t(count), 6);
+      if (kind == 1) {
+        for (float& v : scores) v = std::round(v);  // many are alike
+      }
+      if (kind == 2) scores[size_t(count / 2)] = 200;  // one is far above the others
+      if (kind == 3) scores[size_t(count - 1)] = count % 2 == 0 ? NAN : INFINITY;
+      const Buffer<float> there(device, scores);
+      ScoreArgs args;
+      args.scores = there.data();
+      args.count = count;
+      args.wanted = 20;
+      args.found = reinterpret_cast<FoundScores*>(found.data());
+      args.scratch = reinterpret_cast<ScoreArgs::Scratch*>(scratch.data());
+      find_best_score(device.stream(), args);
+      find_best_scores(device.stream(), args);
+      const std::vector<std::byte> bytes = found.read();
+      const auto& result = *reinterpret_cast<const FoundScores*>(bytes.data());
+      INFO(count, " scores of kind ", kind);
+      CHECK(result.best.all_finite == (kind != 3));
+      if (kind == 3) continue;
+      const auto best = std::max_element(scores.begin(), scores.end());
+      CHECK(result.best.token == best - scores.begin());
+      CHECK(result.best.score == *best);
+      if (kind != 2) CHECK(int(result.count) >= std::min(20, count));
+      if (result.count > uint32_t(kMostBest)) continue;
+      std::vector<bool> among(size_t(count), false);
+      float lowest = *best;
+      for (uint32_t i = 0; i < result.count; ++i) {
+        const auto& [score, token] = result.token[i];
+        CHECK(!among[size_t(token)]);
+        among[size_t(token)] = true;
+        CHECK(score == scores[size_t(token)]);
+        lowest = std::min(lowest, score);
+      }
+      for (int i = 0; i < count; ++i) CHECK((among[size_t(i)] || scores[size_t(i)] < lowest));
+    }
+  }
+}
+
+TEST_CASE("kernels: the engine's best scores are those of all its scores") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  const auto engine = make_gpu_engine(*plan, 64);
+  const TokenId prompt[] = {1, 403, 407};
+  for (int i = 0; i < 4; ++i) {
+    const Scores scores = i == 0 ? engine->prefill(prompt) : engine->decode(TokenId(30 + i));
+    CHECK(scores.finite());
+    CHECK(scores.best(1).size() == 1);
+    const std::vector<ScoredToken> best = scores.best(30);
+    CHECK(best.size() >= 30);
+    const std::span<const float> all = scores.all();
+    CHECK(best[0].token == std::max_element(all.begin(), all.end()) - all.begin());
+    CHECK(best[0].token == scores.best(1)[0].token);
+    for (const ScoredToken& b : best) CHECK(b.score == all[size_t(b.token)]);
+    CHECK(std::count_if(all.begin(), all.end(), [&](float v) { return v >= best.back().score; }) ==
+          int64_t(best.size()));
+    CHECK(scores.best(5000).empty());
+  }
+}
+
 TEST_CASE("kernels: the engine gives a token the same scores alone and among as many as a draft has") {
   const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
   for (const KvType kv : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {

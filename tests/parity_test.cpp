@@ -115,7 +115,7 @@ TEST_CASE("decoding gives what prefill gives") {
       auto engine = make_engine(*plan, device, int64_t(golden.ids.size()));
       std::vector<float> logits;
       for (const TokenId id : golden.ids) {
-        const auto row = engine->decode(id);
+        const std::span<const float> row = engine->decode(id);
         logits.insert(logits.end(), row.begin(), row.end());
       }
       const double error = normwise_error(logits, golden.logits);

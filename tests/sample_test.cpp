@@ -1,5 +1,9 @@
 // Sampling against values worked out by hand and by transformers' formulas, the distribution of many draws, and
 // stop strings.
+#include <algorithm>
+#include <cmath>
+#include <random>
+
 #include "sample/sampler.h"
 #include "sample/stop.h"
 #include "tests/support.h"
@@ -188,6 +192,67 @@ TEST_CASE("stop strings: held back while they may match, whatever the pieces") {
   CHECK(first.match() == "abcd");
   StopMatcher none({});
   CHECK(none.push("anything") == "anything");
+}
+
+TEST_CASE("the few best scores settle what all would") {
+  std::mt19937 random(4);
+  constexpr size_t kVocab = 2000;
+  std::vector<SamplingSettings> all(6);
+  for (SamplingSettings& s : all) {
+    s.temperature.value = 0.8;
+    s.top_k.value = 20;
+    s.seed.value = 5;
+  }
+  all[0].temperature.value = 0;
+  all[1].temperature.value = 0;
+  all[1].repetition_penalty.value = 1.3;
+  all[2].top_p.value = 0.9;
+  all[3].repetition_penalty.value = 1.2;
+  all[3].presence_penalty.value = 0.5;
+  all[4].min_p.value = 0.05;
+  all[4].frequency_penalty.value = 0.4;
+  for (const SamplingSettings& settings : all) {
+    Sampler whole(settings), few(settings);
+    REQUIRE(few.wanted() > 0);
+    int settled = 0;
+    for (int step = 0; step < 60; ++step) {
+      std::vector<float> logits(kVocab);
+      // Of few values, so that many tie.
+      for (float& v : logits) v = std::round(std::normal_distribution<float>(0, 4)(random) * 8) / 8;
+      std::vector<ScoredToken> best;
+      for (size_t i = 0; i < kVocab; ++i) best.push_back({TokenId(i), logits[i]});
+      std::sort(best.begin(), best.end(), [](const ScoredToken& a, const ScoredToken& b) {
+        return a.score != b.score ? a.score > b.score : a.token < b.token;
+      });
+      // As an engine gives them: so many, and what ties with the last of them.
+      size_t count = few.wanted();
+      while (count < kVocab && best[count].score == best[count - 1].score) ++count;
+      best.resize(count);
+      const TokenId expected = whole.choose(logits);
+      const std::optional<TokenId> found = few.choose_among(best);
+      settled += found.has_value();
+      if (!found) CHECK(few.choose(logits) == expected);
+      if (found) CHECK(*found == expected);
+      whole.see_generated(expected);
+      few.see_generated(expected);
+    }
+    CHECK(settled > 50);
+  }
+  // What could lift a token from below, or keeps more than anybody gives, takes all scores.
+  SamplingSettings bias, rewarding, open;
+  bias.logit_bias = {{3, 1.0}};
+  rewarding.repetition_penalty.value = 0.9;
+  open.temperature.value = 1;
+  open.top_k.value = 0;
+  for (const SamplingSettings& s : {bias, rewarding, open}) CHECK(Sampler(s).wanted() == 0);
+  // Penalties that reach below what is known leave it open.
+  SamplingSettings severe;
+  severe.temperature.value = 0;
+  severe.presence_penalty.value = 100;
+  Sampler sampler(severe);
+  sampler.see_generated(1);
+  const std::vector<ScoredToken> known = {{1, 5.0f}};
+  CHECK(!sampler.choose_among(known));
 }
 
 }  // namespace

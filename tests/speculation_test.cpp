@@ -23,7 +23,7 @@ class RuleEngine : public Engine {
 
   std::string description() const override { return "rule"; }
   Activations activations() const override { return Activations::kF32; }
-  std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
     check_tokens(tokens, position(), context_, kVocab);
     ++calls;
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -32,7 +32,7 @@ class RuleEngine : public Engine {
       if (each) each(int64_t(i), scores_);
       if (observer_ && !observer_(double(i + 1))) return {};
     }
-    return scores_;
+    return std::span<const float>(scores_);
   }
   void rewind(int64_t position) override { timeline_.resize(std::min(timeline_.size(), size_t(position))); }
   int64_t position() const override { return int64_t(timeline_.size()); }

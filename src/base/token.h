@@ -7,4 +7,10 @@ namespace qgen {
 
 using TokenId = int32_t;
 
+// A token with its score, a logit.
+struct ScoredToken {
+  TokenId token;
+  float score;
+};
+
 }  // namespace qgen

@@ -19,14 +19,21 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-void check_finite(std::span<const float> logits, const Plan& plan) {
-  for (const float value : logits) {
-    if (std::isfinite(value)) continue;
-    fail(ErrorKind::kRuntime, "the model's scores are not finite numbers",
-         plan.nan_codes() > 0
-             ? fmt::format("{} fp8 codes of the weights are NaN: the checkpoint is damaged", plan.nan_codes())
-             : "damaged weights, or activations beyond the range of 32-bit floats");
+void check_finite(const Scores& scores, const Plan& plan) {
+  if (scores.finite()) return;
+  fail(ErrorKind::kRuntime, "the model's scores are not finite numbers",
+       plan.nan_codes() > 0
+           ? fmt::format("{} fp8 codes of the weights are NaN: the checkpoint is damaged", plan.nan_codes())
+           : "damaged weights, or activations beyond the range of 32-bit floats");
+}
+
+// From as few of the scores as settle it.
+TokenId choose(Sampler& sampler, const Scores& scores) {
+  if (const size_t wanted = sampler.wanted(); wanted > 0) {
+    const std::vector<ScoredToken> best = scores.best(wanted);
+    if (const auto token = sampler.choose_among(best)) return *token;
   }
+  return sampler.choose(scores);
 }
 
 // From tokens to the text that may be shown.
@@ -140,7 +147,7 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
 
   const auto start = Clock::now();
   const int64_t computed_before = session.computed_tokens();
-  std::span<const float> logits;
+  Scores logits;
   {
     const PrefillWatch watch(model.engine(), out.prompt_tokens, settings.quiet);
     logits = session.sync(input.ids);
@@ -161,10 +168,10 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
       out.stop = "max-tokens";
       break;
     }
-    const TokenId token = sampler.choose(logits);
+    const TokenId token = choose(sampler, logits);
     if (settings.logprobs > 0) {
-      out.logprobs.push_back(
-          {{token, double(logits[token]) - log_sum_exp(logits)}, top_logprobs(logits, size_t(settings.logprobs))});
+      out.logprobs.push_back({{token, double(logits.all()[size_t(token)]) - log_sum_exp(logits)},
+                              top_logprobs(logits, size_t(settings.logprobs))});
     }
     if (out.tokens.empty()) {
       out.first_token_seconds = seconds_since(start);

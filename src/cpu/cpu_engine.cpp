@@ -83,7 +83,7 @@ class CpuEngine : public Engine {
     return {plan_.weight_bytes() + widened, cache_.used(), work_.used()};
   }
 
-  std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
     const int64_t total = int64_t(tokens.size());
     check_tokens(tokens, position_, options_.context, model_.vocab);
     const std::optional<RotaryTable> before = observer_ ? std::optional(rotary_) : std::nullopt;
@@ -107,7 +107,7 @@ class CpuEngine : public Engine {
       }
       position_ += count;
     }
-    return {logits_, size_t(model_.vocab)};
+    return std::span<const float>(logits_, size_t(model_.vocab));
   }
 
  private:

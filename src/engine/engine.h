@@ -38,6 +38,31 @@ using StepTrace = std::function<void(size_t step, std::span<const float> values)
 // token); stops the call by returning false. Called on one thread at a time, not always the caller's.
 using PrefillObserver = std::function<bool(double tokens_done)>;
 
+class Engine;
+
+// The scores (vocab) of the token that comes next, until the engine's next call. Where an engine has them in the memory
+// of a device, they are brought only when all are asked for.
+class Scores {
+ public:
+  Scores() = default;  // none: the call was stopped
+  Scores(std::span<const float> all) : all_(all) {}
+  // Those that the engine's last call ended with.
+  explicit Scores(Engine& engine) : engine_(&engine) {}
+
+  bool empty() const { return engine_ == nullptr && all_.empty(); }
+  std::span<const float> all() const;
+  operator std::span<const float>() const { return all(); }
+  // Whether all are numbers.
+  bool finite() const;
+  // The best `count` and perhaps more, best first, ties by id; every other score is lower. None where they cannot be
+  // had for less than all.
+  std::vector<ScoredToken> best(size_t count) const;
+
+ private:
+  std::span<const float> all_;
+  Engine* engine_ = nullptr;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -50,14 +75,21 @@ class Engine {
   // those after every token. Tokens must be in the vocabulary and fit in the context. The result is valid
   // until the next call. Nothing is returned where the observer stopped it: position() then says how many
   // tokens were appended. Throws a runtime Error.
-  virtual std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each = {}) = 0;
-  virtual std::span<const float> decode(TokenId token) { return prefill({&token, 1}); }
+  virtual Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each = {}) = 0;
+  virtual Scores decode(TokenId token) { return prefill({&token, 1}); }
   // Forgets all tokens from `position` on.
   virtual void rewind(int64_t position) = 0;
   virtual int64_t position() const = 0;  // tokens in the timeline
   virtual MemoryUse memory() const = 0;
   virtual void set_trace(StepTrace trace) = 0;
   virtual void set_observer(PrefillObserver observer) = 0;
+
+ protected:
+  friend class Scores;
+  // For engines that return Scores(*this): what those ask for.
+  virtual std::span<const float> all_scores() { return {}; }
+  virtual bool scores_finite() { return true; }
+  virtual std::vector<ScoredToken> best_scores(size_t /*count*/) { return {}; }
 };
 
 // What a device can do at best, as measured on the spot on the threads that an engine would use. Operations are

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <vector>
 
 #include <fmt/format.h>
@@ -25,6 +27,15 @@ constexpr EngineRow kOfHost[] = {
 };
 
 }  // namespace
+
+std::span<const float> Scores::all() const { return engine_ != nullptr ? engine_->all_scores() : all_; }
+bool Scores::finite() const {
+  return engine_ != nullptr ? engine_->scores_finite()
+                            : std::all_of(all_.begin(), all_.end(), [](float v) { return std::isfinite(v); });
+}
+std::vector<ScoredToken> Scores::best(size_t count) const {
+  return engine_ != nullptr ? engine_->best_scores(count) : std::vector<ScoredToken>();
+}
 
 std::string_view activations_name(Activations activations) {
   switch (activations) {

@@ -37,7 +37,7 @@ class ReferenceEngine : public Engine {
     }
   }
 
-  std::span<const float> prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
     check_tokens(tokens, position_, context_, model_.vocab);
     rotary_.start(position_ + int64_t(tokens.size()));
     rotary_.compute(position_, int64_t(tokens.size()));
@@ -48,7 +48,7 @@ class ReferenceEngine : public Engine {
       if (each) each(int64_t(t), logits_);
       if (observer_ && tokens.size() > 1 && !observer_(double(t + 1)) && t + 1 < tokens.size()) return {};
     }
-    return logits_;
+    return std::span<const float>(logits_);
   }
 
  private:

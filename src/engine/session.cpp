@@ -6,7 +6,7 @@
 
 namespace qgen {
 
-std::span<const float> Session::sync(std::span<const TokenId> tokens) {
+Scores Session::sync(std::span<const TokenId> tokens) {
   if (tokens.empty()) fail(ErrorKind::kRuntime, "the text is empty: nothing to go on from");
   forget_draft();
   const size_t limit = std::min(tokens.size() - 1, tokens_.size());  // at least one token is run, for its scores
@@ -14,7 +14,7 @@ std::span<const float> Session::sync(std::span<const TokenId> tokens) {
       size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
   engine_.rewind(int64_t(common));
   tokens_.resize(common);  // what an exception leaves
-  const std::span<const float> logits = engine_.prefill(tokens.subspan(common));
+  const Scores logits = engine_.prefill(tokens.subspan(common));
   tokens_.assign(tokens.begin(), tokens.begin() + engine_.position());
   computed_tokens_ += engine_.position() - int64_t(common);
   return logits;
@@ -26,7 +26,7 @@ void Session::forget_draft() {
   followed_ = 0;
 }
 
-std::span<const float> Session::append(TokenId token, std::span<const TokenId> draft) {
+Scores Session::append(TokenId token, std::span<const TokenId> draft) {
   if (foresaw(token)) {
     ++followed_;
     tokens_.push_back(token);
@@ -36,18 +36,18 @@ std::span<const float> Session::append(TokenId token, std::span<const TokenId> d
   }
   forget_draft();
   if (!draft.empty()) return append_with(token, draft);
-  const std::span<const float> logits = engine_.decode(token);
+  const Scores logits = engine_.decode(token);
   tokens_.push_back(token);
   ++computed_tokens_;
   return logits;
 }
 
-std::span<const float> Session::append_with(TokenId token, std::span<const TokenId> draft) {
+Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
   const int64_t before = engine_.position();
   std::vector<TokenId> call = {token};
   call.insert(call.end(), draft.begin(), draft.end());
   scores_.clear();
-  const std::span<const float> last = engine_.prefill(call, [&](int64_t, std::span<const float> logits) {
+  const Scores last = engine_.prefill(call, [&](int64_t, std::span<const float> logits) {
     scores_.insert(scores_.end(), logits.begin(), logits.end());
   });
   if (last.empty()) {
@@ -62,7 +62,7 @@ std::span<const float> Session::append_with(TokenId token, std::span<const Token
   tokens_.push_back(token);
   ++computed_tokens_;
   draft_.assign(draft.begin(), draft.end());
-  return std::span<const float>(scores_).first(last.size());
+  return std::span<const float>(scores_).first(scores_.size() / call.size());
 }
 
 }  // namespace qgen

@@ -16,12 +16,12 @@ class Session {
 
   // Makes the timeline equal to `tokens` and returns the scores of the next one. A common beginning is kept.
   // Nothing is returned where the engine's observer stopped it; the timeline then ends before.
-  std::span<const float> sync(std::span<const TokenId> tokens);
+  Scores sync(std::span<const TokenId> tokens);
   // Appends one token and returns the scores of the next one. `draft` are guesses at the tokens after it: they run in
   // the same call, without joining the timeline, and appending them in their order then costs nothing. The first
   // token that is another one makes the engine forget the rest. All must fit in the context. Nothing is returned where
   // the engine's observer stopped it.
-  std::span<const float> append(TokenId token, std::span<const TokenId> draft = {});
+  Scores append(TokenId token, std::span<const TokenId> draft = {});
   // Whether append(token) would find its scores computed.
   bool foresaw(TokenId token) const { return followed_ < draft_.size() && draft_[followed_] == token; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -30,7 +30,7 @@ class Session {
 
  private:
   void forget_draft();
-  std::span<const float> append_with(TokenId token, std::span<const TokenId> draft);
+  Scores append_with(TokenId token, std::span<const TokenId> draft);
 
   Engine& engine_;
   std::vector<TokenId> tokens_;

@@ -9,7 +9,7 @@ Speculation::Speculation(Session& session, int64_t most) : session_(session), lo
   for (const TokenId token : session.tokens()) lookup_.see(token);
 }
 
-std::span<const float> Speculation::append(TokenId token, int64_t room) {
+Scores Speculation::append(TokenId token, int64_t room) {
   if (!enabled_) {
     ++calls_;
     return session_.append(token);

@@ -23,7 +23,7 @@ class Speculation {
   Speculation(Session& session, int64_t most);
 
   // Session::append(), with a draft of at most `room` tokens.
-  std::span<const float> append(TokenId token, int64_t room);
+  Scores append(TokenId token, int64_t room);
 
   // Of the engine.
   int64_t calls() const { return calls_; }

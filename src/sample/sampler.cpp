@@ -132,32 +132,43 @@ void Sampler::see_generated(TokenId token) {
   ++seen.generated;
 }
 
+bool Sampler::plain() const {
+  return settings_.logit_bias.empty() && settings_.repetition_penalty.value == 1 &&
+         settings_.presence_penalty.value == 0 && settings_.frequency_penalty.value == 0;
+}
+
+float Sampler::penalized(TokenId token, float score) const {
+  for (const auto& [biased, bias] : settings_.logit_bias) {
+    if (biased == token) score += float(bias);
+  }
+  const auto found = seen_.find(token);
+  if (found == seen_.end()) return score;
+  const double repetition = settings_.repetition_penalty.value;
+  if (found->second.in_text) score = float(score < 0 ? score * repetition : score / repetition);
+  if (const int64_t generated = found->second.generated; generated > 0)
+    score -= float(settings_.presence_penalty.value + settings_.frequency_penalty.value * double(generated));
+  return score;
+}
+
 std::vector<Candidate> Sampler::penalized(std::span<const float> logits) const {
   std::vector<Candidate> candidates(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) candidates[i] = {TokenId(i), logits[i]};
-  const auto in_range = [&](TokenId token) { return token >= 0 && size_t(token) < candidates.size(); };
-  for (const auto& [token, bias] : settings_.logit_bias) {
-    if (in_range(token)) candidates[token].score += float(bias);
-  }
-  const double repetition = settings_.repetition_penalty.value;
-  const double presence = settings_.presence_penalty.value, frequency = settings_.frequency_penalty.value;
-  if (repetition == 1 && presence == 0 && frequency == 0) return candidates;
-  for (const auto& [token, seen] : seen_) {
-    if (!in_range(token)) continue;
-    float& score = candidates[token].score;
-    if (seen.in_text) score = float(score < 0 ? score * repetition : score / repetition);
-    if (seen.generated > 0) score -= float(presence + frequency * double(seen.generated));
-  }
+  if (plain()) return candidates;
+  const auto apply = [&](TokenId token) {
+    if (token >= 0 && size_t(token) < logits.size()) candidates[token].score = penalized(token, logits[token]);
+  };
+  for (const auto& [token, bias] : settings_.logit_bias) apply(token);
+  for (const auto& [token, seen] : seen_) apply(token);
   return candidates;
 }
 
-std::vector<Candidate> Sampler::filtered(std::span<const float> logits) const {
-  std::vector<Candidate> candidates = penalized(logits);
+std::vector<Candidate> Sampler::filtered(std::vector<Candidate> candidates) const {
   // Measured from the best score, so that the smallest temperatures lead to the likeliest token and not out of range.
   const double best = std::min_element(candidates.begin(), candidates.end(), better)->score;
   for (Candidate& c : candidates) c.score = float((c.score - best) / settings_.temperature.value);
   keep_top_k(candidates, size_t(settings_.top_k.value));
-  const bool needs_order = settings_.top_p.value < 1 || settings_.min_p.value > 0 || settings_.typical_p.value < 1;
+  const bool needs_order = settings_.top_k.value > 0 || settings_.top_p.value < 1 || settings_.min_p.value > 0 ||
+                           settings_.typical_p.value < 1;
   if (needs_order) {
     std::sort(candidates.begin(), candidates.end(), better);
     keep_top_p(candidates, settings_.top_p.value);
@@ -171,16 +182,14 @@ std::vector<Candidate> Sampler::filtered(std::span<const float> logits) const {
 }
 
 TokenId Sampler::likeliest(std::span<const float> logits) const {
-  const bool plain = settings_.logit_bias.empty() && settings_.repetition_penalty.value == 1 &&
-                     settings_.presence_penalty.value == 0 && settings_.frequency_penalty.value == 0;
-  if (plain) return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  if (plain()) return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
   const std::vector<Candidate> candidates = penalized(logits);
   return std::min_element(candidates.begin(), candidates.end(), better)->token;
 }
 
 std::vector<std::pair<TokenId, double>> Sampler::distribution(std::span<const float> logits) const {
   if (settings_.greedy()) return {{likeliest(logits), 1.0}};
-  std::vector<Candidate> candidates = filtered(logits);
+  std::vector<Candidate> candidates = filtered(penalized(logits));
   std::sort(candidates.begin(), candidates.end(), better);
   const std::vector<double> probabilities = softmax(candidates);
   std::vector<std::pair<TokenId, double>> out;
@@ -190,8 +199,35 @@ std::vector<std::pair<TokenId, double>> Sampler::distribution(std::span<const fl
 }
 
 TokenId Sampler::choose(std::span<const float> logits) {
-  if (settings_.greedy()) return likeliest(logits);
-  const std::vector<Candidate> candidates = filtered(logits);
+  return settings_.greedy() ? likeliest(logits) : draw(filtered(penalized(logits)));
+}
+
+size_t Sampler::wanted() const {
+  // Some more than are kept: for those that tie, and those that penalties push down.
+  constexpr int64_t kMost = 200, kMore = 40;
+  const int64_t kept = settings_.greedy() ? 1 : settings_.top_k.value;
+  // Only what pushes scores down leaves the others below the best.
+  const bool lowers = settings_.logit_bias.empty() && settings_.repetition_penalty.value >= 1 &&
+                      settings_.presence_penalty.value >= 0 && settings_.frequency_penalty.value >= 0;
+  if (kept == 0 || kept > kMost || !lowers) return 0;
+  return size_t(settings_.greedy() && plain() ? 1 : kept + kMore);
+}
+
+std::optional<TokenId> Sampler::choose_among(std::span<const ScoredToken> best) {
+  const size_t kept = settings_.greedy() ? 1 : size_t(settings_.top_k.value);
+  if (best.size() < kept || wanted() == 0) return std::nullopt;
+  if (settings_.greedy() && plain()) return best.front().token;
+  const float lowest = best.back().score;
+  std::vector<Candidate> candidates(best.begin(), best.end());
+  for (Candidate& c : candidates) c.score = penalized(c.token, c.score);
+  // All others are below `lowest`, so those that are kept must not be.
+  std::nth_element(candidates.begin(), candidates.begin() + ptrdiff_t(kept - 1), candidates.end(), better);
+  if (candidates[kept - 1].score < lowest) return std::nullopt;
+  if (settings_.greedy()) return std::min_element(candidates.begin(), candidates.end(), better)->token;
+  return draw(filtered(std::move(candidates)));
+}
+
+TokenId Sampler::draw(const std::vector<Candidate>& candidates) {
   const std::vector<double> probabilities = softmax(candidates);
   double left = uniform();
   for (size_t i = 0; i < candidates.size(); ++i) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -33,19 +34,23 @@ class Sampler {
 
   // The next token. `logits` must be finite.
   TokenId choose(std::span<const float> logits);
+  // The same token, mostly, from the few best scores alone, of which there should be wanted() (0: it takes all). `best`
+  // is sorted, best first, ties by id, and every other score is lower; nothing is chosen where another might matter.
+  size_t wanted() const;
+  std::optional<TokenId> choose_among(std::span<const ScoredToken> best);
 
-  struct Candidate {
-    TokenId token;
-    float score;
-  };
+  using Candidate = ScoredToken;
   // The tokens that all filters leave, with probabilities that add up to 1, best first; what choose() draws from.
   std::vector<std::pair<TokenId, double>> distribution(std::span<const float> logits) const;
 
  private:
+  bool plain() const;  // neither bias nor penalties
   std::vector<Candidate> penalized(std::span<const float> logits) const;
-  // What the filters leave; the best is first, the rest in any order.
-  std::vector<Candidate> filtered(std::span<const float> logits) const;
+  float penalized(TokenId token, float score) const;
+  // What the filters leave; the best is first.
+  std::vector<Candidate> filtered(std::vector<Candidate> candidates) const;
   TokenId likeliest(std::span<const float> logits) const;
+  TokenId draw(const std::vector<Candidate>& candidates);
   double uniform();  // [0, 1)
 
   SamplingSettings settings_;

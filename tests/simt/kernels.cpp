@@ -4,3 +4,4 @@
 #include "kernels/linear_tiles.cu"
 #include "kernels/rows.cu"
 #include "kernels/speed.cu"
+#include "kernels/scores.cu"
