@@ -9,9 +9,10 @@
 namespace qgen::QGEN_BACKEND {
 
 constexpr int kAttendWarps = 4, kAttendThreads = kAttendWarps * kWarp;
-constexpr int kMostQueries = 8;  // of one key-value head to a block
-constexpr int kSplitUnit = 32;   // keys
-constexpr int kPiece = 8;        // elements of a row to a lane
+constexpr int kMostQueries = 8;   // of one key-value head to a block
+constexpr int kSplitUnit = 32;    // keys
+constexpr int kPiece = 8;         // elements of a row to a lane
+constexpr int64_t kFetch = 2048;  // bytes that a thread asks for at once
 
 // A warp's head: optional RMS norm, rotation, times `scale`. `out` (padded head) is shared memory.
 QGEN_DEVICE void rotate_head(const AttendArgs& args, const float* in, const float* norm, int token, float scale,
@@ -147,14 +148,16 @@ attend_kernel(const AttendKernelArgs both) {
   let_next_start();
   const int group = args.heads / args.kv_heads, tiles = (group + kQueries - 1) / kQueries;
   const int split = int(block_index().x), row_of_call = int(block_index().z), token = args.first_token + row_of_call;
-  if (int(block_index().y) == args.kv_heads * tiles) {
-    // Blocks without keys fetch what the next kernel reads.
-    const int64_t share = (args.next_bytes + args.splits - 1) / args.splits, from = split * share;
-    const int64_t to = from + share < args.next_bytes ? from + share : args.next_bytes;
-    for (int64_t i = from + thread_index() * 128; i < to; i += kAttendThreads * 128) prefetch(args.next + i);
+  // The first blocks, so that they do not wait for others to end, fetch what the next kernel reads.
+  const int fetches = args.next_bytes > 0;
+  if (fetches && block_index().y == 0) {
+    const int64_t share = (args.next_bytes / args.splits + kFetch - 1) / kFetch * kFetch, from = split * share;
+    const int64_t to = from + share < args.next_bytes && split + 1 < args.splits ? from + share : args.next_bytes;
+    for (int64_t i = from + thread_index() * kFetch; i < to; i += kAttendThreads * kFetch)
+      prefetch(args.next + i, int(i + kFetch < to ? kFetch : to - i));
     return;
   }
-  const int kv = int(block_index().y) / tiles, tile = int(block_index().y) % tiles;
+  const int y_index = int(block_index().y) - fetches, kv = y_index / tiles, tile = y_index % tiles;
   const int first_head = kv * group + tile * kQueries;
   const int queries = group - tile * kQueries < kQueries ? group - tile * kQueries : kQueries;
   wait_for_inputs();
@@ -198,7 +201,7 @@ attend_kernel(const AttendKernelArgs both) {
     }
   }
   const Cache& cache = args.cache;
-  constexpr int kInFlight = 2;  // keys of a lane
+  constexpr int kInFlight = kQueries <= 4 ? 4 : 2;  // keys of a lane
   for (int base = keys.begin; base < keys.end; base += kInFlight * at_once) {
     float key[kInFlight][kPiece], value[kInFlight][kPiece];
     float key_factor[kInFlight], value_factor[kInFlight];

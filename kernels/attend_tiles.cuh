@@ -36,7 +36,9 @@ attend_tiles_kernel(const AttendArgs args) {
   wait_for_inputs();
   const int lane = lane_index(), g = lane / 4, q = lane % 4;
   const int head = int(block_index().y), kv = head / (args.heads / args.kv_heads), d = args.head_dim;
-  const int first_token = int(block_index().x) * kTileQueries, warp_token = first_token + warp_index() * 16;
+  // The last queries, which see most keys, first.
+  const int first_token = int(grid_size().x - 1 - block_index().x) * kTileQueries,
+            warp_token = first_token + warp_index() * 16;
   const int position = *args.call.position;
   const auto pair = [](float low, float high) { return kBf16 ? bf16_pair(low, high) : f16_pair(low, high); };
 

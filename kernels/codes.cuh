@@ -35,6 +35,12 @@ QGEN_DEVICE float scale_at(const Matrix& w, int64_t tile) {
                        : static_cast<const float*>(w.scale)[tile];
 }
 
+// The same where scales are known to be there, and of which type.
+template <bool kHalf>
+QGEN_DEVICE float tile_scale(const Matrix& w, int tile) {
+  return kHalf ? f16_value(static_cast<const uint16_t*>(w.scale)[tile]) : static_cast<const float*>(w.scale)[tile];
+}
+
 // W[n, stored column k].
 template <Codes kCodes>
 QGEN_DEVICE float element(const Matrix& w, int n, int k) {
@@ -78,8 +84,9 @@ QGEN_DEVICE void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint3
   }
 }
 
-// Of all values of a block: the sum of `a` and the largest `b`, in all its threads. `shared` has two numbers for each
-// warp.
+// Of all values of a block of kWarps: the sum of `a` and the largest `b`, in all its threads. `shared` has two numbers
+// for each warp.
+template <int kWarps>
 QGEN_DEVICE void reduce(float& a, float& b, float* shared) {
   a = sum_lanes(a);
   b = largest_lane(b);
@@ -88,21 +95,21 @@ QGEN_DEVICE void reduce(float& a, float& b, float* shared) {
     shared[2 * warp_index() + 1] = b;
   }
   barrier();
-  a = 0;
+  a = shared[0];
   b = shared[1];
-  for (int w = 0; w < block_threads() / kWarp; ++w) {
+  QGEN_UNROLL
+  for (int w = 1; w < kWarps; ++w) {
     a += shared[2 * w];
     b = larger(b, shared[2 * w + 1]);
   }
-  barrier();
 }
 
 // True in all threads of the block that ends last, which then sees what the others wrote before. `counter` is zero
 // between calls, `flag` is shared memory.
 QGEN_DEVICE bool ends_last(uint32_t* counter, uint32_t blocks, uint32_t* flag) {
-  fence();
   barrier();
   if (thread_index() == 0) {
+    fence();  // for what all threads wrote before the barrier
     const bool last = add_to(counter, 1) + 1 == blocks;
     if (last) *counter = 0;
     fence();

@@ -71,6 +71,11 @@ class GpuEngine : public Engine {
     device_->wait();
   }
 
+  ~GpuEngine() override {
+    // Nothing may be under way when the memory goes.
+    if (device_) device_->settle();
+  }
+
   std::string description() const override {
     return fmt::format("cuda {}, {} activations", device_->properties().name, activations_name(activations()));
   }
@@ -86,6 +91,7 @@ class GpuEngine : public Engine {
   Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
     const int64_t total = int64_t(tokens.size());
     check_tokens(tokens, position_, options_.context, model_.vocab);
+    device_->bind_thread();
     const std::optional<RotaryTable> before = observer_ ? std::optional(rotary_) : std::nullopt;
     rotary_.start(position_ + total);
     for (int64_t done = 0; done < total; done += batch_) {
@@ -119,7 +125,7 @@ class GpuEngine : public Engine {
       device_->wait();
       if (count == 1 && each) each(done, bring_scores(1).first(size_t(model_.vocab)));
       position_ += count;
-      if (observer_ && total > 1 && !observer_(double(done + count)) && !ends) {
+      if (observer_ && total > 1 && !observer_(double(done + count))) {
         rotary_ = *before;  // a dynamic base is that of the tokens that were run
         return {};
       }
@@ -310,7 +316,8 @@ class GpuEngine : public Engine {
       // Weights of the next step, for processors that have no keys to look at.
       const Matrix next = weights_.matrix(std::get<OutStep>(plan_.steps[index + 1]).o);
       args.next = next.codes;
-      args.next_bytes = std::min<int64_t>(next.rows * next.row_bytes, int64_t(device_->properties().l2_bytes / 2));
+      args.next_bytes =
+          std::min<int64_t>(next.rows * next.row_bytes, int64_t(device_->properties().l2_bytes / 32 * 16));
       attend(stream, args, true);
     } else {
       store_keys(stream, args);

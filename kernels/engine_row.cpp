@@ -35,12 +35,14 @@ DeviceSpeed measure(const EngineOptions& options, bool peaks) {
   auto* const result = reinterpret_cast<float*>(sink.data());
   const int blocks = kBlocksPerProcessor * device.properties().processors;
   DeviceSpeed speed;
-  speed.read_bytes_per_second =
-      double(bytes) * kReadPasses / seconds_of(device, [&] {
-        for (int i = 0; i < kReadPasses; ++i)
-          cuda::read_memory(device.stream(), blocks, reinterpret_cast<const uint8_t*>(memory.data()), int64_t(bytes),
-                            result);
-      });
+  int64_t read = 0;
+  const double read_seconds = seconds_of(device, [&] {
+    read = 0;
+    for (int i = 0; i < kReadPasses; ++i)
+      read += cuda::read_memory(device.stream(), blocks, reinterpret_cast<const uint8_t*>(memory.data()),
+                                int64_t(bytes), result);
+  });
+  speed.read_bytes_per_second = double(read) / read_seconds;
   if (peaks) {
     int64_t operations = 0;
     const double seconds = seconds_of(

@@ -15,13 +15,8 @@ using Dim = dim3;
 
 template <typename Args>
 void launch(Stream& stream, const char* name, void (*kernel)(const Args), Dim grid, int threads, size_t shared_bytes,
-            const Args& args) {
-  constexpr size_t kSharedWithoutAsking = 48 << 10;
-  if (shared_bytes > kSharedWithoutAsking) {
-    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)),
-                 name);
-  }
+            const Args& args, Start start = Start::kEarly) {
+  prepare_kernel(reinterpret_cast<const void*>(kernel), shared_bytes, name);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -31,7 +26,7 @@ void launch(Stream& stream, const char* name, void (*kernel)(const Args), Dim gr
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle;
   config.attrs = &attribute;
-  config.numAttrs = stream.overlap ? 1 : 0;
+  config.numAttrs = stream.overlap && start == Start::kEarly ? 1 : 0;
   check_launch(cudaLaunchKernelEx(&config, kernel, args), name);
 }
 

@@ -36,7 +36,9 @@ void LayerRunner::run_few(Stream& stream, std::span<const Matrix> layers, const 
 
 void LayerRunner::run(Stream& stream, std::span<const Matrix> layers, LayerInput input, float* y, int64_t y_stride,
                       int tokens, bool add) {
-  const auto alike = [](const Matrix& a, const Matrix& b) { return a.kind == b.kind && grid_kind(a) == grid_kind(b); };
+  const auto alike = [](const Matrix& a, const Matrix& b) {
+    return a.kind == b.kind && grid_kind(a) == grid_kind(b) && a.half_scales == b.half_scales;
+  };
   const auto halves_well = [&](const Matrix& m) { return streams(m) && m.column_order == nullptr; };
   const bool few = tokens <= kMostFew;
   if (input.up != nullptr && (few || !std::all_of(layers.begin(), layers.end(), halves_well))) {
@@ -89,7 +91,7 @@ bool LayerRunner::run_gated(Stream& stream, const Matrix& gate, const Matrix& up
                             float* gate_out, float* up_out, int64_t stride, int tokens) {
   const Matrix both[] = {gate, up};
   if (tokens <= kMostFew && streams(gate) && gate.kind == up.kind && grid_kind(gate) == grid_kind(up) &&
-      gate.column_order == up.column_order) {
+      gate.half_scales == up.half_scales && gate.column_order == up.column_order) {
     run_few(stream, both, input, gate_out, stride, tokens, Result::kSiluMul);
     return true;
   }

@@ -8,7 +8,7 @@ namespace {
 // Columns of x that are in shared memory at once: as many rounds as stay below this, at least one.
 constexpr int64_t kSlabBytes = 64 << 10;
 
-template <Codes kCodes, int kLane, int kTiles, bool kTiled, bool kPairs>
+template <Codes kCodes, int kLane, int kTiles, bool kTiled, bool kHalf, bool kPairs>
 void launch_few(Stream& stream, const LinearArgs& args) {
   constexpr int kRound = FewShape<kCodes, kLane, kTiles>::kRound;
   FewArgs few{args, {}, 0};
@@ -22,24 +22,24 @@ void launch_few(Stream& stream, const LinearArgs& args) {
   const int64_t columns = 2 * args.tokens;
   const int64_t rounds = kSlabBytes / (columns * kRound * 2), wanted = (args.part[0].cols + kRound - 1) / kRound;
   few.slab = int(kRound * (rounds < 1 ? 1 : rounds < wanted ? rounds : wanted));
-  const int64_t floats = 2 * kFewWarps + 2 * kFewTokens + kFewWarps * kTiles * kTileRows * kFewTokens;
+  const int64_t floats = 2 * kFewWarps * kFewTokens + 2 * kFewTokens + kFewWarps * kTiles * kTileRows * kFewTokens;
   const int64_t bytes = columns * (few.slab + kSlabPadding) * 2 + floats * 4;
-  launch(stream, "few tokens", multiply_few_kernel<kCodes, kLane, kTiles, kTiled, kPairs>, {unsigned(blocks)},
+  launch(stream, "few tokens", multiply_few_kernel<kCodes, kLane, kTiles, kTiled, kHalf, kPairs>, {unsigned(blocks)},
          kFewThreads, size_t(bytes), few);
 }
 
-template <Codes kCodes, int kLane, bool kTiled>
+template <Codes kCodes, int kLane, bool kTiled, bool kHalf = false>
 void launch_few(Stream& stream, const LinearArgs& args) {
   // Blocks of one tile where rows are few, so that all processors have some. 4096: 128 blocks of 32 rows.
   constexpr int kManyRows = 4096;
   int rows = 0;
   for (int i = 0; i < args.parts; ++i) rows += args.part[i].rows;
   if (2 * args.tokens > kFewTokens) {
-    launch_few<kCodes, kLane, 2, kTiled, true>(stream, args);
+    launch_few<kCodes, kLane, 2, kTiled, kHalf, true>(stream, args);
   } else if (args.result == Result::kSiluMul || rows > kManyRows) {
-    launch_few<kCodes, kLane, 2, kTiled, false>(stream, args);
+    launch_few<kCodes, kLane, 2, kTiled, kHalf, false>(stream, args);
   } else {
-    launch_few<kCodes, kLane, 1, kTiled, false>(stream, args);
+    launch_few<kCodes, kLane, 1, kTiled, kHalf, false>(stream, args);
   }
 }
 
@@ -47,7 +47,11 @@ template <Codes kCodes>
 void launch_few(Stream& stream, const LinearArgs& args) {
   switch (grid_kind(args.part[0])) {
     case GridKind::kWide: return launch_few<kCodes, 16, true>(stream, args);
-    case GridKind::kNarrow: return launch_few<kCodes, 8, true>(stream, args);
+    case GridKind::kNarrow:
+      if constexpr (kCodes == Codes::kI8) {
+        if (args.part[0].half_scales) return launch_few<kCodes, 8, true, true>(stream, args);
+      }
+      return launch_few<kCodes, 8, true>(stream, args);
     default: return launch_few<kCodes, 16, false>(stream, args);
   }
 }

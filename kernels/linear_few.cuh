@@ -22,7 +22,7 @@ template <Codes kCodes, int kLane, int kTiles>
 struct FewShape {
   static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;          // 16 or 8
   static constexpr int kWindow = 4 * kLane;                              // columns that a warp takes at once
-  static constexpr int kInFlight = (kLaneBytes == 16 ? 4 : 8) / kTiles;  // windows
+  static constexpr int kInFlight = (kLaneBytes == 16 ? 4 : 6) / kTiles;  // windows
   static constexpr int kRound = kFewWarps * kInFlight * kWindow;         // columns
 };
 
@@ -34,6 +34,13 @@ struct FewArgs {
 
 // Words of shared memory: x, then what warps and threads hand each other.
 QGEN_DEVICE int few_x_words(int columns, int slab) { return columns * (slab + kSlabPadding) / 2; }
+
+struct alignas(16) Floats4 {
+  float at[4];
+};
+struct alignas(8) HalfFour {
+  uint16_t at[4];
+};
 
 template <int kLaneBytes>
 struct LaneBytes;
@@ -59,10 +66,9 @@ struct FewLoads {
 struct FewRow {
   const uint8_t* codes;
   int tile;  // the first of the row's in the grid
-  bool inside;
 };
 
-template <Codes kCodes, int kLane, int kTiles, bool kTiled, bool kPairs>
+template <Codes kCodes, int kLane, int kTiles, bool kTiled, bool kHalf, bool kPairs>
 QGEN_KERNEL(kFewThreads, kPairs ? 1 : 2)
 multiply_few_kernel(const FewArgs few) {
   using Shape = FewShape<kCodes, kLane, kTiles>;
@@ -89,11 +95,19 @@ multiply_few_kernel(const FewArgs few) {
     for (int h = 0; h < 2; ++h) {
       const int row = first_row + (pair ? 0 : i * kTileRows) + g + 8 * h;
       const int valid = row < w.rows ? row : w.rows - 1;
-      rows[i][h] = {w.codes + valid * w.row_bytes + q * Shape::kLaneBytes, valid / w.group_rows * w.tile_cols,
-                    row < w.rows};
+      rows[i][h] = {w.codes + valid * w.row_bytes + q * Shape::kLaneBytes, valid / w.group_rows * w.tile_cols};
     }
   }
   const int windows = (shape.cols + Shape::kWindow - 1) / Shape::kWindow;
+
+  const auto scale_of = [&](int i, int h, int window) {
+    // Behind the last window any scale will do: the codes are zeros.
+    const Matrix& w = args.part[pair ? i : part];
+    const int column = (window < windows ? window : windows - 1) * Shape::kWindow;
+    return tile_scale<kHalf>(w, rows[i][h].tile + (column >> w.group_shift));
+  };
+  // With codes that may have offsets as well, registers do not suffice for scales that come early.
+  constexpr bool kEarlyScales = kTiled && !(kCodes == Codes::kI8 && kLane == 16);
 
   const auto fetch = [&](Loads& loads, int window) {
     const int64_t at = int64_t(window) * (4 * Shape::kLaneBytes);
@@ -107,11 +121,7 @@ multiply_few_kernel(const FewArgs few) {
         } else {
           loads.codes[i][h] = {};
         }
-        if constexpr (kTiled) {
-          const Matrix& w = args.part[pair ? i : part];
-          loads.scale[i][h] =
-              window < windows ? scale_at(w, rows[i][h].tile + window * Shape::kWindow / w.group_cols) : 0;
-        }
+        if constexpr (kEarlyScales) loads.scale[i][h] = scale_of(i, h, window);
       }
     }
   };
@@ -124,28 +134,52 @@ multiply_few_kernel(const FewArgs few) {
 
   uint16_t* const x = shared_memory<uint16_t>();
   float* const scratch = reinterpret_cast<float*>(x) + few_x_words(columns, few.slab);
-  float* const factors = scratch + 2 * kFewWarps;  // (tokens): of the norm, times the power of two
-  float* const inverses = factors + kFewTokens;    // (tokens): what undoes the power of two
-  float* const sums = inverses + kFewTokens;       // (warps, tiles, 16, tokens)
+  float* const factors = scratch + 2 * kFewWarps * kFewTokens;  // (tokens): of the norm, times the power of two
+  float* const inverses = factors + kFewTokens;                 // (tokens): what undoes the power of two
+  float* const sums = inverses + kFewTokens;                    // (warps, tiles, 16, tokens)
   const int stride = few.slab + kSlabPadding;
 
+  // Each token's sum of squares and largest input; rows and norms end in zeros, up to whole pieces.
+  const int pieces = int((shape.cols + kPad - 1) / kPad * kPad / 4);
   for (int t = 0; t < args.tokens; ++t) {
     float squares = 0, peak = 0;
-    if (!kBf16 || args.norm != nullptr) {
-      for (int c = thread_index(); c < shape.cols; c += kFewThreads) {
-        const float value = args.x[t * args.x_stride + c];
-        const float weighted = args.norm != nullptr ? value * args.norm[c] : value;
-        squares += value * value;
+    const Floats4* const row = reinterpret_cast<const Floats4*>(args.x + t * args.x_stride);
+    const Floats4* const norm = reinterpret_cast<const Floats4*>(args.norm);
+    const auto look = [&](const Floats4& v, const Floats4& factor) {
+      QGEN_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const float weighted = v.at[j] * factor.at[j];
+        squares += v.at[j] * v.at[j];
         peak = larger(peak, weighted < 0 ? -weighted : weighted);
       }
-      reduce(squares, peak, scratch);
+    };
+    if (norm != nullptr) {
+      QGEN_UNROLL_BY(4)
+      for (int c = thread_index(); c < pieces; c += kFewThreads) look(row[c], norm[c]);
+    } else {
+      QGEN_UNROLL_BY(4)
+      for (int c = thread_index(); c < pieces; c += kFewThreads) look(row[c], {{1, 1, 1, 1}});
     }
-    if (thread_index() == 0) {
-      const float norm = args.norm != nullptr ? rsqrt_exact(squares / float(shape.cols) + args.norm_eps) : 1;
-      const PowerOfTwo range = kBf16 ? PowerOfTwo{1, 1} : f16_range(peak * norm);
-      factors[t] = norm * range.factor;
-      inverses[t] = range.inverse;
+    squares = sum_lanes(squares);
+    peak = largest_lane(peak);
+    if (lane == 0) {
+      scratch[(t * kFewWarps + warp) * 2] = squares;
+      scratch[(t * kFewWarps + warp) * 2 + 1] = peak;
     }
+  }
+  barrier();
+  if (thread_index() < args.tokens) {
+    const float* const parts = scratch + thread_index() * kFewWarps * 2;
+    float squares = 0, peak = 0;
+    QGEN_UNROLL
+    for (int w = 0; w < kFewWarps; ++w) {
+      squares += parts[2 * w];
+      peak = larger(peak, parts[2 * w + 1]);
+    }
+    const float norm = args.norm != nullptr ? rsqrt_exact(squares / float(shape.cols) + args.norm_eps) : 1;
+    const PowerOfTwo range = kBf16 ? PowerOfTwo{1, 1} : f16_range(peak * norm);
+    factors[thread_index()] = norm * range.factor;
+    inverses[thread_index()] = range.inverse;
   }
   barrier();
 
@@ -163,21 +197,45 @@ multiply_few_kernel(const FewArgs few) {
   for (int begin = 0; begin < shape.cols; begin += few.slab) {
     // Columns [begin, begin + slab) of x, zeros behind the last.
     if (begin > 0) barrier();
+    const auto split = [&](float value, uint16_t& high, uint16_t& low) {
+      high = kBf16 ? bf16_bits(value) : f16_bits(value);
+      const float rest = value - (kBf16 ? bf16_value(high) : f16_value(high));
+      low = kBf16 ? bf16_bits(rest) : f16_bits(rest);
+    };
     for (int t = 0; t < args.tokens; ++t) {
       const float factor = factors[t];
-      for (int c = thread_index(); c < few.slab; c += kFewThreads) {
-        float value = 0;
-        if (begin + c < shape.cols) {
-          const int from = shape.column_order != nullptr ? shape.column_order[begin + c] : begin + c;
-          value = args.x[t * args.x_stride + from];
-          if (args.norm != nullptr) value *= args.norm[from];
-          value *= factor;
+      const float* const row = args.x + t * args.x_stride;
+      uint16_t* const highs = x + 2 * t * stride;
+      uint16_t* const lows = highs + stride;
+      if (shape.column_order != nullptr) {
+        for (int c = thread_index(); c < few.slab; c += kFewThreads) {
+          float value = 0;
+          if (begin + c < shape.cols) {
+            const int from = shape.column_order[begin + c];
+            value = row[from] * (args.norm != nullptr ? args.norm[from] : 1) * factor;
+          }
+          split(value, highs[c], lows[c]);
         }
-        const uint16_t high = kBf16 ? bf16_bits(value) : f16_bits(value);
-        const float rest = value - (kBf16 ? bf16_value(high) : f16_value(high));
-        x[2 * t * stride + c] = high;
-        x[(2 * t + 1) * stride + c] = kBf16 ? bf16_bits(rest) : f16_bits(rest);
+        continue;
       }
+      const auto put = [&](int c, const Floats4& v, const Floats4& norm) {
+        HalfFour high, low;
+        QGEN_UNROLL
+        for (int j = 0; j < 4; ++j) split(v.at[j] * norm.at[j] * factor, high.at[j], low.at[j]);
+        *reinterpret_cast<HalfFour*>(highs + 4 * c) = high;
+        *reinterpret_cast<HalfFour*>(lows + 4 * c) = low;
+      };
+      const Floats4* const values = reinterpret_cast<const Floats4*>(row + begin);
+      const Floats4* const norm = args.norm != nullptr ? reinterpret_cast<const Floats4*>(args.norm + begin) : nullptr;
+      const int there = pieces - begin / 4 < few.slab / 4 ? pieces - begin / 4 : few.slab / 4;
+      if (norm != nullptr) {
+        QGEN_UNROLL_BY(4)
+        for (int c = thread_index(); c < there; c += kFewThreads) put(c, values[c], norm[c]);
+      } else {
+        QGEN_UNROLL_BY(4)
+        for (int c = thread_index(); c < there; c += kFewThreads) put(c, values[c], {{1, 1, 1, 1}});
+      }
+      for (int c = there + thread_index(); c < few.slab / 4; c += kFewThreads) put(c, {}, {});
     }
     barrier();
 
@@ -209,7 +267,7 @@ multiply_few_kernel(const FewArgs few) {
               if (w.offset != nullptr) {
                 QGEN_UNROLL
                 for (int h = 0; h < 2; ++h)
-                  bias[i][h] = i8_bias(w.offset[rows[i][h].tile + window * Shape::kWindow / w.group_cols]);
+                  bias[i][h] = i8_bias(w.offset[rows[i][h].tile + (window * Shape::kWindow >> w.group_shift)]);
               }
             }
             float part_sum[kSums][4] = {};
@@ -236,9 +294,13 @@ multiply_few_kernel(const FewArgs few) {
             }
             if constexpr (kTiled) {
               QGEN_UNROLL
-              for (int s = 0; s < kSums; ++s) {
+              for (int h = 0; h < 2; ++h) {
+                const float scale = kEarlyScales ? loads[u].scale[i][h] : scale_of(i, h, window);
                 QGEN_UNROLL
-                for (int j = 0; j < 4; ++j) sum[i][s][j] += loads[u].scale[i][j / 2] * part_sum[s][j];
+                for (int s = 0; s < kSums; ++s) {
+                  sum[i][s][2 * h] += scale * part_sum[s][2 * h];
+                  sum[i][s][2 * h + 1] += scale * part_sum[s][2 * h + 1];
+                }
               }
             }
           }

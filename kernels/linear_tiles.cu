@@ -5,11 +5,11 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-template <Codes kCodes, int kLane, bool kTiled>
+template <Codes kCodes, int kLane, bool kTiled, bool kHalf = false>
 void launch_many(Stream& stream, const TileArgs& args) {
   const Dim grid{unsigned((args.w.rows + kBlockRows - 1) / kBlockRows),
                  unsigned((args.tokens + kBlockTokens - 1) / kBlockTokens)};
-  launch(stream, "many tokens", multiply_many_kernel<kCodes, kLane, kTiled>, grid, kTileThreads,
+  launch(stream, "many tokens", multiply_many_kernel<kCodes, kLane, kTiled, kHalf>, grid, kTileThreads,
          size_t(kStages) * kStageBytes<kCodes>, args);
 }
 
@@ -17,7 +17,11 @@ template <Codes kCodes>
 void launch_many(Stream& stream, const TileArgs& args) {
   switch (grid_kind(args.w)) {
     case GridKind::kWide: return launch_many<kCodes, 16, true>(stream, args);
-    case GridKind::kNarrow: return launch_many<kCodes, 8, true>(stream, args);
+    case GridKind::kNarrow:
+      if constexpr (kCodes == Codes::kI8) {
+        if (args.w.half_scales) return launch_many<kCodes, 8, true, true>(stream, args);
+      }
+      return launch_many<kCodes, 8, true>(stream, args);
     default: return launch_many<kCodes, 16, false>(stream, args);
   }
 }

@@ -23,7 +23,7 @@ QGEN_DEVICE int x_place(int token, int piece) {
   return token * kStepColumns + ((half ^ token % 2) * 4 + q) * 8;
 }
 
-template <Codes kCodes, int kLane, bool kTiled>
+template <Codes kCodes, int kLane, bool kTiled, bool kHalf>
 QGEN_KERNEL(kTileThreads, 1)
 multiply_many_kernel(const TileArgs args) {
   constexpr int kBytes = kCodeBytes<kCodes>, kRowBytes = kStepColumns * kBytes;
@@ -74,6 +74,19 @@ multiply_many_kernel(const TileArgs args) {
   QGEN_UNROLL
   for (int s = 0; s < kStages - 1; ++s) copy_step(s);
   for (int step = 0; step < steps; ++step) {
+    float scale[kWindows][2][2];
+    if constexpr (kTiled) {
+      QGEN_UNROLL
+      for (int window = 0; window < kWindows; ++window) {
+        const int column = step * kStepColumns + window * kWindow,
+                  tile_column = (column < w.cols ? column : w.cols - 1) >> w.group_shift;
+        QGEN_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          QGEN_UNROLL
+          for (int h = 0; h < 2; ++h) scale[window][i][h] = tile_scale<kHalf>(w, tile[i][h] + tile_column);
+        }
+      }
+    }
     copy_async_wait<kStages - 2>();
     barrier();  // all copies of this step are there, and nobody reads the stage that is written next
     copy_step(step + kStages - 1);
@@ -83,15 +96,13 @@ multiply_many_kernel(const TileArgs args) {
     for (int window = 0; window < kWindows; ++window) {
       const int column = step * kStepColumns + window * kWindow;
       uint32_t a[kLane / 4][2][4];
-      float scale[2][2];
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) {
           if constexpr (kTiled) {
-            const int at = column < w.cols ? tile[i][h] + column / w.group_cols : tile[i][h];
-            scale[i][h] = scale_at(w, at);
-            if (w.offset != nullptr) bias[i][h] = i8_bias(w.offset[at]);
+            if (w.offset != nullptr && column < w.cols)
+              bias[i][h] = i8_bias(w.offset[tile[i][h] + (column >> w.group_shift)]);
           }
           const uint32_t* from = reinterpret_cast<const uint32_t*>(codes + (warp_row + i * 16 + g + 8 * h) * kRowBytes +
                                                                    (window * kWindow + q * kLane) * kBytes);
@@ -126,7 +137,7 @@ multiply_many_kernel(const TileArgs args) {
           }
           if constexpr (kTiled) {
             QGEN_UNROLL
-            for (int j = 0; j < 4; ++j) sum[i][n][j] += scale[i][j / 2] * part[j];
+            for (int j = 0; j < 4; ++j) sum[i][n][j] += scale[window][i][j / 2] * part[j];
           }
         }
       }

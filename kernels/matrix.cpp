@@ -9,9 +9,9 @@ GridKind grid_kind(const Matrix& matrix) {
   // Only integers have an offset that their 16-bit float can take in exactly.
   if (matrix.offset != nullptr && !(matrix.kind == Codes::kI8 && matrix.whole_offsets)) return GridKind::kAny;
   if (!tiled) return GridKind::kRow;
-  return matrix.group_cols % 64 == 0   ? GridKind::kWide
-         : matrix.group_cols % 32 == 0 ? GridKind::kNarrow
-                                       : GridKind::kAny;
+  if (matrix.group_cols != 1 << matrix.group_shift) return GridKind::kAny;
+  if (matrix.group_cols >= 64) return matrix.half_scales ? GridKind::kAny : GridKind::kWide;
+  return matrix.group_cols == 32 ? GridKind::kNarrow : GridKind::kAny;
 }
 
 int64_t cache_row_bytes(CacheKind kind, int64_t head_dim) {

@@ -19,6 +19,8 @@
 // A kernel for blocks of `threads`, of which `blocks` shall fit on a processor.
 #define QGEN_KERNEL(threads, ...) __global__ void __launch_bounds__(threads, ##__VA_ARGS__)
 #define QGEN_UNROLL _Pragma("unroll")
+#define QGEN_PRAGMA(text) _Pragma(#text)
+#define QGEN_UNROLL_BY(count) QGEN_PRAGMA(unroll count)
 
 namespace qgen::cuda {
 
@@ -59,21 +61,32 @@ struct alignas(16) Bytes16 {
 struct alignas(8) Bytes8 {
   uint32_t word[2];
 };
-// What is read once a token and must not push anything out of the nearest cache. Never what this kernel writes.
+// What is read once a token and must not push anything out of the nearest cache. Neither "nc" nor without the clobber:
+// ptxas would move the loads behind wait_for_inputs().
 QGEN_DEVICE Bytes16 load_once16(const void* p) {
   Bytes16 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-               : "l"(p));
+               : "l"(p)
+               : "memory");
   return v;
 }
 QGEN_DEVICE Bytes8 load_once8(const void* p) {
   Bytes8 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.word[0]), "=r"(v.word[1]) : "l"(p));
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.word[0]), "=r"(v.word[1])
+               : "l"(p)
+               : "memory");
   return v;
 }
-// The 128 bytes at `p` on their way into L2.
-QGEN_DEVICE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// `bytes`, a multiple of 16, on their way into L2.
+QGEN_DEVICE void prefetch(const uint8_t* p, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
+#else
+  for (int i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(p + i));
+#endif
+}
 
 QGEN_DEVICE float f16_value(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 QGEN_DEVICE float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
@@ -144,20 +157,21 @@ QGEN_DEVICE void load_transposed(uint32_t (&out)[4], const void* row) {
   const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(from));
+               : "r"(from)
+               : "memory");
 }
 
 // 16 bytes into shared memory while the thread goes on; zeros where not `valid`, and then `source` is not read.
 QGEN_DEVICE void copy_async16(void* shared_target, const void* source, bool valid) {
   const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
   const uint32_t bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
 }
-QGEN_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;"); }
+QGEN_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until no more than kLeft committed groups of this thread are open.
 template <int kLeft>
 QGEN_DEVICE void copy_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft));
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
 // What it was before; whoever comes next finds it `more` larger. In either memory.

@@ -48,7 +48,7 @@ void silu_mul(Stream& stream, float* gate, const float* up, int64_t stride, int 
 void embed(Stream& stream, const EmbedArgs& args) {
   with_codes(args.table.kind, [&]<Codes kCodes>() {
     launch(stream, "embed", embed_kernel<kCodes>, {blocks_of(args.table.cols, kRowThreads), unsigned(args.tokens)},
-           kRowThreads, 0, args);
+           kRowThreads, 0, args, Start::kAfter);  // after the copy of its inputs
   });
 }
 

@@ -14,7 +14,7 @@ QGEN_KERNEL(kRowThreads, 1) normalize_kernel(const NormArgs args) {
   const float* x = args.x + block_index().x * args.stride;
   float squares = 0, unused = 0;
   for (int c = thread_index(); c < args.cols; c += kRowThreads) squares += x[c] * x[c];
-  reduce(squares, unused, shared_memory<float>());
+  reduce<kRowThreads / kWarp>(squares, unused, shared_memory<float>());
   const float factor = rsqrt_exact(squares / float(args.cols) + args.eps);
   float* y = args.y + block_index().x * args.stride;
   for (int c = thread_index(); c < args.cols; c += kRowThreads) y[c] = x[c] * factor * args.norm[c];
@@ -36,7 +36,7 @@ QGEN_KERNEL(kRowThreads, 1) halve_kernel(const HalveArgs args) {
     squares += x[c] * x[c];
     peak = larger(peak, v < 0 ? -v : v);
   }
-  reduce(squares, peak, shared_memory<float>());
+  reduce<kRowThreads / kWarp>(squares, peak, shared_memory<float>());
   const float norm = args.norm != nullptr ? rsqrt_exact(squares / float(args.cols) + args.norm_eps) : 1;
   const PowerOfTwo range = args.bf16 ? PowerOfTwo{1, 1} : f16_range(peak * norm);
   uint16_t* out = args.out.values + token * args.out.stride;

@@ -1,6 +1,6 @@
 #include "kernels/runtime.h"
 
-#include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -74,6 +74,22 @@ void check_launch(cudaError_t status, const char* name) {
   if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: kernel '{}'", name));
 }
 
+void prepare_kernel(const void* kernel, size_t shared_bytes, const char* name) {
+  constexpr size_t kWithoutAsking = 48 << 10;
+  static std::mutex mutex;
+  static std::map<const void*, size_t> prepared;
+  const std::lock_guard lock(mutex);
+  const auto [known, is_new] = prepared.try_emplace(kernel, kWithoutAsking);
+  if (is_new) {
+    check_launch(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        name);
+  }
+  if (shared_bytes <= known->second) return;
+  check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)), name);
+  known->second = shared_bytes;
+}
+
 int device_count() { return found().count; }
 
 std::string device_problem() {
@@ -142,6 +158,7 @@ Device::~Device() = default;
 const DeviceProperties& Device::properties() const { return state_->properties; }
 Stream& Device::stream() { return state_->stream; }
 void Device::bind_thread() { check(cudaSetDevice(state_->index), "choosing the GPU"); }
+void Device::settle() noexcept { cudaStreamSynchronize(state_->stream.handle); }
 void Device::wait() { check(cudaStreamSynchronize(state_->stream.handle), "waiting for the GPU"); }
 
 DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) : bytes_(bytes) {

@@ -43,8 +43,9 @@ class Device {
   Stream& stream();
   // Each further thread that uses the device says so first.
   void bind_thread();
-  // Waits for all that was asked for.
+  // Waits for all that was asked for, and throws what went wrong with it, or not.
   void wait();
+  void settle() noexcept;
 
  private:
   struct State;

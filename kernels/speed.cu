@@ -49,8 +49,10 @@ QGEN_KERNEL(kSpeedThreads, 1) peak_kernel(const PeakArgs args) {
 
 }  // namespace
 
-void read_memory(Stream& stream, int blocks, const uint8_t* memory, int64_t bytes, float* sink) {
-  launch(stream, "read", read_kernel, {unsigned(blocks)}, kSpeedThreads, 0, ReadArgs{memory, bytes, sink});
+int64_t read_memory(Stream& stream, int blocks, const uint8_t* memory, int64_t bytes, float* sink) {
+  const int64_t round = int64_t{blocks} * kSpeedThreads * 16 * kLoads, whole = bytes / round * round;
+  launch(stream, "read", read_kernel, {unsigned(blocks)}, kSpeedThreads, 0, ReadArgs{memory, whole, sink});
+  return whole;
 }
 
 int64_t multiply_registers(Stream& stream, int blocks, int rounds, float* sink) {

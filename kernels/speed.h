@@ -9,8 +9,8 @@ namespace qgen::QGEN_BACKEND {
 
 class Stream;
 
-// Reads zeros, each byte once; `sink` is one number.
-void read_memory(Stream& stream, int blocks, const uint8_t* memory, int64_t bytes, float* sink);
+// Reads zeros, each byte once, as far as they are whole rounds of all threads; `sink` is one number. Returns the bytes.
+int64_t read_memory(Stream& stream, int blocks, const uint8_t* memory, int64_t bytes, float* sink);
 // Products of 16-bit floats in registers alone. Returns the operations.
 int64_t multiply_registers(Stream& stream, int blocks, int rounds, float* sink);
 

@@ -29,6 +29,7 @@ struct Matrix {
   int32_t rows = 0, cols = 0;
   int32_t group_rows = 1, group_cols = 0, tile_cols = 1;
   Codes kind = Codes::kF32;
+  int32_t group_shift = 0;  // log2(group_cols) where that is a power of two
   bool half_scales = false;
   bool whole_offsets = true;  // offsets are integers of at most 255
 };
@@ -36,7 +37,7 @@ struct Matrix {
 // How the tiles of a weight lie to the kernels.
 enum class GridKind : uint8_t {
   kRow,     // one scale for all of a row
-  kWide,    // groups of columns, multiples of 64
+  kWide,    // groups of columns, a power of two from 64 on
   kNarrow,  // of 32
   kAny,     // anything else: only multiply_any() takes it
 };

@@ -1,6 +1,8 @@
 // The CUDA stream behind the name, for launches and for the runtime.
 #pragma once
 
+#include <cstddef>
+
 #include <cuda_runtime.h>
 
 namespace qgen::cuda {
@@ -10,6 +12,13 @@ class Stream {
   cudaStream_t handle = nullptr;
   bool overlap = false;  // programmatic dependent launch: 9.0 and later
 };
+
+// Whether a kernel may start while what comes before it ends: a copy, unlike a kernel, does not say when.
+enum class Start { kEarly, kAfter };
+
+// What a kernel is told once: how much shared memory it may have, and that the processors' memory shall be shared
+// memory as far as it can, the same for all kernels, so that none waits for the one before it to give it a new shape.
+void prepare_kernel(const void* kernel, size_t shared_bytes, const char* name);
 
 // Throws an Error that names the kernel, unless `status` is cudaSuccess.
 void check_launch(cudaError_t status, const char* name);

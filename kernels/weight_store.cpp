@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -103,6 +104,7 @@ void WeightStore::lay_out(DeviceLayout& layout) {
       m.group_rows = int32_t(weight.scale.group_rows);
       m.group_cols = int32_t(weight.scale.group_cols);
       m.tile_cols = int32_t(weight.scale.tile_cols);
+      m.group_shift = int32_t(std::bit_width(uint32_t(m.group_cols)) - 1);
       m.half_scales = blocks;
       const int64_t tiles = weight.scale.tile_rows * weight.scale.tile_cols;
       m.scale = blocks ? static_cast<void*>(layout.take<uint16_t>(tiles)) : layout.take<float>(tiles);

@@ -398,7 +398,7 @@ class AttentionRun {
     args.counter = there_.counter.data();
     if (way == Way::kOne) {
       args.next = reinterpret_cast<const uint8_t*>(there_.qkv.data());
-      args.next_bytes = 1000;
+      args.next_bytes = 1008;
       attend(device_.stream(), args, true);
     } else {
       store_keys(device_.stream(), args);

@@ -48,7 +48,7 @@ if has tests; then
   done
 fi
 if has sanitizer; then
-  for tool in memcheck racecheck; do
+  for tool in memcheck racecheck synccheck; do
     part "compute-sanitizer $tool" "$tool.log" compute-sanitizer --tool $tool --error-exitcode 9 "$gpu_tests" \
       --test-case='kernels: layers*,kernels: blocks*,kernels: several*,kernels: attention of*,kernels: the engine step*'
   done

@@ -3,5 +3,5 @@
 #include "kernels/linear_few.cu"
 #include "kernels/linear_tiles.cu"
 #include "kernels/rows.cu"
-#include "kernels/speed.cu"
 #include "kernels/scores.cu"
+#include "kernels/speed.cu"

@@ -8,10 +8,11 @@
 namespace qgen::simt {
 
 class Stream {};
+enum class Start { kEarly, kAfter };
 
 template <typename Args>
 void launch(Stream&, const char* name, void (*kernel)(const Args), Dim grid, int threads, size_t shared_bytes,
-            const Args& args) {
+            const Args& args, Start = Start::kEarly) {
   run(name, grid, threads, shared_bytes, [&] { kernel(args); });
 }
 

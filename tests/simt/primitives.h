@@ -11,6 +11,7 @@
 #define QGEN_DEVICE inline
 #define QGEN_KERNEL(...) inline void
 #define QGEN_UNROLL
+#define QGEN_UNROLL_BY(count)
 
 namespace qgen::simt {
 
@@ -71,7 +72,9 @@ inline Bytes8 load_once8(const void* p) {
   check_alignment(p, 8);
   return *static_cast<const Bytes8*>(p);
 }
-inline void prefetch(const void*) {}
+inline void prefetch(const uint8_t*, int bytes) {
+  if (bytes % 16 != 0) stop("a prefetch of no whole pieces");
+}
 
 inline float f16_value(uint16_t bits) { return f16_to_float(bits); }
 inline float bf16_value(uint16_t bits) { return bf16_to_float(bits); }

@@ -33,6 +33,7 @@ Device::~Device() = default;
 const DeviceProperties& Device::properties() const { return state_->properties; }
 Stream& Device::stream() { return state_->stream; }
 void Device::bind_thread() {}
+void Device::settle() noexcept {}
 void Device::wait() {}
 
 DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)), bytes_(bytes) {}
