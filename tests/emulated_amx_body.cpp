@@ -1,8 +1,8 @@
 // The kernels of the body avx512-amx with tiles in plain C++, for processors that have its AVX-512 but no AMX. Tiles
 // do what Intel's manual (volume 2, LDTILECFG to TILEZERO) says; what it lets fault traps here.
-#include "tests/test_bodies.h"
 #include "cpu/tile_config.h"
 #include "cpu/vec_avx512.h"
+#include "tests/test_bodies.h"
 
 namespace qgen::cpu {
 namespace {
@@ -121,6 +121,7 @@ struct Tiles {
 #include "cpu/linear_tiles.inc"
 #include "cpu/words.inc"
 #include "cpu/words_attention.inc"
+#include "cpu/words_linear.inc"
 
 }  // namespace
 

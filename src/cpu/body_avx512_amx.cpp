@@ -43,6 +43,7 @@ struct Tiles {
 #include "cpu/linear_tiles.inc"
 #include "cpu/words.inc"
 #include "cpu/words_attention.inc"
+#include "cpu/words_linear.inc"
 
 // Tiles are 8 KiB of state a thread that Linux (5.16 and later) keeps for processes that ask, and only for these.
 bool may_use_tiles() {

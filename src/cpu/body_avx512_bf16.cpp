@@ -25,11 +25,11 @@ const Body kAvx512Bf16Body = {
      {{Form::kBf16Pair, e4m3_one}, {Form::kBf16Pair, bf16_many<true, true>}, {Form::kBf16, bf16_many<true, false>}},
      QGEN_GENERIC_KERNELS(5)},
     QGEN_ALL_GENERIC_KERNELS,
+    QGEN_WORD_GROUPS,
     {Form::kBytes, int8_bytes_many},
     32,
     QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
     to_bytes,
-    int8_lane_starts,
     read_sum,
     bf16_peak,
     int8_peak};

@@ -23,7 +23,8 @@ constexpr int kMaxAttendRows = 96;         // query rows that share one pass ove
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an integer dot product of planes may span without overflow
 constexpr int64_t kShortTile = 512;        // columns over which the sum of both planes fits 32 bits as well
 constexpr int64_t kSlabTokens = 512;       // tokens whose sums a panel keeps at once
-constexpr int64_t kLaneGroup = 32;         // columns of the tiles that one-token kernels take two of in a vector
+constexpr int64_t kWordGroup = 32;         // columns of the tiles that a one-token kernel is made for
+constexpr int64_t kCacheLine = 64;         // bytes
 constexpr int64_t kBytesGroup = 32;        // columns that share a scale in the form of bytes
 constexpr int kMaxTileTokens = 12;         // tokens whose sums a body's tiles hold in registers, at most
 constexpr int64_t kAttendChunk = 256;      // keys whose scores are held at once
@@ -72,7 +73,6 @@ struct Input {
   // What integer products with unsigned codes, code + 128, start from: -128 times the sum of x's integers, over the
   // tiles where they are short (kPlanes of one token), or over the groups (kBytes).
   const int32_t* starts;
-  const int32_t* lane_starts;  // the same for every four columns of one token, (stride / 4)
 };
 
 // y[t * y_stride + n - row_begin] = sum over k of W[n, k] * x[t, k] for rows row_begin to row_end.
@@ -131,6 +131,7 @@ struct Body {
   bool (*supported)();
   CodeKernels kernels[kCodeTypes];   // by code type: activations of 16 bits or more
   CodeKernels fallback[kCodeTypes];  // activations in f32; for grids whose tiles the fast kernels cannot follow, too
+  CodeKernels::Kernel int8_groups;   // INT8 weights in tiles of kWordGroup columns without offsets, for one token
   CodeKernels::Kernel int8_bytes;    // INT8 weights against activations of 8 bits; without a function: none
   int64_t panel_rows;                // `many` works on panels of this many rows
   // By the type of the cache, as model/plan.h's KvType: f16, bf16, f32.
@@ -151,7 +152,6 @@ struct Body {
   void (*to_bf16)(const float* x, int64_t stride, uint16_t* high, uint16_t* low);  // low may be null
   // kBytes, with Input's byte_scales and starts. Null where no kernel wants them.
   void (*to_bytes)(const float* x, int64_t stride, int8_t* out, float* scales, int32_t* starts);
-  void (*lane_starts)(const int8_t* high, const int8_t* low, int64_t stride, int32_t* out);
   float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
   // The fastest dot products of the body on registers alone, `rounds` times round: returns how many operations,
   // multiplications and additions, that was: of floats, and of those integers that INT8 weights are multiplied in

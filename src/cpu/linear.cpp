@@ -68,6 +68,10 @@ LinearKernel::LinearKernel(const Linear& linear, const Body& body, Activations a
   if (!weight.offset.empty()) matrix_.offsets = weight.offset.values.data();
   fast = fast && activations != Activations::kF32;
   kernels_ = (fast ? body.kernels : body.fallback)[static_cast<size_t>(codes)];
+  if (fast && codes == Codes::kI8 && matrix_.group_cols == kWordGroup && matrix_.offsets == nullptr &&
+      body.int8_groups.multiply != nullptr) {
+    kernels_.one = body.int8_groups;
+  }
   // One token is bound by memory: there 8 bits would cost precision and gain nothing.
   if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && body.int8_bytes.multiply != nullptr &&
       (matrix_.tile_cols == 1 || matrix_.group_cols % kBytesGroup == 0)) {
@@ -137,14 +141,13 @@ void StepInput::lay_out(Arena& arena) {
     const bool words = slot.wants(Form::kWords), planes = slot.wants(Form::kPlanes), bytes = slot.wants(Form::kBytes);
     const int64_t plane_tokens = slot.tokens_in(Form::kPlanes, max_tokens_);
     const int64_t pair_tokens = slot.tokens_in(Form::kBf16Pair, max_tokens_);
-    if (words) slot.words = arena.take<int16_t>(max_tokens_ * stride_);
+    if (words) slot.words = arena.take<int16_t>(slot.tokens_in(Form::kWords, max_tokens_) * stride_);
     if (words || planes) slot.word_scale = arena.take<float>(max_tokens_);
     if (planes || bytes) slot.high = arena.take<int8_t>((bytes ? max_tokens_ : plane_tokens) * stride_);
     if (planes) {
       slot.low = arena.take<int8_t>(plane_tokens * stride_);
       slot.high_sums = arena.take<int32_t>(slot.tiles);
       slot.low_sums = arena.take<int32_t>(slot.tiles);
-      slot.lane_starts = arena.take<int32_t>(stride_ / 4);
     }
     const int64_t groups = stride_ / kBytesGroup;
     if (bytes) slot.byte_scales = arena.take<float>(max_tokens_ * groups);
@@ -191,10 +194,6 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
           if (slot.offsets) tile_sums(Planes{slot.high + token * stride_, slot.low + token * stride_}, slot.sums);
           break;
         }
-        if (slot.group_cols == kLaneGroup && !slot.offsets) {
-          body.lane_starts(slot.high, slot.low, stride_, slot.lane_starts);
-          break;
-        }
         tile_sums(slot.high, slot.high_sums);
         tile_sums(slot.low, slot.low_sums);
         if (slot.group_cols > kShortTile) break;
@@ -231,7 +230,6 @@ Input StepInput::view(Layers layers, size_t index, int64_t tokens) const {
   x.sums = slot.sums;
   x.byte_scales = slot.byte_scales;
   x.starts = slot.starts;
-  x.lane_starts = slot.lane_starts;
   return x;
 }
 

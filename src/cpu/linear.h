@@ -83,7 +83,6 @@ class StepInput {
     float* sums = nullptr;
     float* byte_scales = nullptr;
     int32_t* starts = nullptr;
-    int32_t* lane_starts = nullptr;
 
     // Whether the other wants the same.
     bool agrees(const Slot& other) const;

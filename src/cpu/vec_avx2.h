@@ -46,6 +46,8 @@ struct Vec {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
   }
   static float from_f16(uint16_t x) { return _cvtsh_ss(x); }
+  // The f16 at p, which 6 bytes follow.
+  static Vec set_f16(const uint8_t* p) { return {_mm256_broadcastss_ps(_mm_cvtph_ps(_mm_loadu_si64(p)))}; }
   static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
   static void transpose(Vec* rows) {
