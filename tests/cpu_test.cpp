@@ -346,6 +346,13 @@ TEST_CASE("a pool shares every task once and ends together") {
   }
 }
 
+TEST_CASE("a pool shares more tasks than a phase has") {
+  cpu::ThreadPool pool(3);
+  std::vector<std::atomic<uint8_t>> done(200000);
+  pool.run([&](int) { pool.share(int64_t(done.size()), [&](int64_t i) { ++done[size_t(i)]; }); });
+  CHECK(std::all_of(done.begin(), done.end(), [](const auto& count) { return count == 1; }));
+}
+
 TEST_CASE("phases stay in order whoever is put aside") {
   // More workers than processors, phases of next to no work, and now and then somebody who sleeps.
   cpu::ThreadPool pool(7);

@@ -130,7 +130,7 @@ class CpuEngine : public Engine {
       if (input_kind == kind && input->serves(state.layers)) state.input = input.get();
     }
     if (state.input == nullptr) {
-      inputs_.emplace_back(kind, std::make_unique<StepInput>(state.layers, tokens));
+      inputs_.emplace_back(kind, std::make_unique<StepInput>(state.layers, tokens, workers_));
       state.input = inputs_.back().second.get();
     }
     return state;
@@ -196,16 +196,23 @@ class CpuEngine : public Engine {
     return !stopped_;
   }
 
+  auto norm_of(StepState& state, const std::vector<float>& norm, int64_t first) const {
+    return [&, first](int64_t token, int64_t row) {
+      body_.rms_norm(residual_ + (first + token) * model_.hidden, norm.data(), model_.hidden, float(model_.norm_eps),
+                     state.input->row(row));
+    };
+  }
+
   void run_logits(int64_t first, int64_t count) {
     const size_t index = plan_.steps.size() - 1;
     const auto& step = std::get<LogitsStep>(plan_.steps[index]);
     StepState& state = states_[index];
     pool_->run([&](int worker) {
-      norm_and_prepare(state, *step.norm, first, count);
-      share_rows(state.layers[0].rows(), count, [&](int64_t begin, int64_t end) {
-        state.layers[0].multiply(state.input->view(state.layers, 0, count), begin, end, logits_, model_.vocab,
-                                 scratch(worker));
-      });
+      share_products(state, state.layers[0].rows(), count, worker, norm_of(state, *step.norm, first),
+                     [&](int64_t row, int64_t begin, int64_t end) {
+                       state.layers[0].multiply(state.input->view(state.layers, 0, count, row), begin, end, logits_,
+                                                model_.vocab, scratch(worker));
+                     });
       if (trace_) trace(index, {logits_ + (count - 1) * model_.vocab, size_t(model_.vocab)});
     });
   }
@@ -225,11 +232,23 @@ class CpuEngine : public Engine {
     pool_->share((rows + size - 1) / size, [&](int64_t i) { task(i * size, std::min(rows, (i + 1) * size)); });
   }
 
-  void norm_and_prepare(StepState& state, const std::vector<float>& norm, int64_t first, int64_t count) {
-    pool_->share(count, [&](int64_t t) {
-      body_.rms_norm(residual_ + (first + t) * model_.hidden, norm.data(), model_.hidden, float(model_.norm_eps),
-                     state.input->row(t));
-      state.input->prepare(body_, state.layers, t, count);
+  // Shares rows of a step's products with `count` tokens, whose values fill(token, row) writes into a row of the input:
+  // task(first row of the input, begin, end). One token is prepared by every worker in a row of its own, which costs
+  // less than a wait for one that does it for all; with its first task in hand, so that no step after this one can
+  // begin meanwhile.
+  template <typename Fill, typename Task>
+  void share_products(StepState& state, int64_t rows, int64_t count, int worker, const Fill& fill, const Task& task) {
+    const auto prepare = [&](int64_t token, int64_t row) {
+      fill(token, row);
+      state.input->prepare(body_, state.layers, row, count);
+    };
+    const bool together = count > 1;
+    if (together) pool_->share(count, [&](int64_t t) { prepare(t, t); });
+    bool ready = together;
+    share_rows(rows, count, [&](int64_t begin, int64_t end) {
+      if (!ready) prepare(0, worker);
+      ready = true;
+      task(together ? 0 : worker, begin, end);
     });
   }
 
@@ -248,21 +267,21 @@ class CpuEngine : public Engine {
 
   std::span<const float> execute(const QkvStep& step, size_t index, int worker) {
     StepState& state = states_[index];
-    norm_and_prepare(state, *step.norm, 0, count_);
     const int64_t q_rows = state.layers[0].rows(), kv_rows = state.layers[1].rows();
     // One stretch of rows: q, then k, then v.
-    share_rows(q_rows + 2 * kv_rows, count_, [&](int64_t begin, int64_t end) {
+    const auto multiply = [&](int64_t row, int64_t begin, int64_t end) {
       int64_t first = 0;
       float* const outputs[] = {q_, k_, v_};
       for (size_t i = 0; i < 3; ++i) {
         const int64_t rows = state.layers[i].rows();
         const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, rows);
         if (from < to)
-          state.layers[i].multiply(state.input->view(state.layers, i, count_), from, to, outputs[i], rows,
+          state.layers[i].multiply(state.input->view(state.layers, i, count_, row), from, to, outputs[i], rows,
                                    scratch(worker));
         first += rows;
       }
-    });
+    };
+    share_products(state, q_rows + 2 * kv_rows, count_, worker, norm_of(state, *step.norm, 0), multiply);
     return last_row(q_, q_rows);
   }
 
@@ -340,12 +359,18 @@ class CpuEngine : public Engine {
       body_.attend[size_t(options_.kv)](a);
       for (int r = 0; r < a.rows; ++r) {
         const int64_t g = h * group_ + tile * kMaxAttendRows + r;
+        if (splits == 1) {
+          const float sum = a.sum[r] + (a.highest[r] - a.highest[r]);  // a score that is no number makes none of it
+          for (int64_t i = 0; i < d; ++i) out.row(0)[g * d + i] = a.out[r][i] / sum;
+          continue;
+        }
         float* part = partial_ + (g * splits_ + split) * row;
         std::copy_n(a.out[r], padded_dim_, part);
         part[padded_dim_] = a.highest[r];
         part[padded_dim_ + 1] = a.sum[r];
       }
     });
+    if (splits == 1) return;
     pool_->share(model_.heads, [&](int64_t g) {
       const float* parts = partial_ + g * splits_ * row;
       float highest = -INFINITY, sum = 0;
@@ -396,10 +421,12 @@ class CpuEngine : public Engine {
 
   // residual += W input, the input's rows being written already.
   void add_product(StepState& state, int worker) {
-    pool_->share(count_, [&](int64_t t) { state.input->prepare(body_, state.layers, t, count_); });
     const int64_t hidden = model_.hidden;
-    share_rows(hidden, count_, [&](int64_t begin, int64_t end) {
-      state.layers[0].multiply(state.input->view(state.layers, 0, count_), begin, end, projection_, hidden,
+    const auto copy = [&](int64_t token, int64_t row) {
+      if (row != token) std::copy_n(state.input->row(token), state.layers[0].cols(), state.input->row(row));
+    };
+    share_products(state, hidden, count_, worker, copy, [&](int64_t row, int64_t begin, int64_t end) {
+      state.layers[0].multiply(state.input->view(state.layers, 0, count_, row), begin, end, projection_, hidden,
                                scratch(worker));
       for (int64_t t = 0; t < count_; ++t) {
         body_.add(residual_ + t * hidden + begin, projection_ + t * hidden + begin, end - begin);
@@ -415,16 +442,16 @@ class CpuEngine : public Engine {
   std::span<const float> execute(const GateUpStep& step, size_t index, int worker) {
     StepState& state = states_[index];
     StepInput& out = *states_[index + 1].input;
-    norm_and_prepare(state, *step.norm, 0, count_);
-    share_rows(model_.intermediate, count_, [&](int64_t begin, int64_t end) {
-      state.layers[0].multiply(state.input->view(state.layers, 0, count_), begin, end, out.row(0), out.stride(),
+    const auto multiply = [&](int64_t row, int64_t begin, int64_t end) {
+      state.layers[0].multiply(state.input->view(state.layers, 0, count_, row), begin, end, out.row(0), out.stride(),
                                scratch(worker));
-      state.layers[1].multiply(state.input->view(state.layers, 1, count_), begin, end, projection_, model_.intermediate,
-                               scratch(worker));
+      state.layers[1].multiply(state.input->view(state.layers, 1, count_, row), begin, end, projection_,
+                               model_.intermediate, scratch(worker));
       for (int64_t t = 0; t < count_; ++t) {
         body_.silu_multiply(out.row(t) + begin, projection_ + t * model_.intermediate + begin, end - begin);
       }
-    });
+    };
+    share_products(state, model_.intermediate, count_, worker, norm_of(state, *step.norm, 0), multiply);
     return {out.row(count_ - 1), size_t(model_.intermediate)};
   }
 

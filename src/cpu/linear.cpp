@@ -119,8 +119,9 @@ std::vector<StepInput::Slot> StepInput::make_slots(Layers layers, std::vector<si
   return slots;
 }
 
-StepInput::StepInput(Layers layers, int64_t max_tokens)
+StepInput::StepInput(Layers layers, int64_t max_tokens, int workers)
     : max_tokens_(max_tokens),
+      workers_(workers),
       cols_(layers.front().cols()),
       stride_(padded_cols(cols_)),
       slots_(make_slots(layers, slot_of_layer_)) {}
@@ -134,50 +135,48 @@ bool StepInput::serves(Layers layers) const {
 }
 
 void StepInput::lay_out(Arena& arena) {
-  values_ = arena.take<float>(max_tokens_ * stride_);
+  const int64_t most = std::max(max_tokens_, workers_);
+  values_ = arena.take<float>(most * stride_);  // zeros, and so they stay beyond the columns
   for (Slot& slot : slots_) {
-    if (slot.ordered) slot.in_order = arena.take<float>(max_tokens_ * stride_);
-    // Some kernels want planes and pairs of one token only.
-    const bool words = slot.wants(Form::kWords), planes = slot.wants(Form::kPlanes), bytes = slot.wants(Form::kBytes);
-    const int64_t plane_tokens = slot.tokens_in(Form::kPlanes, max_tokens_);
-    const int64_t pair_tokens = slot.tokens_in(Form::kBf16Pair, max_tokens_);
-    if (words) slot.words = arena.take<int16_t>(slot.tokens_in(Form::kWords, max_tokens_) * stride_);
-    if (words || planes) slot.word_scale = arena.take<float>(max_tokens_);
-    if (planes || bytes) slot.high = arena.take<int8_t>((bytes ? max_tokens_ : plane_tokens) * stride_);
-    if (planes) {
-      slot.low = arena.take<int8_t>(plane_tokens * stride_);
-      slot.high_sums = arena.take<int32_t>(slot.tiles);
-      slot.low_sums = arena.take<int32_t>(slot.tiles);
+    if (slot.ordered) slot.in_order = arena.take<float>(most * stride_);
+    // Some kernels want a form of one token only.
+    const auto rows_of = [&](Form form) { return slot.rows_of(form, max_tokens_, workers_); };
+    const int64_t words = rows_of(Form::kWords), planes = rows_of(Form::kPlanes), bytes = rows_of(Form::kBytes);
+    const int64_t bf16 = rows_of(Form::kBf16), pairs = rows_of(Form::kBf16Pair);
+    if (words > 0) slot.words = arena.take<int16_t>(words * stride_);
+    if (words + planes > 0) slot.word_scale = arena.take<float>(std::max(words, planes));
+    if (planes + bytes > 0) slot.high = arena.take<int8_t>(std::max(planes, bytes) * stride_);
+    if (planes > 0) {
+      slot.low = arena.take<int8_t>(planes * stride_);
+      slot.high_sums = arena.take<int32_t>(workers_ * slot.tiles);
+      slot.low_sums = arena.take<int32_t>(workers_ * slot.tiles);
     }
     const int64_t groups = stride_ / kBytesGroup;
-    if (bytes) slot.byte_scales = arena.take<float>(max_tokens_ * groups);
-    if (planes || bytes)
-      slot.starts = arena.take<int32_t>(std::max(planes ? slot.tiles : 0, bytes ? max_tokens_ * groups : 0));
-    if (slot.wants(Form::kBf16) || slot.wants(Form::kBf16Pair))
-      slot.bf16_high = arena.take<uint16_t>((slot.wants(Form::kBf16) ? max_tokens_ : pair_tokens) * stride_);
-    if (slot.wants(Form::kBf16Pair)) slot.bf16_low = arena.take<uint16_t>(pair_tokens * stride_);
-    if (slot.offsets) slot.sums = arena.take<float>(max_tokens_ * slot.tiles);
+    if (bytes > 0) slot.byte_scales = arena.take<float>(bytes * groups);
+    if (planes + bytes > 0)
+      slot.starts = arena.take<int32_t>(std::max(planes > 0 ? workers_ * slot.tiles : 0, bytes * groups));
+    if (bf16 + pairs > 0) slot.bf16_high = arena.take<uint16_t>(std::max(bf16, pairs) * stride_);
+    if (pairs > 0) slot.bf16_low = arena.take<uint16_t>(pairs * stride_);
+    if (slot.offsets) slot.sums = arena.take<float>(most * slot.tiles);
   }
 }
 
-void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t tokens) {
-  float* values = row(token);
-  std::fill(values + cols_, values + stride_, 0.0f);
+void StepInput::prepare(const Body& body, Layers layers, int64_t row, int64_t tokens) {
   for (const Slot& slot : slots_) {
     const LinearKernel& layer = layers[slot.layer];
+    const int64_t at = row * stride_, first_tile = row * slot.tiles, first_group = row * (stride_ / kBytesGroup);
     const auto tile_sums = [&](const auto& x, auto* sums) {
       for (int64_t tile = 0; tile < slot.tiles; ++tile) {
         const int64_t end = std::min((tile + 1) * slot.group_cols, cols_);
         decltype(x[0] + int64_t{0}) sum = 0;  // of integers exact
         for (int64_t k = tile * slot.group_cols; k < end; ++k) sum += x[k];
-        sums[token * slot.tiles + tile] = static_cast<std::remove_pointer_t<decltype(sums)>>(sum);
+        sums[first_tile + tile] = static_cast<std::remove_pointer_t<decltype(sums)>>(sum);
       }
     };
-    const float* x = values;
+    const float* x = values_ + at;
     if (slot.ordered) {
-      float* in_order = slot.in_order + token * stride_;
-      for (int64_t k = 0; k < cols_; ++k) in_order[k] = values[layer.column_order()[k]];
-      std::fill(in_order + cols_, in_order + stride_, 0.0f);
+      float* in_order = slot.in_order + at;
+      for (int64_t k = 0; k < cols_; ++k) in_order[k] = x[layer.column_order()[k]];
       x = in_order;
     }
     switch (layer.form(tokens)) {
@@ -185,51 +184,50 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t token, int64_t 
         if (slot.offsets) tile_sums(x, slot.sums);
         break;
       case Form::kWords:
-        body.to_words(x, stride_, slot.words + token * stride_, slot.word_scale + token);
-        if (slot.offsets) tile_sums(slot.words + token * stride_, slot.sums);
+        body.to_words(x, stride_, slot.words + at, slot.word_scale + row);
+        if (slot.offsets) tile_sums(slot.words + at, slot.sums);
         break;
       case Form::kPlanes:
-        body.to_planes(x, stride_, slot.high + token * stride_, slot.low + token * stride_, slot.word_scale + token);
+        body.to_planes(x, stride_, slot.high + at, slot.low + at, slot.word_scale + row);
         if (tokens > 1) {
-          if (slot.offsets) tile_sums(Planes{slot.high + token * stride_, slot.low + token * stride_}, slot.sums);
+          if (slot.offsets) tile_sums(Planes{slot.high + at, slot.low + at}, slot.sums);
           break;
         }
-        tile_sums(slot.high, slot.high_sums);
-        tile_sums(slot.low, slot.low_sums);
+        tile_sums(slot.high + at, slot.high_sums);
+        tile_sums(slot.low + at, slot.low_sums);
         if (slot.group_cols > kShortTile) break;
-        for (int64_t i = 0; i < slot.tiles; ++i) slot.starts[i] = -128 * (256 * slot.high_sums[i] + slot.low_sums[i]);
+        for (int64_t i = first_tile; i < first_tile + slot.tiles; ++i)
+          slot.starts[i] = -128 * (256 * slot.high_sums[i] + slot.low_sums[i]);
         break;
       case Form::kBytes:
-        body.to_bytes(x, stride_, slot.high + token * stride_, slot.byte_scales + token * (stride_ / kBytesGroup),
-                      slot.starts + token * (stride_ / kBytesGroup));
+        body.to_bytes(x, stride_, slot.high + at, slot.byte_scales + first_group, slot.starts + first_group);
         break;
-      case Form::kBf16: body.to_bf16(x, stride_, slot.bf16_high + token * stride_, nullptr); break;
-      case Form::kBf16Pair:
-        body.to_bf16(x, stride_, slot.bf16_high + token * stride_, slot.bf16_low + token * stride_);
-        break;
+      case Form::kBf16: body.to_bf16(x, stride_, slot.bf16_high + at, nullptr); break;
+      case Form::kBf16Pair: body.to_bf16(x, stride_, slot.bf16_high + at, slot.bf16_low + at); break;
     }
   }
 }
 
-Input StepInput::view(Layers layers, size_t index, int64_t tokens) const {
+Input StepInput::view(Layers layers, size_t index, int64_t tokens, int64_t first) const {
   const Slot& slot = slots_[slot_of_layer_[index]];
+  const auto from_row = [&](auto* rows, int64_t stride) { return rows == nullptr ? nullptr : rows + first * stride; };
   Input x{};
   x.form = layers[index].form(tokens);
   x.tokens = tokens;
   x.cols = cols_;
   x.stride = stride_;
-  x.f32 = slot.ordered ? slot.in_order : values_;
-  x.high = slot.high;
-  x.low = slot.low;
-  x.words = slot.words;
-  x.word_scale = slot.word_scale;
-  x.bf16_high = slot.bf16_high;
-  x.bf16_low = slot.bf16_low;
-  x.high_sums = slot.high_sums;
-  x.low_sums = slot.low_sums;
-  x.sums = slot.sums;
-  x.byte_scales = slot.byte_scales;
-  x.starts = slot.starts;
+  x.f32 = from_row(slot.ordered ? slot.in_order : values_, stride_);
+  x.high = from_row(slot.high, stride_);
+  x.low = from_row(slot.low, stride_);
+  x.words = from_row(slot.words, stride_);
+  x.word_scale = from_row(slot.word_scale, 1);
+  x.bf16_high = from_row(slot.bf16_high, stride_);
+  x.bf16_low = from_row(slot.bf16_low, stride_);
+  x.high_sums = from_row(slot.high_sums, slot.tiles);
+  x.low_sums = from_row(slot.low_sums, slot.tiles);
+  x.sums = from_row(slot.sums, slot.tiles);
+  x.byte_scales = from_row(slot.byte_scales, stride_ / kBytesGroup);
+  x.starts = from_row(slot.starts, x.form == Form::kBytes ? stride_ / kBytesGroup : slot.tiles);
   return x;
 }
 

@@ -52,17 +52,18 @@ using Layers = std::span<const LinearKernel>;
 // layers want the same share one.
 class StepInput {
  public:
-  StepInput(Layers layers, int64_t max_tokens);
+  // One token may be prepared by each of `workers` in a row of its own.
+  StepInput(Layers layers, int64_t max_tokens, int workers = 1);
   // Whether this object serves `layers` as it served those it was made for.
   bool serves(Layers layers) const;
   void lay_out(Arena& arena);
 
   float* row(int64_t token) { return values_ + token * stride_; }
   int64_t stride() const { return stride_; }
-  // After row `token` of `tokens` has been written: makes every form that `layers` want of it.
-  void prepare(const Body& body, Layers layers, int64_t token, int64_t tokens);
-  // What `layers[index]` multiplies.
-  Input view(Layers layers, size_t index, int64_t tokens) const;
+  // After `row`, of `tokens`, has been written: makes every form that `layers` want of it.
+  void prepare(const Body& body, Layers layers, int64_t row, int64_t tokens);
+  // What `layers[index]` multiplies, in the rows from `first` on.
+  Input view(Layers layers, size_t index, int64_t tokens, int64_t first = 0) const;
 
  private:
   // One way a layer wants the input. Layers that agree share a slot; a column order is a slot's own.
@@ -89,15 +90,18 @@ class StepInput {
     bool wants(Form form) const {
       return kernels.one.form == form || kernels.few.form == form || kernels.many.form == form;
     }
-    // How many rows of `form` are held at once, of at most `most` tokens.
-    int64_t tokens_in(Form form, int64_t most) const {
-      return kernels.many.form == form ? most : kernels.few.form == form ? std::min(most, kManyTokens - 1) : 1;
+    // How many rows of `form` are held at once, of at most `most` tokens, or of one by each worker.
+    int64_t rows_of(Form form, int64_t most, int64_t workers) const {
+      const int64_t rows = kernels.many.form == form  ? most
+                           : kernels.few.form == form ? std::min(most, kManyTokens - 1)
+                                                      : 0;
+      return kernels.one.form == form ? std::max(rows, workers) : rows;
     }
   };
   static Slot make_slot(const LinearKernel& layer, size_t index);
   static std::vector<Slot> make_slots(Layers layers, std::vector<size_t>& slot_of_layer);
 
-  int64_t max_tokens_;
+  int64_t max_tokens_, workers_;
   int64_t cols_;
   int64_t stride_;
   std::vector<size_t> slot_of_layer_;

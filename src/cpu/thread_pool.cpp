@@ -34,7 +34,7 @@ void wait_for_change(const std::atomic<T>& value, T old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int workers) : workers_(workers) {
+ThreadPool::ThreadPool(int workers) : workers_(workers), stretches_(size_t(workers)) {
   try {
     for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { loop(i); });
   } catch (const std::system_error&) {
@@ -55,17 +55,19 @@ void ThreadPool::stop() {
 
 void ThreadPool::run(const std::function<void(int)>& work) {
   work_ = &work;
-  first_phase_ = uint32_t(ticket_.load(std::memory_order_relaxed) >> 32);
+  first_phase_ = phase_.load(std::memory_order_relaxed);
   const uint32_t all_left = left_.load(std::memory_order_relaxed) + uint32_t(workers_ - 1);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();
   phase_of_this_thread_ = first_phase_;
+  worker_of_this_thread_ = 0;
   work(0);
   for (uint32_t left; (left = left_.load(std::memory_order_acquire)) != all_left;) wait_for_change(left_, left);
 }
 
 void ThreadPool::loop(int worker) {
   uint32_t seen = 0;
+  worker_of_this_thread_ = worker;
   for (;;) {
     wait_for_change(round_, seen);
     ++seen;
@@ -78,23 +80,32 @@ void ThreadPool::loop(int worker) {
 }
 
 int64_t ThreadPool::claim(uint32_t phase, int64_t tasks) {
-  uint64_t ticket = ticket_.load(std::memory_order_acquire);
-  for (;;) {
-    if (uint32_t(ticket >> 32) != phase) return -1;  // ended while this worker was elsewhere
-    if (int64_t(uint32_t(ticket)) >= tasks) {
-      wait_for_change(ticket_, ticket);
-      return -1;
+  for (int i = 0; i < workers_; ++i) {
+    const int owner = (worker_of_this_thread_ + i) % workers_;
+    const int64_t begin = tasks * owner / workers_, end = tasks * (owner + 1) / workers_;
+    std::atomic<uint64_t>& left = stretches_[size_t(owner)].left;
+    uint64_t seen = left.load(std::memory_order_acquire);
+    for (;;) {
+      // Ended while this worker was elsewhere. Else the stretch is not of a later phase: it was read before.
+      if (phase_.load(std::memory_order_acquire) != phase) return -1;
+      const bool fresh = uint32_t(seen >> 32) != phase;
+      const uint64_t first = fresh ? 0 : seen >> 16 & 0xFFFF, last = fresh ? uint64_t(end - begin) : seen & 0xFFFF;
+      if (first == last) break;
+      const bool own = i == 0;
+      const uint64_t next = uint64_t(phase) << 32 | (own ? first + 1 : first) << 16 | (own ? last : last - 1);
+      if (left.compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_acquire))
+        return begin + int64_t(own ? first : last - 1);
     }
-    if (ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire))
-      return int64_t(uint32_t(ticket));
   }
+  wait_for_change(phase_, phase);
+  return -1;
 }
 
 void ThreadPool::finish(uint32_t phase, int64_t tasks) {
   if (finished_.fetch_add(1, std::memory_order_acq_rel) + 1 < tasks) return;
   finished_.store(0, std::memory_order_relaxed);
-  ticket_.store(uint64_t(phase + 1) << 32, std::memory_order_release);
-  ticket_.notify_all();
+  phase_.store(phase + 1, std::memory_order_release);
+  phase_.notify_all();
 }
 
 }  // namespace qgen::cpu

@@ -1,7 +1,8 @@
 // Threads that walk a plan together: every worker runs the same function, and the tasks of each phase are shared out
-// among those that are there. A phase ends with its last task, not with the last worker, so a worker that the system
-// has put aside holds up nothing but the task in its hands. Waiting is a short spin, then sleep: a token costs no
-// system call per step, and an idle program no processor time.
+// among those that are there: a worker takes those of its own stretch in their order, so that it reads memory as one
+// stream, then the last ones of others that are not as far. A phase ends with its last task, not with the last worker,
+// so a worker that the system has put aside holds up nothing but the task in its hands. Waiting is a short spin, then
+// sleep: a token costs no system call per step, and an idle program no processor time.
 #pragma once
 
 #include <algorithm>
@@ -29,22 +30,33 @@ class ThreadPool {
   // done and their results can be read.
   template <typename Task>
   void share(int64_t count, const Task& task) {
-    const uint32_t phase = phase_of_this_thread_++;
-    const int64_t tasks = std::max<int64_t>(count, 1);  // an empty phase has an empty task, for somebody to end it
-    for (int64_t index; (index = claim(phase, tasks)) >= 0;) {
-      if (index < count) task(index);
-      finish(phase, tasks);
+    for (int64_t begin = 0; begin == 0 || begin < count; begin += kMostTasks) {
+      const uint32_t phase = phase_of_this_thread_++;
+      // An empty phase has an empty task, for somebody to end it.
+      const int64_t tasks = std::clamp<int64_t>(count - begin, 1, kMostTasks);
+      for (int64_t index; (index = claim(phase, tasks)) >= 0;) {
+        if (begin + index < count) task(begin + index);
+        finish(phase, tasks);
+      }
     }
   }
 
  private:
-  // The next task of a phase, or -1 once the phase has ended.
+  static constexpr int64_t kMostTasks = 65535;  // of a phase
+  // What is left of a worker's stretch in a phase: the phase in the upper 32 bits, then the first task and the one
+  // after the last, from the stretch's begin. Of an earlier phase: nobody has taken any.
+  struct alignas(64) Stretch {
+    std::atomic<uint64_t> left{0};
+  };
+
+  // A task of a phase, or -1 once the phase has ended.
   int64_t claim(uint32_t phase, int64_t tasks);
   void finish(uint32_t phase, int64_t tasks);
   void loop(int worker);
   void stop();
 
   static constinit inline thread_local uint32_t phase_of_this_thread_ = 0;
+  static constinit inline thread_local int worker_of_this_thread_ = 0;
 
   const int workers_;
   const std::function<void(int)>* work_ = nullptr;
@@ -52,10 +64,9 @@ class ThreadPool {
   std::atomic<uint32_t> round_{0};  // counts calls of run()
   std::atomic<uint32_t> left_{0};   // counts workers that left a run, over all runs
   std::atomic<bool> stop_{false};
-  // The phase (upper 32 bits) and its next task: the one place that says how far everybody is. It stands still from
-  // the handing out of a phase's last task until the last of them is finished.
-  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<uint32_t> phase_{1};    // the one place that says how far everybody is
   alignas(64) std::atomic<int64_t> finished_{0};  // tasks of the phase
+  std::vector<Stretch> stretches_;                // of each worker
   std::vector<std::jthread> threads_;
 };
 
