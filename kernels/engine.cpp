@@ -1,7 +1,7 @@
 #include "kernels/engine.h"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 #include <optional>
 
 #include <fmt/format.h>
@@ -60,7 +60,7 @@ class GpuEngine : public Engine {
     work_memory_ = DeviceMemory(*device_, use_.work, "work space");
     cache_memory_ = DeviceMemory(*device_, use_.kv, "key-value cache");
     inputs_host_ = PinnedMemory(inputs_bytes(batch_), "inputs");
-    logits_host_ = PinnedMemory(size_t(kFewTokens * vocab_) * sizeof(float), "scores");
+    logits_host_ = PinnedMemory(size_t(LayerRunner::kMostFew * vocab_) * sizeof(float), "scores");
     found_host_ = PinnedMemory(sizeof(FoundScores), "scores");
     DeviceLayout placed_work(work_memory_.data()), placed_cache(cache_memory_.data());
     lay_out_work(placed_work);
@@ -98,32 +98,32 @@ class GpuEngine : public Engine {
       const int count = int(std::min(batch_, total - done));
       const bool ends = done + count == total;
       fill_inputs(tokens.subspan(size_t(done), size_t(count)));
-      if (count == 1 && !trace_) {
-        // The first time kernels come into memory, which cannot be recorded.
-        if (!walked_) {
-          walk_one();
+      const bool all = bool(each);
+      if (count <= LayerRunner::kMostFew && (all || ends) && !trace_) {
+        // Recorded, so that a token, or one with a draft, costs one launch; from the second time on, since kernels that
+        // come into memory cannot be recorded.
+        Walk& known = walks_[{count, all}];
+        if (!known.seen) {
+          walk(count, all);
         } else {
-          if (decode_walk_.empty()) decode_walk_ = Recording(*device_, [&] { walk_one(); });
-          decode_walk_.run(*device_);
+          if (known.recording.empty()) known.recording = Recording(*device_, [this, count, all] { walk(count, all); });
+          known.recording.run(*device_);
         }
-        walked_ = true;
+        known.seen = true;
+        last_row_ = all ? count - 1 : 0;
+        if (all) tell(each, done, count);
       } else {
         send_inputs(count);
         run_layers(count);
-        if (each) {
-          for (int first = 0; first < count; first += kFewTokens) {
-            const int rows = std::min(kFewTokens, count - first);
-            run_logits(first, rows);
-            const std::span<const float> scores = bring_scores(rows);
-            for (int i = 0; i < rows; ++i)
-              each(done + first + i, scores.subspan(size_t(i * vocab_), size_t(model_.vocab)));
-          }
+        for (int first = 0; all && first < count; first += LayerRunner::kMostFew) {
+          const int rows = std::min(LayerRunner::kMostFew, count - first);
+          run_scores(first, rows);
+          tell(each, done + first, rows);
         }
-        if (ends) run_logits(count - 1, 1);
+        if (!all && ends) run_scores(count - 1, 1);
+        if (ends) summarize_scores();
       }
-      if (ends && (count > 1 || trace_)) summarize_scores();
       device_->wait();
-      if (count == 1 && each) each(done, bring_scores(1).first(size_t(model_.vocab)));
       position_ += count;
       if (observer_ && total > 1 && !observer_(double(done + count))) {
         rotary_ = *before;  // a dynamic base is that of the tokens that were run
@@ -136,7 +136,7 @@ class GpuEngine : public Engine {
 
  protected:
   std::span<const float> all_scores() override {
-    if (!brought_) bring_scores(1);
+    if (!brought_) bring_scores(last_row_, 1);
     brought_ = true;
     return {reinterpret_cast<const float*>(logits_host_.data()), size_t(model_.vocab)};
   }
@@ -186,16 +186,17 @@ class GpuEngine : public Engine {
     copy_to_device(device_->stream(), inputs_, inputs_host_.data(), inputs_bytes(count));
   }
 
-  void walk_one() {
-    send_inputs(1);
-    run_layers(1);
-    run_logits(0, 1);
+  // A few tokens, with the scores of all or of the last.
+  void walk(int count, bool all) {
+    send_inputs(count);
+    run_layers(count);
+    run_scores(all ? 0 : count - 1, all ? count : 1);
     summarize_scores();
   }
 
   ScoreArgs score_args() const {
     ScoreArgs args;
-    args.scores = logits_;
+    args.scores = logits_ + last_row_ * vocab_;
     args.count = int(model_.vocab);
     args.found = found_;
     args.scratch = score_scratch_;
@@ -207,11 +208,17 @@ class GpuEngine : public Engine {
     find_best_score(device_->stream(), score_args());
     copy_to_host(device_->stream(), found_host_.data(), &found_->best, sizeof(BestScore));
   }
-  // All of so many rows.
-  std::span<const float> bring_scores(int rows) {
-    copy_to_host(device_->stream(), logits_host_.data(), logits_, size_t(rows * vocab_) * sizeof(float));
+  // All scores of rows from `first` on, to the beginning of logits_host_.
+  void bring_scores(int first, int rows) {
+    copy_to_host(device_->stream(), logits_host_.data(), logits_ + first * vocab_,
+                 size_t(rows * vocab_) * sizeof(float));
     device_->wait();
-    return {reinterpret_cast<const float*>(logits_host_.data()), size_t(rows * vocab_)};
+  }
+  // Of the tokens from the call's `index` on.
+  void tell(const LogitsSink& each, int64_t index, int rows) {
+    bring_scores(0, rows);
+    for (int i = 0; i < rows; ++i)
+      each(index + i, {reinterpret_cast<const float*>(logits_host_.data()) + i * vocab_, size_t(model_.vocab)});
   }
 
   void lay_out_work(DeviceLayout& layout) {
@@ -222,7 +229,7 @@ class GpuEngine : public Engine {
     mixed_rows_ = layout.take<float>(batch_ * mixed_);
     gate_ = layout.take<float>(batch_ * inner_);
     up_ = layout.take<float>(batch_ * inner_);
-    logits_ = layout.take<float>(few * vocab_);
+    logits_ = layout.take<float>(std::min<int64_t>(LayerRunner::kMostFew, batch_) * vocab_);
     partial_ = layout.take<float>(few * model_.heads * kMostSplits * (padded(int(model_.head_dim)) + 2));
     counter_ = layout.take<uint32_t>(few * model_.heads);
     found_ = layout.take<FoundScores>(1);
@@ -359,14 +366,15 @@ class GpuEngine : public Engine {
 
   void execute(const LogitsStep&, size_t, int) {}
 
-  // Scores of `rows` tokens from `first` on.
-  void run_logits(int first, int rows) {
+  // Scores of `rows` tokens from `first` on, kMostFew at most.
+  void run_scores(int first, int rows) {
     const size_t index = plan_.steps.size() - 1;
     const auto& step = std::get<LogitsStep>(plan_.steps[index]);
     const Matrix head = weights_.matrix(step.head);
     LayerInput input = normed(*step.norm);
     input.x += first * hidden_;
     runner_.run(device_->stream(), {&head, 1}, input, logits_, vocab_, rows);
+    last_row_ = rows - 1;
     show(index, logits_, vocab_, model_.vocab, rows);
   }
 
@@ -393,7 +401,7 @@ class GpuEngine : public Engine {
   float* mixed_rows_ = nullptr;  // (batch, mixed_)
   float* gate_ = nullptr;        // (batch, inner_)
   float* up_ = nullptr;          // (batch, inner_)
-  float* logits_ = nullptr;      // (kFewTokens, vocab_)
+  float* logits_ = nullptr;      // (kMostFew, vocab_)
   float* partial_ = nullptr;
   uint32_t* counter_ = nullptr;
   FoundScores* found_ = nullptr;
@@ -404,9 +412,14 @@ class GpuEngine : public Engine {
   CallInputs call_;
   const RotateStoreStep* rotate_ = nullptr;
   bool gated_ = false;
-  Recording decode_walk_;  // of one token
-  bool walked_ = false;
-  bool brought_ = false;  // all scores of the last call are on the host
+
+  struct Walk {
+    bool seen = false;
+    Recording recording;
+  };
+  std::map<std::pair<int, bool>, Walk> walks_;  // by their tokens, and whether all of them have scores
+  int last_row_ = 0;                            // of logits_: the last token's
+  bool brought_ = false;                        // all scores of the last call are on the host
 };
 
 }  // namespace
