@@ -38,7 +38,7 @@ QGEN_DEVICE void rotate_head(const AttendArgs& args, const float* in, const floa
 template <CacheKind kKind>
 QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* factor_out) {
   float factor = 1;
-  if constexpr (kKind == CacheKind::kI8 || kKind == CacheKind::kE4M3) {
+  if constexpr (has_factors(kKind)) {
     float peak = 0;
     for (int i = lane_index(); i < d; i += kWarp) peak = larger(peak, values[i] < 0 ? -values[i] : values[i]);
     peak = largest_lane(peak);
@@ -218,9 +218,8 @@ attend_kernel(const AttendKernelArgs both) {
         QGEN_UNROLL
         for (int c = 0; c < kPiece; ++c) key[u][c] = value[u][c] = 0;
       }
-      constexpr bool kFactors = kKind == CacheKind::kI8 || kKind == CacheKind::kE4M3;
-      key_factor[u] = kFactors ? cache.key_factor[at] : 1;
-      value_factor[u] = kFactors ? cache.value_factor[at] : 1;
+      key_factor[u] = has_factors(kKind) ? cache.key_factor[at] : 1;
+      value_factor[u] = has_factors(kKind) ? cache.value_factor[at] : 1;
     }
     QGEN_UNROLL
     for (int u = 0; u < kInFlight; ++u) {

@@ -19,15 +19,6 @@ constexpr int kValueStride = kDim + 8;
 template <int kDim>
 constexpr int kAttendStage = kTileKeys*(kKeyStride<kDim> + kValueStride<kDim>);  // elements
 
-template <bool kBf16>
-QGEN_DEVICE void multiply_add16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  if constexpr (kBf16) {
-    mma_bf16(c, a, b);
-  } else {
-    mma_f16(c, a, b);
-  }
-}
-
 // kDim: head_dim or the next that there is; what lies between is zero.
 template <bool kBf16, int kDim>
 QGEN_KERNEL(kTileAttendThreads, 1)
@@ -112,7 +103,7 @@ attend_tiles_kernel(const AttendArgs args) {
         QGEN_UNROLL
         for (int s = 0; s < 2; ++s) {
           const uint32_t two[2] = {key.word[2 * s], key.word[2 * s + 1]};
-          multiply_add16<kBf16>(score[n], query[window * 2 + s], two);
+          multiply_add<kBf16 ? Codes::kBf16 : Codes::kF16>(score[n], query[window * 2 + s], two);
         }
       }
     }
@@ -161,8 +152,8 @@ attend_tiles_kernel(const AttendArgs args) {
         uint32_t b[4];
         load_transposed(b, values + key * kValueStride<kDim> + at);
         const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        multiply_add16<kBf16>(sums[2 * n], a, left);
-        multiply_add16<kBf16>(sums[2 * n + 1], a, right);
+        multiply_add<kBf16 ? Codes::kBf16 : Codes::kF16>(sums[2 * n], a, left);
+        multiply_add<kBf16 ? Codes::kBf16 : Codes::kF16>(sums[2 * n + 1], a, right);
       }
     }
     barrier();  // before the next copies overwrite what was read here

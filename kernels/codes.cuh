@@ -25,6 +25,7 @@ QGEN_DEVICE float code_value(const uint8_t* codes, int64_t index) {
   } else if constexpr (kCodes == Codes::kE4M3) {
     return e4m3_value(codes[index]);
   } else {
+    static_assert(kCodes == Codes::kE5M2);
     return e5m2_value(codes[index]);
   }
 }
@@ -68,7 +69,7 @@ QGEN_DEVICE void four_codes(uint32_t word, uint32_t bias, uint32_t& first, uint3
     first = e4m3_pair_to_f16(word & 0xFFFF);
     second = e4m3_pair_to_f16(word >> 16);
   } else {
-    // E5M2 is the upper byte of F16.
+    static_assert(kCodes == Codes::kE5M2);  // the upper byte of F16
     first = permute_bytes(word, 0, 0x1404);
     second = permute_bytes(word, 0, 0x3424);
   }

@@ -15,8 +15,10 @@ namespace {
 
 constexpr int64_t kBatchTokens = 512;  // that go through the plan together
 constexpr int kMostSplits = 64;        // of a sequence's keys
-// Of the key-value cache: half of the processors have a block for each head and part of the keys.
+// Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
+// Of L2, for weights that are fetched ahead; the rest is for what the kernels hand each other.
+constexpr int64_t kPrefetchShare = 2;
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -45,16 +47,17 @@ class GpuEngine : public Engine {
         vocab_(round_up(model_.vocab, kPad)),
         weights_(plan),
         rotary_(model_.rope, model_.head_dim) {
+    if (model_.head_dim > kMaxHeadDim) {
+      fail(ErrorKind::kDevice,
+           fmt::format("cuda: heads are too large (expected at most {} elements, found {})", kMaxHeadDim,
+                       model_.head_dim),
+           "--device cpu");
+    }
     DeviceLayout work, cache;
     lay_out_work(work);
     lay_out_cache(cache);
     use_ = {weights_.bytes(), cache.bytes(), work.bytes()};
     if (measure_only) return;
-    if (model_.head_dim > kMaxHeadDim) {
-      fail(ErrorKind::kDevice,
-           fmt::format("cuda: heads of {} elements (expected at most {})", model_.head_dim, kMaxHeadDim),
-           "--device cpu");
-    }
     device_.emplace(options.device_index);
     weights_.load(*device_);
     work_memory_ = DeviceMemory(*device_, use_.work, "work space");
@@ -239,7 +242,6 @@ class GpuEngine : public Engine {
 
   void lay_out_cache(DeviceLayout& layout) {
     const CacheKind kind = cache_kind(options_.kv);
-    const bool factors = kind == CacheKind::kE4M3 || kind == CacheKind::kI8;
     const int64_t rows = model_.kv_heads * options_.context;
     caches_.clear();
     for (int64_t layer = 0; layer < model_.layers; ++layer) {
@@ -249,8 +251,8 @@ class GpuEngine : public Engine {
       cache.row_bytes = cache_row_bytes(kind, model_.head_dim);
       cache.keys = layout.take<uint8_t>(rows * cache.row_bytes);
       cache.values = layout.take<uint8_t>(rows * cache.row_bytes);
-      cache.key_factor = layout.take<float>(factors ? rows : 0);
-      cache.value_factor = layout.take<float>(factors ? rows : 0);
+      cache.key_factor = layout.take<float>(has_factors(kind) ? rows : 0);
+      cache.value_factor = layout.take<float>(has_factors(kind) ? rows : 0);
       caches_.push_back(cache);
     }
   }
@@ -324,7 +326,8 @@ class GpuEngine : public Engine {
       const Matrix next = weights_.matrix(std::get<OutStep>(plan_.steps[index + 1]).o);
       args.next = next.codes;
       args.next_bytes =
-          std::min<int64_t>(next.rows * next.row_bytes, int64_t(device_->properties().l2_bytes / 32 * 16));
+          std::min<int64_t>(next.rows * next.row_bytes,
+                            int64_t(device_->properties().l2_bytes) / kPrefetchShare / kRowAlignment * kRowAlignment);
       attend(stream, args, true);
     } else {
       store_keys(stream, args);
@@ -402,8 +405,8 @@ class GpuEngine : public Engine {
   float* gate_ = nullptr;        // (batch, inner_)
   float* up_ = nullptr;          // (batch, inner_)
   float* logits_ = nullptr;      // (kMostFew, vocab_)
-  float* partial_ = nullptr;
-  uint32_t* counter_ = nullptr;
+  float* partial_ = nullptr;     // (kFewTokens, heads, kMostSplits, padded head + 2)
+  uint32_t* counter_ = nullptr;  // (kFewTokens, heads)
   FoundScores* found_ = nullptr;
   ScoreArgs::Scratch* score_scratch_ = nullptr;
   LayerRunner runner_;

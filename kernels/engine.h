@@ -1,4 +1,4 @@
-// The engine for GPUs: walks a plan as a few kernels a layer, for one token as one recorded walk.
+// The engine for GPUs: walks a plan as a few kernels a layer, for up to 16 tokens as one recorded walk.
 #pragma once
 
 #include <memory>

@@ -55,6 +55,7 @@ DeviceSpeed measure(const EngineOptions& options, bool peaks) {
 
 constexpr EngineRow kRow = {"cuda",
                             "NVIDIA GPUs of compute capability 8.0 and later",
+                            "vram",
                             available,
                             cuda::device_problem,
                             free_memory,

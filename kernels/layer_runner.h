@@ -1,7 +1,6 @@
 // Runs linear layers: chooses the kernel for a weight and a number of tokens, and prepares the input that it takes.
 #pragma once
 
-#include <initializer_list>
 #include <span>
 
 #include "kernels/device_layout.h"

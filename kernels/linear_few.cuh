@@ -14,7 +14,6 @@ namespace qgen::QGEN_BACKEND {
 constexpr int kFewWarps = 8;
 constexpr int kFewThreads = kFewWarps * kWarp;
 constexpr int kTileRows = 16;
-constexpr int kMostTiles = 2;    // of rows, to a block
 constexpr int kSlabPadding = 8;  // elements between the columns of x, against bank conflicts
 
 // The shape of a block's work, the same on host and device. kLane: codes that a lane loads at once.
@@ -56,7 +55,7 @@ struct LaneBytes<8> {
 };
 
 // One warp's loads of one window: rows g and g + 8 of each tile.
-template <Codes kCodes, int kLane, int kTiles, bool kTiled>
+template <Codes kCodes, int kLane, int kTiles>
 struct FewLoads {
   typename LaneBytes<FewShape<kCodes, kLane, kTiles>::kLaneBytes>::Type codes[kTiles][2];
   float scale[kTiles][2];
@@ -72,7 +71,7 @@ template <Codes kCodes, int kLane, int kTiles, bool kTiled, bool kHalf, bool kPa
 QGEN_KERNEL(kFewThreads, kPairs ? 1 : 2)
 multiply_few_kernel(const FewArgs few) {
   using Shape = FewShape<kCodes, kLane, kTiles>;
-  using Loads = FewLoads<kCodes, kLane, kTiles, kTiled>;
+  using Loads = FewLoads<kCodes, kLane, kTiles>;
   const LinearArgs& args = few.linear;
   constexpr bool kBf16 = kCodes == Codes::kBf16;
   constexpr int kSums = kPairs ? 2 : 1;

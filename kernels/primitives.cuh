@@ -28,7 +28,6 @@ constexpr int kWarp = 32;
 
 // Blocks are one-dimensional, grids have up to three dimensions.
 QGEN_DEVICE int thread_index() { return int(threadIdx.x); }
-QGEN_DEVICE int block_threads() { return int(blockDim.x); }
 QGEN_DEVICE int lane_index() { return int(threadIdx.x) % kWarp; }
 QGEN_DEVICE int warp_index() { return int(threadIdx.x) / kWarp; }
 QGEN_DEVICE uint3 block_index() { return blockIdx; }

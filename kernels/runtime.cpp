@@ -137,15 +137,7 @@ Device::Device(int index) : state_(std::make_unique<State>()) {
   bind_thread();
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, index), "the GPU's properties");
-  int clock = 0;
-  cudaDeviceGetAttribute(&clock, cudaDevAttrMemoryClockRate, index);  // kHz; two transfers a cycle
-  state_->properties = {p.name,
-                        p.major,
-                        p.minor,
-                        p.multiProcessorCount,
-                        size_t(p.l2CacheSize),
-                        p.totalGlobalMem,
-                        2e3 * double(clock) * double(p.memoryBusWidth) / 8};
+  state_->properties = {p.name, p.multiProcessorCount, size_t(p.l2CacheSize)};
   if (p.major < 8) {
     fail(ErrorKind::kDevice,
          fmt::format("cuda: {} has compute capability {}.{} (expected 8.0 or more)", p.name, p.major, p.minor),
@@ -170,8 +162,10 @@ DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) : 
     fail_cuda(status,
               fmt::format("{}: cannot get {:.2f} GiB of {}'s memory", subject, gib(bytes), device.properties().name));
   }
+  const cudaError_t cleared = cudaMemsetAsync(data, 0, bytes, device.stream().handle);
+  if (cleared != cudaSuccess) cudaFree(data);
+  check(cleared, subject);
   data_ = static_cast<std::byte*>(data);
-  check(cudaMemsetAsync(data_, 0, bytes, device.stream().handle), subject);
 }
 DeviceMemory::~DeviceMemory() {
   if (data_ != nullptr) cudaFree(data_);

@@ -16,11 +16,8 @@ class Stream;
 
 struct DeviceProperties {
   std::string name;  // "NVIDIA H200"
-  int major = 0, minor = 0;
   int processors = 0;
   size_t l2_bytes = 0;
-  size_t total_bytes = 0;
-  double bytes_per_second = 0;  // of its memory, by clock and width; 0 if unknown
 };
 
 // GPUs that this program can use; 0 where there is no driver. Cheap after the first call.
@@ -63,7 +60,6 @@ class DeviceMemory {
   DeviceMemory& operator=(DeviceMemory&& other) noexcept;
 
   std::byte* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
 
  private:
   std::byte* data_ = nullptr;
@@ -80,14 +76,13 @@ class PinnedMemory {
   PinnedMemory& operator=(PinnedMemory&& other) noexcept;
 
   std::byte* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
 
  private:
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
 };
 
-// In the stream's order; the host's side is pinned.
+// In the stream's order; the host's side is pinned, or the caller waits.
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes);
 void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes);
 

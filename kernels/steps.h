@@ -128,6 +128,9 @@ void embed(Stream& stream, const EmbedArgs& args);
 
 enum class CacheKind : uint8_t { kF16, kBf16, kF32, kE4M3, kI8 };
 
+// Whether each row has a factor beside it.
+constexpr bool has_factors(CacheKind kind) { return kind == CacheKind::kE4M3 || kind == CacheKind::kI8; }
+
 // One layer's keys and values: (kv_heads, context, row), a row being head_dim elements and zeros up to a multiple of
 // 16. E4M3 and I8 have a factor for every row.
 struct Cache {
@@ -153,14 +156,14 @@ struct AttendArgs {
   Cache cache;
   int heads = 0, kv_heads = 0, head_dim = 0;
   int64_t window = 0;   // a query sees itself and window - 1 tokens before it; 0: all
-  int first_token = 0;  // of the call: rows of qkv, y, cos and sin count from there
+  int first_token = 0;  // attend(): of this launch; qkv, y, cos and sin are those of the whole call
   int tokens = 1;
   float* y = nullptr;  // (tokens, y_stride): heads of mixed values
   int64_t y_stride = 0;
   // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for each
   // token, key-value head and tile of queries.
   int splits = 1;
-  float* partial = nullptr;     // (tokens, heads, splits, head_dim + 2)
+  float* partial = nullptr;     // (tokens, heads, splits, padded(head_dim) + 2)
   uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles(heads / kv_heads))
   // Weights that the next kernel will read, for processors that have nothing else to do.
   const uint8_t* next = nullptr;

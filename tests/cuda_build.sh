@@ -48,6 +48,8 @@ if command -v cuobjdump > /dev/null; then
     printf 'cuda: kernels with fewer than 8 loads of weights before they wait:\n%s\n' "$late"
     bad=1
   fi
+else
+  echo "cuda: no cuobjdump here, the order of loads was not looked at"
 fi
 echo "cuda: $kernels kernels for $archs"
 awk '{ n = $2; sub(/^_ZN4qgen4cuda[0-9]*/, "", n); sub(/_kernel.*/, "", n); if ($3 > most[n]) most[n] = $3; if (!(n in least) || $3 < least[n]) least[n] = $3 }

@@ -767,24 +767,38 @@ TEST_CASE("kernels: what the engine says it takes, prompts longer than a batch, 
   const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
   std::vector<TokenId> ids;
   for (int i = 0; i < 540; ++i) ids.push_back(TokenId(3 + i * 7 % 500));
-  for (const KvType kv : {KvType::kF32, KvType::kF16, KvType::kBf16}) {
+  for (const KvType kv : {KvType::kF32, KvType::kF16, KvType::kBf16, KvType::kFp8, KvType::kInt8}) {
     INFO(std::string(kv_name(kv)));
     const size_t count = kv == KvType::kF16 ? ids.size() : 60;
+    const double limit = kv == KvType::kFp8 ? 8e-2 : kv == KvType::kBf16 || kv == KvType::kInt8 ? 2e-2 : 4e-3;
     const int64_t context = int64_t(count) + 10;
     const auto reference = make_engine(*plan, "reference", context);
     const std::span<const float> expected = reference->prefill({ids.data(), count});
     const auto engine = make_gpu_engine(*plan, context, kv);
-    CHECK(normwise_error(engine->prefill({ids.data(), count}), expected) < (kv == KvType::kBf16 ? 2e-2 : 4e-3));
+    CHECK(normwise_error(engine->prefill({ids.data(), count}), expected) < limit);
     CHECK(engine->position() == int64_t(count));
     engine->rewind(int64_t(count) - 10);
     const std::span<const float> again = engine->prefill({ids.data() + count - 10, 10});
-    CHECK(normwise_error(again, expected) < (kv == KvType::kBf16 ? 2e-2 : 4e-3));
+    CHECK(normwise_error(again, expected) < limit);
     EngineOptions options;
     options.context = context;
     options.kv = kv;
     CHECK(engine->memory().total() == gpu::account_engine(*plan, options).total());
     CHECK(contains(error_of([&] { engine->prefill(ids); }), "the context is full"));
   }
+}
+
+TEST_CASE("kernels: a prompt that is stopped between batches goes on where it was stopped") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 530; ++i) ids.push_back(TokenId(3 + i * 7 % 500));
+  const auto engine = make_gpu_engine(*plan, 540, KvType::kF16), whole = make_gpu_engine(*plan, 540, KvType::kF16);
+  engine->set_observer([](double done) { return done > 512; });
+  CHECK(engine->prefill(ids).empty());
+  REQUIRE(engine->position() == 512);
+  engine->set_observer({});
+  const std::span<const float> rest = engine->prefill({ids.data() + 512, 18}), all = whole->prefill(ids);
+  CHECK(std::equal(rest.begin(), rest.end(), all.begin()));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 # Everything that wants a GPU: builds for the one that is here, runs the tests of the kernels and of whole models on it,
 # the same under compute-sanitizer, measures, and ends with a short table. Each part can be had alone.
 #   tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed]
+# QGEN_CMAKE_OPTIONS goes to cmake (where libraries lie in unusual places), QGEN_SHARED is the shared test data.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:?usage: tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed]}
@@ -25,6 +26,7 @@ part() {
   fi
 }
 failed=0
+command -v nvidia-smi > /dev/null && nvidia-smi -L > /dev/null 2>&1 || { echo "gpu-check: no GPU here" >&2; exit 5; }
 mkdir -p "$build"
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee "$build/gpu.txt"
 
@@ -50,7 +52,7 @@ fi
 if has sanitizer; then
   for tool in memcheck racecheck synccheck; do
     part "compute-sanitizer $tool" "$tool.log" compute-sanitizer --tool $tool --error-exitcode 9 "$gpu_tests" \
-      --test-case='kernels: layers*,kernels: blocks*,kernels: several*,kernels: attention of*,kernels: the engine step*'
+      --test-case='kernels: layers*,kernels: blocks*,kernels: several*,kernels: attention of*,kernels: the best*,kernels: the engine step*,kernels: the engine gives*'
   done
 fi
 if has speed; then
@@ -65,8 +67,14 @@ if has speed; then
       failed=1
     fi
   done
-  # What was said beforehand against what is taken: the engine's own buffers, and all that the driver counts.
-  "$qgen" plan -m models/stories260K-FP8 --device cuda | tee "$build/plan.txt"
+  # What was said beforehand against what is taken, for a model of 4 GB.
+  "$qgen" plan -m bench/configs/qwen3-4b-fp8 --device cuda -c 4096 --json > "$build/plan.json"
+  before=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -1)
+  "$qgen" bench --device cuda --dummy bench/configs/qwen3-4b-fp8 -c 4096 -p 0 -n 256 -d 0 -r 20 > /dev/null 2>&1 &
+  sleep 20
+  note "memory, qwen3-4b-fp8, 4096 tokens" "said $(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["memory"]["total"] >> 20)' \
+    "$build/plan.json") MiB, taken $(($(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -1) - before)) MiB, driver included"
+  wait || true
 fi
 printf '\n%s\n' "$(cat "$build/gpu.txt")"
 printf '%s\n' "${table[@]}"

@@ -109,13 +109,14 @@ void fail_placement(const Plan& plan, const Placement& placement, std::string hi
   } else if (hint.empty()) {
     hint = fmt::format("--context {} fits", placement.largest);
   }
-  fail(
-      ErrorKind::kMemory,
-      fmt::format("{}: does not fit: needs {}, {} of memory are free\n  weights {}   kv {} ({} tokens, {})   work {}",
-                  plan.checkpoint.location().name, format_bytes(double(use.total())),
-                  format_bytes(double(placement.free)), format_bytes(double(use.weights)), format_bytes(double(use.kv)),
-                  placement.wanted, kv_name(placement.options.kv), format_bytes(double(use.work))),
-      std::move(hint));
+  fail(ErrorKind::kMemory,
+       fmt::format("{}: does not fit: needs {}, {} of {} are free\n  weights {}   kv {} ({} tokens, {})   work {}",
+                   plan.checkpoint.location().name, format_bytes(double(use.total())),
+                   format_bytes(double(placement.free)),
+                   placement.engine->memory == "ram" ? "memory" : placement.engine->memory,
+                   format_bytes(double(use.weights)), format_bytes(double(use.kv)), placement.wanted,
+                   kv_name(placement.options.kv), format_bytes(double(use.work))),
+       std::move(hint));
 }
 
 LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed, bool quiet,
@@ -152,6 +153,7 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   }
   loaded.engine = placement.engine->make(*plan, placement.options);
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  loaded.engine_row = placement.engine;
   loaded.context = placement.options.context;
   loaded.engine_options = placement.options;
   loaded.plan = std::move(plan);

@@ -23,6 +23,7 @@ struct LoadedModel {
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
   double load_seconds = 0;
+  const EngineRow* engine_row = nullptr;
   EngineOptions engine_options;
 };
 

@@ -53,7 +53,8 @@ struct Outlook {
   double read_bandwidth = 0;  // bytes a second, measured now; 0 if the engine is not for speed
   Pace empty, full;           // with an empty and with a full context
 
-  size_t total() const { return placement.use.total() + program; }
+  // In the memory that the engine computes in.
+  size_t total() const { return placement.use.total() + (placement.engine->memory == "ram" ? program : 0); }
 };
 
 Outlook look_ahead(const ModelOptions& options) {
@@ -92,7 +93,8 @@ std::string text(const Outlook& outlook) {
       fmt::format("{} tokens in {}, {} each", outlook.context, kv_name(placement.options.kv),
                   format_bytes(outlook.kv_token)));
   row("work", double(use.work), "");
-  row("program", double(outlook.program), "with its tokenizer");
+  row("program", double(outlook.program),
+      placement.engine->memory == "ram" ? "with its tokenizer" : "with its tokenizer, in ram");
   row("total", double(outlook.total()),
       placement.free > 0 ? fmt::format("of {} free", format_bytes(double(placement.free))) : "");
   out += format_table(rows, {1});

@@ -19,8 +19,9 @@ std::string duration(double seconds) {
                      : fmt::format("{:.2f} s", seconds);
 }
 
-// The speed of memory, measured on the weights themselves; not for models that fit into caches.
-double measure_read_bandwidth(const Plan& plan, const EngineOptions& options) {
+// The speed of memory, on the CPU measured on the weights themselves; not for models that fit into caches.
+double measure_read_bandwidth(const Plan& plan, const EngineRow& engine, const EngineOptions& options) {
+  if (engine.memory != "ram") return engine.measure(options, false).read_bytes_per_second;
   constexpr size_t kSmallest = 64 << 20, kLargest = 1 << 30;
   const Weight* largest = &plan.weights.front();
   for (const Weight& weight : plan.weights) {
@@ -64,10 +65,11 @@ std::string report_text(const Report& report, bool verbose) {
   const double weights = double(plan.weight_bytes());
   out += fmt::format("\n  load    {} in {} ({}/s)", format_bytes(weights), duration(model.load_seconds),
                      format_bytes(weights / std::max(model.load_seconds, 1e-9)));
-  out += fmt::format("\n  ram     {} weights + {} kv + {} work = {}; {} touched, program included",
+  out += fmt::format("\n  {:<7} {} weights + {} kv + {} work = {}; ", model.engine_row->memory,
                      format_bytes(double(memory.weights)), format_bytes(double(memory.kv)),
-                     format_bytes(double(memory.work)), format_bytes(double(memory.total())),
-                     format_bytes(double(peak_resident_memory())));
+                     format_bytes(double(memory.work)), format_bytes(double(memory.total())));
+  const std::string touched = format_bytes(double(peak_resident_memory()));
+  out += model.engine_row->memory == "ram" ? touched + " touched, program included" : touched + " of ram touched";
   const Generation& g = report.generation;
   out += fmt::format("\n  prompt  {} tokens", g.prompt_tokens);
   if (g.computed_tokens < g.prompt_tokens) out += fmt::format(" ({} new)", g.computed_tokens);
@@ -173,7 +175,8 @@ void print_report(const ReportOptions& options, Report& report, const Tokenizer&
   const bool wanted = report_wanted(options);
   if (!wanted && options.stats_file.empty()) return;
   if (report.generation.tokens_per_second() > 0 && report.read_bandwidth == 0) {
-    report.read_bandwidth = measure_read_bandwidth(*report.model->plan, report.model->engine_options);
+    report.read_bandwidth =
+        measure_read_bandwidth(*report.model->plan, *report.model->engine_row, report.model->engine_options);
   }
   if (!options.stats_file.empty()) {
     std::ofstream file(options.stats_file);

@@ -54,8 +54,8 @@ class Scores {
   operator std::span<const float>() const { return all(); }
   // Whether all are numbers.
   bool finite() const;
-  // The best `count` and perhaps more, best first, ties by id; every other score is lower. None where they cannot be
-  // had for less than all.
+  // The best `count` and perhaps more, best first, ties by id; every other score is lower (of one alone: not higher,
+  // and it is the first of those that tie). None where they cannot be had for less than all.
   std::vector<ScoredToken> best(size_t count) const;
 
  private:
@@ -104,6 +104,7 @@ struct DeviceSpeed {
 struct EngineRow {
   std::string_view name;  // --device NAME
   std::string_view summary;
+  std::string_view memory;  // what it computes in: "ram", "vram"
   bool (*available)();
   std::string (*problem)();                             // why it is not; null for what always is
   size_t (*free_memory)(const EngineOptions& options);  // bytes that a model may take there; 0 if unknown

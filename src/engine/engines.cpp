@@ -17,13 +17,13 @@ bool always() { return true; }
 int one_thread(const Plan&) { return 1; }
 
 size_t free_memory_of_host(const EngineOptions&) { return available_memory(); }
-bool not_of_8_bits(KvType kv) { return kv != KvType::kFp8 && kv != KvType::kInt8; }
+bool holds_16_or_32_bits(KvType kv) { return kv != KvType::kFp8 && kv != KvType::kInt8; }
 
 constexpr EngineRow kOfHost[] = {
-    {"cpu", "AVX-512 (VNNI, VBMI, BF16, AMX), AVX2 (VNNI) or portable, chosen at run time", always, nullptr,
-     free_memory_of_host, not_of_8_bits, account_cpu_engine, make_cpu_engine, useful_cpu_threads, measure_cpu},
-    {"reference", "double precision, slow; what the others are measured against", always, nullptr, free_memory_of_host,
-     not_of_8_bits, account_reference_engine, make_reference_engine, one_thread, nullptr},
+    {"cpu", "AVX-512 (VNNI, VBMI, BF16, AMX), AVX2 (VNNI) or portable, chosen at run time", "ram", always, nullptr,
+     free_memory_of_host, holds_16_or_32_bits, account_cpu_engine, make_cpu_engine, useful_cpu_threads, measure_cpu},
+    {"reference", "double precision, slow; what the others are measured against", "ram", always, nullptr,
+     free_memory_of_host, holds_16_or_32_bits, account_reference_engine, make_reference_engine, one_thread, nullptr},
 };
 
 }  // namespace
@@ -77,7 +77,9 @@ const EngineRow& find_engine(std::string_view device, EngineOptions& options) {
   if (name == "cuda" && colon != device.npos) {
     const auto [end, error] = std::from_chars(which.data(), which.data() + which.size(), options.device_index);
     if (error != std::errc{} || end != which.data() + which.size() || options.device_index < 0)
-      fail(ErrorKind::kUsage, fmt::format("--device {}: expected cuda, or cuda:N with the number of a GPU", device));
+      fail(ErrorKind::kUsage,
+           fmt::format("--device {}: no number of a GPU (expected cuda:N, found '{}')", device, which),
+           "--device cuda takes the first");
   }
   const bool whole = colon == device.npos || name == "cpu" || name == "cuda";
   std::string known = "auto";

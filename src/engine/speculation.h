@@ -1,10 +1,11 @@
 // Speculative decoding with drafts from the text itself. Whoever generates goes on as without it, a token at a time:
 // it chooses from the scores and appends. Where a draft foresaw the token, its scores are there already.
 //
-// Nothing of the result changes. Speculative sampling (Leviathan et al. 2023, Chen et al. 2023) accepts a drafted
-// token x with probability min(1, p(x) / q(x)) and else draws from what p has more than q. Here the draft is certain of
-// its token, q(x) = 1: accept with p(x), else draw from p without x. Drawing a token from p and comparing it with x
-// does just that, greedily and with any sampler, and takes from its random numbers what drawing without a draft takes.
+// From the same scores the same tokens are chosen, with the same random numbers. Speculative sampling (Leviathan et al.
+// 2023, Chen et al. 2023) accepts a drafted token x with probability min(1, p(x) / q(x)) and else draws from what p has
+// more than q. Here the draft is certain of its token, q(x) = 1: accept with p(x), else draw from p without x. Drawing
+// a token from p and comparing it with x does just that, greedily and with any sampler, and takes from its random
+// numbers what drawing without a draft takes.
 #pragma once
 
 #include <cstdint>

@@ -34,8 +34,9 @@ class Sampler {
 
   // The next token. `logits` must be finite.
   TokenId choose(std::span<const float> logits);
-  // The same token, mostly, from the few best scores alone, of which there should be wanted() (0: it takes all). `best`
-  // is sorted, best first, ties by id, and every other score is lower; nothing is chosen where another might matter.
+  // The same token, or none, from the few best scores alone, of which there should be wanted() (0: it takes all).
+  // `best` is sorted, best first, ties by id, and every other score is lower; nothing is chosen where another might
+  // matter.
   size_t wanted() const;
   std::optional<TokenId> choose_among(std::span<const ScoredToken> best);
 

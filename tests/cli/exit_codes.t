@@ -200,7 +200,8 @@ exit: 5
 
 $ qgen -m $MODEL -p x -n 1 --device cuda:first
 stderr:
-  qgen: --device cuda:first: expected cuda, or cuda:N with the number of a GPU
+  qgen: --device cuda:first: no number of a GPU (expected cuda:N, found 'first')
+  hint: --device cuda takes the first
 exit: 2
 
 $ qgen -m $MODEL -p x -n 1 --kv int8 --device cpu

@@ -16,7 +16,6 @@
 namespace qgen::simt {
 
 inline int thread_index() { return place().thread; }
-inline int block_threads() { return place().threads; }
 inline int lane_index() { return place().thread % kWarp; }
 inline int warp_index() { return place().thread / kWarp; }
 inline Dim block_index() { return place().block; }
@@ -72,7 +71,8 @@ inline Bytes8 load_once8(const void* p) {
   check_alignment(p, 8);
   return *static_cast<const Bytes8*>(p);
 }
-inline void prefetch(const uint8_t*, int bytes) {
+inline void prefetch(const uint8_t* p, int bytes) {
+  check_alignment(p, 16);
   if (bytes % 16 != 0) stop("a prefetch of no whole pieces");
 }
 
