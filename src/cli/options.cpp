@@ -157,7 +157,7 @@ Option prompt_lookup_option(int64_t& most) {
   return {"--prompt-lookup",
           &most,
           "N",
-          "guess up to N tokens at once from earlier text: faster where answers repeat it; 0: never [0]",
+          "guess up to N (32 at most) tokens at once from earlier text: faster where answers repeat it; 0: never [0]",
           {.lowest = 0, .highest = 32}};
 }
 
