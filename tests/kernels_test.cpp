@@ -10,6 +10,7 @@
 #include "kernels/engine.h"
 #include "kernels/layer_runner.h"
 #include "kernels/runtime.h"
+#include "kernels/speed.h"
 #include "kernels/steps.h"
 #include "kernels/weight_store.h"
 #include "tests/random_weight.h"
@@ -710,7 +711,7 @@ TEST_CASE("kernels: the engine's best scores are those of all its scores") {
 TEST_CASE("kernels: the engine gives a token the same scores alone and among as many as a draft has") {
   const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
   for (const KvType kv : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
-    const auto engine = make_gpu_engine(*plan, 64, kv);
+    const auto engine = make_gpu_engine(*plan, 100, kv);
     std::vector<TokenId> ids;
     for (int i = 0; i < 20 + LayerRunner::kMostFew; ++i) ids.push_back(TokenId(3 + i * 13 % 500));
     engine->prefill({ids.data(), 20});
@@ -722,6 +723,35 @@ TEST_CASE("kernels: the engine gives a token the same scores alone and among as 
     for (size_t i = 0; i < together.size(); ++i) {
       const std::span<const float> alone = engine->decode(ids[20 + i]);
       CHECK(std::equal(alone.begin(), alone.end(), together[i].begin()));
+    }
+  }
+}
+
+TEST_CASE("kernels: a recorded walk does at another place what an unrecorded one does") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  const auto engine = make_gpu_engine(*plan, 100);
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 60; ++i) ids.push_back(TokenId(3 + i * 17 % 500));
+  // By calls of so many tokens, each compared with that of an engine that has recorded nothing.
+  for (const int at_once : {1, 5}) {
+    for (const bool all : {false, true}) {
+      engine->rewind(0);
+      // The first call is not recorded, the second is, the third and the fourth run what was.
+      for (size_t done = 0; done < 4 * size_t(at_once) && done <= size_t(LayerRunner::kMostFew);
+           done += size_t(at_once)) {
+        std::vector<float> rows;
+        const LogitsSink sink = [&](int64_t, std::span<const float> row) {
+          rows.insert(rows.end(), row.begin(), row.end());
+        };
+        const Scores scores = engine->prefill({ids.data() + done, size_t(at_once)}, all ? sink : LogitsSink());
+        const auto fresh = make_gpu_engine(*plan, 100);
+        if (done > 0) fresh->prefill({ids.data(), done});
+        const Scores expected = fresh->prefill({ids.data() + done, size_t(at_once)});
+        const std::span<const float> found = scores.all(), wanted = expected.all();
+        CHECK(std::equal(found.begin(), found.end(), wanted.begin()));
+        CHECK(scores.best(1)[0].token == expected.best(1)[0].token);
+        if (all) CHECK(std::equal(found.begin(), found.end(), rows.end() - plan->model.vocab));
+      }
     }
   }
 }
@@ -799,6 +829,16 @@ TEST_CASE("kernels: a prompt that is stopped between batches goes on where it wa
   engine->set_observer({});
   const std::span<const float> rest = engine->prefill({ids.data() + 512, 18}), all = whole->prefill(ids);
   CHECK(std::equal(rest.begin(), rest.end(), all.begin()));
+}
+
+TEST_CASE("kernels: what measures the device reads and multiplies as much as it says") {
+  gpu::Device device(0);
+  const DeviceMemory memory(device, 300 << 10, "test"), sink(device, 256, "test");
+  auto* const result = reinterpret_cast<float*>(sink.data());
+  const auto* const zeros = reinterpret_cast<const uint8_t*>(memory.data());
+  CHECK(read_memory(device.stream(), 2, zeros, 300 << 10, result) == (256 << 10));  // whole rounds of 64 KiB
+  CHECK(multiply_registers(device.stream(), 1, 2, result) == int64_t{8} * 2 * 16 * 2 * 16 * 8 * 16);
+  device.wait();
 }
 
 }  // namespace

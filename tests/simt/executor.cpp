@@ -141,12 +141,17 @@ void entry() {
   }
 }
 
+template <typename T>
+void in_order(std::vector<T>& sequence, std::mt19937& random) {
+  if (order == Order::kDescending) std::reverse(sequence.begin(), sequence.end());
+  if (order == Order::kShuffled) std::shuffle(sequence.begin(), sequence.end(), random);
+}
+
 void run_block(std::mt19937& random) {
   const int count = int(block->threads.size());
   std::vector<int> sequence(size_t(count), 0);
   std::iota(sequence.begin(), sequence.end(), 0);
-  if (order == Order::kDescending) std::reverse(sequence.begin(), sequence.end());
-  if (order == Order::kShuffled) std::shuffle(sequence.begin(), sequence.end(), random);
+  in_order(sequence, random);
   while (block->done < count) {
     bool moved = false;
     for (const int i : sequence) {
@@ -195,17 +200,17 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std
   state.shared += (128 - reinterpret_cast<uintptr_t>(state.shared) % 128) % 128;
   state.warps.resize(size_t(threads / kWarp));
   std::mt19937 random(1);
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        state.threads.assign(size_t(threads), {});
-        for (int i = 0; i < threads; ++i) state.threads[i].place = {{x, y, z}, grid, i, threads};
-        for (Warp& warp : state.warps) warp.arrived = 0;
-        state.done = 0;
-        std::memset(state.shared, 0xFF, shared_bytes);
-        run_block(random);
-      }
-    }
+  std::vector<size_t> blocks(size_t(grid.x) * grid.y * grid.z);
+  std::iota(blocks.begin(), blocks.end(), size_t{0});
+  in_order(blocks, random);
+  for (const size_t index : blocks) {
+    const Dim at{unsigned(index % grid.x), unsigned(index / grid.x % grid.y), unsigned(index / grid.x / grid.y)};
+    state.threads.assign(size_t(threads), {});
+    for (int i = 0; i < threads; ++i) state.threads[i].place = {at, grid, i, threads};
+    for (Warp& warp : state.warps) warp.arrived = 0;
+    state.done = 0;
+    std::memset(state.shared, 0xFF, shared_bytes);
+    run_block(random);
   }
   block = nullptr;
   self = nullptr;
@@ -214,6 +219,24 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std
 void stop(const char* error) {
   block->error = error;
   Fibre::current()->leave();
+}
+
+namespace {
+thread_local std::vector<std::function<void()>>* recorded = nullptr;
+}
+void perform(std::function<void()> work) {
+  if (recorded != nullptr) {
+    recorded->push_back(std::move(work));
+  } else {
+    work();
+  }
+}
+std::vector<std::function<void()>> record(const std::function<void()>& work) {
+  std::vector<std::function<void()>> out;
+  recorded = &out;
+  work();
+  recorded = nullptr;
+  return out;
 }
 
 const Place& place() { return self->place; }

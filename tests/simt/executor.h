@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace qgen::simt {
 
@@ -16,13 +17,19 @@ struct Dim {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// In which order the threads of a block run between two meetings: a kernel without races gives the same in each.
+// In which order blocks run, and the threads of a block between two meetings: a kernel without races gives the same in
+// each.
 enum class Order { kAscending, kDescending, kShuffled };
 void set_order(Order order);
 
 // Runs `thread` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which are
 // thrown as std::logic_error.
 void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std::function<void()>& thread);
+
+// Does `work` at once; while something is recorded, keeps it instead. What a recording holds is a copy, as on a GPU.
+void perform(std::function<void()> work);
+// All that `work` would have performed.
+std::vector<std::function<void()>> record(const std::function<void()>& work);
 
 // What a thread may ask while it runs.
 struct Place {

@@ -13,7 +13,7 @@ enum class Start { kEarly, kAfter };
 template <typename Args>
 void launch(Stream&, const char* name, void (*kernel)(const Args), Dim grid, int threads, size_t shared_bytes,
             const Args& args, Start = Start::kEarly) {
-  run(name, grid, threads, shared_bytes, [&] { kernel(args); });
+  perform([=] { run(name, grid, threads, shared_bytes, [&] { kernel(args); }); });
 }
 
 }  // namespace qgen::simt

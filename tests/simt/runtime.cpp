@@ -54,8 +54,12 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
   return *this;
 }
 
-void copy_to_device(Stream&, void* device, const void* host, size_t bytes) { std::memcpy(device, host, bytes); }
-void copy_to_host(Stream&, void* host, const void* device, size_t bytes) { std::memcpy(host, device, bytes); }
+void copy_to_device(Stream&, void* device, const void* host, size_t bytes) {
+  perform([=] { std::memcpy(device, host, bytes); });
+}
+void copy_to_host(Stream&, void* host, const void* device, size_t bytes) {
+  perform([=] { std::memcpy(host, device, bytes); });
+}
 
 struct Uploader::State {
   PinnedMemory halves;
@@ -83,15 +87,16 @@ Stream& Uploader::stream() { return state_->stream; }
 int Uploader::index() const { return state_->index; }
 void Uploader::wait() {}
 
-// What was recorded is run again from its beginning.
 struct Recording::State {
-  std::function<void()> work;
+  std::vector<std::function<void()>> work;
 };
-Recording::Recording(Device&, const std::function<void()>& work) : state_(new State{work}) {}
+Recording::Recording(Device&, const std::function<void()>& work) : state_(new State{record(work)}) {}
 Recording::Recording() = default;
 Recording::~Recording() = default;
 Recording::Recording(Recording&&) noexcept = default;
 Recording& Recording::operator=(Recording&&) noexcept = default;
-void Recording::run(Device&) const { state_->work(); }
+void Recording::run(Device&) const {
+  for (const auto& work : state_->work) work();
+}
 
 }  // namespace qgen::simt
