@@ -22,7 +22,7 @@ test: all ## every test
 	@ctest --test-dir $(BUILD) --output-on-failure
 
 cuda: setup ## the program with the engine for GPUs of all kinds, at build/cuda/qgen (needs nvcc)
-	@cmake -S . -B $(BUILD) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	@cmake -S . -B $(BUILD) -DQGEN_CUDA_ARCHITECTURES=release > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 	@cmake --build $(BUILD) --target qgen_with_cuda -j $(JOBS)
 
 gpu-check: ## on a machine with a GPU: builds, tests, sanitizers and speed (tools/gpu_check.sh)
