@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/rounding.h"
 #include "kernels/runtime.h"
 
 namespace qgen::QGEN_BACKEND {
@@ -17,14 +18,14 @@ class DeviceLayout {
   template <typename T>
   T* take(int64_t count) {
     const size_t begin = used_;
-    used_ += (size_t(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += size_t(round_up(count * int64_t(sizeof(T)), kAlignment));
     return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + begin);
   }
   // As the allocator rounds it.
-  size_t bytes() const { return (used_ + kAllocationUnit - 1) / kAllocationUnit * kAllocationUnit; }
+  size_t bytes() const { return size_t(round_up(int64_t(used_), kAllocationUnit)); }
 
  private:
-  static constexpr size_t kAlignment = 256;
+  static constexpr int64_t kAlignment = 256;
   std::byte* base_;
   size_t used_ = 0;
 };

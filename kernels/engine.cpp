@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/rounding.h"
 #include "kernels/layer_runner.h"
 #include "kernels/weight_store.h"
 
@@ -19,8 +20,6 @@ constexpr int kMostSplits = 64;        // of a sequence's keys
 constexpr int kBlocksPerProcessor = 2;
 // Of L2, for weights that are fetched ahead; the rest is for what the kernels hand each other.
 constexpr int64_t kPrefetchShare = 2;
-
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 CacheKind cache_kind(KvType type) {
   switch (type) {
@@ -155,37 +154,37 @@ class GpuEngine : public Engine {
     if (found().count > uint32_t(kMostBest)) return {};
     std::vector<ScoredToken> out;
     for (uint32_t i = 0; i < found().count; ++i) out.push_back({found().token[i].token, found().token[i].score});
-    std::sort(out.begin(), out.end(), [](const ScoredToken& a, const ScoredToken& b) {
-      return a.score != b.score ? a.score > b.score : a.token < b.token;
-    });
+    std::sort(out.begin(), out.end(), better);
     return out;
   }
 
  private:
-  // What a call sends: its position, the tokens and their rotations.
+  // What a call sends: its position, the tokens and their rotations, here and there at the same places.
   size_t inputs_bytes(int64_t tokens) const { return size_t(16 + 16 * tokens + 4 * tokens * model_.head_dim); }
+  struct Inputs {
+    int32_t* position;
+    int32_t* tokens;
+    float *cos, *sin;
+  };
+  Inputs inputs_at(std::byte* memory, int64_t tokens) const {
+    auto* const integers = reinterpret_cast<int32_t*>(memory);
+    auto* const cos = reinterpret_cast<float*>(integers + 4 + round_up(tokens, 4));
+    return {integers, integers + 4, cos, cos + tokens * (model_.head_dim / 2)};
+  }
   void fill_inputs(std::span<const TokenId> tokens) {
     const int64_t count = int64_t(tokens.size()), half = model_.head_dim / 2;
-    auto* const integers = reinterpret_cast<int32_t*>(inputs_host_.data());
-    integers[0] = int32_t(position_);
-    for (int64_t t = 0; t < count; ++t) integers[4 + t] = int32_t(tokens[size_t(t)]);
-    auto *const cos = reinterpret_cast<float*>(integers + 4 + round_up(count, 4)), *const sin = cos + count * half;
+    const Inputs inputs = inputs_at(inputs_host_.data(), count);
+    *inputs.position = int32_t(position_);
+    std::copy(tokens.begin(), tokens.end(), inputs.tokens);
     rotary_.compute(position_, count);
     for (int64_t t = 0; t < count; ++t) {
-      for (int64_t i = 0; i < half; ++i) {
-        cos[t * half + i] = float(rotary_.cos(t)[size_t(i)]);
-        sin[t * half + i] = float(rotary_.sin(t)[size_t(i)]);
-      }
+      std::copy_n(rotary_.cos(t).begin(), half, inputs.cos + t * half);
+      std::copy_n(rotary_.sin(t).begin(), half, inputs.sin + t * half);
     }
   }
-  // Where they arrive.
-  CallInputs call_inputs(int64_t count) const {
-    const auto* const integers = reinterpret_cast<const int32_t*>(inputs_);
-    const auto* const cos = reinterpret_cast<const float*>(integers + 4 + round_up(count, 4));
-    return {integers, integers + 4, cos, cos + count * (model_.head_dim / 2)};
-  }
   void send_inputs(int64_t count) {
-    call_ = call_inputs(count);
+    const Inputs there = inputs_at(inputs_, count);
+    call_ = {there.position, there.tokens, there.cos, there.sin};
     copy_to_device(device_->stream(), inputs_, inputs_host_.data(), inputs_bytes(count));
   }
 

@@ -2,17 +2,21 @@
 
 #include <algorithm>
 
+#include "base/rounding.h"
+
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-int64_t padded_columns(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
+bool alike(const Matrix& a, const Matrix& b) {
+  return a.kind == b.kind && grid_kind(a) == grid_kind(b) && a.half_scales == b.half_scales;
+}
 
 }  // namespace
 
 void LayerRunner::lay_out(DeviceLayout& layout, int64_t tokens, int64_t widest, bool exact) {
   exact_ = exact;
-  floats_ = layout.take<float>(tokens * padded_columns(widest));
-  halves_.values = layout.take<uint16_t>(tokens * padded_columns(widest));
+  floats_ = layout.take<float>(tokens * round_up(widest, kPad));
+  halves_.values = layout.take<uint16_t>(tokens * round_up(widest, kPad));
   halves_.factor = layout.take<float>(tokens);
 }
 
@@ -36,9 +40,6 @@ void LayerRunner::run_few(Stream& stream, std::span<const Matrix> layers, const 
 
 void LayerRunner::run(Stream& stream, std::span<const Matrix> layers, LayerInput input, float* y, int64_t y_stride,
                       int tokens, bool add) {
-  const auto alike = [](const Matrix& a, const Matrix& b) {
-    return a.kind == b.kind && grid_kind(a) == grid_kind(b) && a.half_scales == b.half_scales;
-  };
   const auto halves_well = [&](const Matrix& m) { return streams(m) && m.column_order == nullptr; };
   const bool few = tokens <= kMostFew;
   if (input.up != nullptr && (few || !std::all_of(layers.begin(), layers.end(), halves_well))) {
@@ -56,7 +57,7 @@ void LayerRunner::run(Stream& stream, std::span<const Matrix> layers, LayerInput
       run_few(stream, layers.subspan(i, next - i), input, y, y_stride, tokens, add ? Result::kAdd : Result::kStore);
     } else if (halves_well(m)) {
       const int wanted = m.kind == Codes::kBf16 ? 2 : 1;
-      halves_.stride = padded_columns(input.cols);
+      halves_.stride = round_up(input.cols, kPad);
       if (halved != wanted) {
         halve(stream,
               {input.x, input.up, input.stride, input.norm, input.norm_eps, input.cols, tokens, wanted == 2, halves_});
@@ -90,8 +91,7 @@ void LayerRunner::run(Stream& stream, std::span<const Matrix> layers, LayerInput
 bool LayerRunner::run_gated(Stream& stream, const Matrix& gate, const Matrix& up, const LayerInput& input,
                             float* gate_out, float* up_out, int64_t stride, int tokens) {
   const Matrix both[] = {gate, up};
-  if (tokens <= kMostFew && streams(gate) && gate.kind == up.kind && grid_kind(gate) == grid_kind(up) &&
-      gate.half_scales == up.half_scales && gate.column_order == up.column_order) {
+  if (tokens <= kMostFew && streams(gate) && alike(gate, up) && gate.column_order == up.column_order) {
     run_few(stream, both, input, gate_out, stride, tokens, Result::kSiluMul);
     return true;
   }

@@ -1,5 +1,6 @@
 #include "kernels/linear_few.cuh"
 
+#include "kernels/dispatch.cuh"
 #include "kernels/launch.cuh"
 
 namespace qgen::QGEN_BACKEND {
@@ -28,7 +29,7 @@ void launch_few(Stream& stream, const LinearArgs& args) {
          kFewThreads, size_t(bytes), few);
 }
 
-template <Codes kCodes, int kLane, bool kTiled, bool kHalf = false>
+template <Codes kCodes, int kLane, bool kTiled, bool kHalf>
 void launch_few(Stream& stream, const LinearArgs& args) {
   // Blocks of one tile where rows are few, so that all processors have some. 4096: 128 blocks of 32 rows.
   constexpr int kManyRows = 4096;
@@ -43,29 +44,12 @@ void launch_few(Stream& stream, const LinearArgs& args) {
   }
 }
 
-template <Codes kCodes>
-void launch_few(Stream& stream, const LinearArgs& args) {
-  switch (grid_kind(args.part[0])) {
-    case GridKind::kWide: return launch_few<kCodes, 16, true>(stream, args);
-    case GridKind::kNarrow:
-      if constexpr (kCodes == Codes::kI8) {
-        if (args.part[0].half_scales) return launch_few<kCodes, 8, true, true>(stream, args);
-      }
-      return launch_few<kCodes, 8, true>(stream, args);
-    default: return launch_few<kCodes, 16, false>(stream, args);
-  }
-}
-
 }  // namespace
 
 void multiply_few(Stream& stream, const LinearArgs& args) {
-  switch (args.part[0].kind) {
-    case Codes::kI8: return launch_few<Codes::kI8>(stream, args);
-    case Codes::kE4M3: return launch_few<Codes::kE4M3>(stream, args);
-    case Codes::kE5M2: return launch_few<Codes::kE5M2>(stream, args);
-    case Codes::kF16: return launch_few<Codes::kF16, 8, false>(stream, args);
-    default: return launch_few<Codes::kBf16, 8, false>(stream, args);
-  }
+  with_tiles(args.part[0], [&]<Codes kCodes, int kLane, bool kTiled, bool kHalf>() {
+    launch_few<kCodes, kLane, kTiled, kHalf>(stream, args);
+  });
 }
 
 }  // namespace qgen::QGEN_BACKEND

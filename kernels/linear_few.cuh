@@ -139,7 +139,7 @@ multiply_few_kernel(const FewArgs few) {
   const int stride = few.slab + kSlabPadding;
 
   // Each token's sum of squares and largest input; rows and norms end in zeros, up to whole pieces.
-  const int pieces = int((shape.cols + kPad - 1) / kPad * kPad / 4);
+  const int pieces = int(round_up(shape.cols, kPad) / 4);
   for (int t = 0; t < args.tokens; ++t) {
     float squares = 0, peak = 0;
     const Floats4* const row = reinterpret_cast<const Floats4*>(args.x + t * args.x_stride);

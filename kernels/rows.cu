@@ -1,5 +1,6 @@
 #include "kernels/rows.cuh"
 
+#include "kernels/dispatch.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/linear_any.cuh"
 
@@ -9,19 +10,6 @@ namespace {
 constexpr size_t kReduceBytes = 2 * (kRowThreads / kWarp) * sizeof(float);
 
 unsigned blocks_of(int64_t count, int64_t each) { return unsigned((count + each - 1) / each); }
-
-// Calls `run` with the codes as a constant.
-template <typename Run>
-void with_codes(Codes codes, const Run& run) {
-  switch (codes) {
-    case Codes::kF32: return run.template operator()<Codes::kF32>();
-    case Codes::kF16: return run.template operator()<Codes::kF16>();
-    case Codes::kBf16: return run.template operator()<Codes::kBf16>();
-    case Codes::kI8: return run.template operator()<Codes::kI8>();
-    case Codes::kE4M3: return run.template operator()<Codes::kE4M3>();
-    case Codes::kE5M2: return run.template operator()<Codes::kE5M2>();
-  }
-}
 
 }  // namespace
 

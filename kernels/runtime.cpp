@@ -153,7 +153,7 @@ void Device::bind_thread() { check(cudaSetDevice(state_->index), "choosing the G
 void Device::settle() noexcept { cudaStreamSynchronize(state_->stream.handle); }
 void Device::wait() { check(cudaStreamSynchronize(state_->stream.handle), "waiting for the GPU"); }
 
-DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) : bytes_(bytes) {
+DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) {
   if (bytes == 0) return;
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, bytes);
@@ -162,39 +162,21 @@ DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) : 
     fail_cuda(status,
               fmt::format("{}: cannot get {:.2f} GiB of {}'s memory", subject, gib(bytes), device.properties().name));
   }
-  const cudaError_t cleared = cudaMemsetAsync(data, 0, bytes, device.stream().handle);
-  if (cleared != cudaSuccess) cudaFree(data);
-  check(cleared, subject);
-  data_ = static_cast<std::byte*>(data);
+  data_.reset(static_cast<std::byte*>(data));
+  check(cudaMemsetAsync(data, 0, bytes, device.stream().handle), subject);
 }
-DeviceMemory::~DeviceMemory() {
-  if (data_ != nullptr) cudaFree(data_);
-}
-DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
+void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
 
-PinnedMemory::PinnedMemory(size_t bytes, const char* subject) : bytes_(bytes) {
+PinnedMemory::PinnedMemory(size_t bytes, const char* subject) {
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, bytes);
   if (status != cudaSuccess) {
     cudaGetLastError();
     fail_cuda(status, fmt::format("{}: cannot pin {:.2f} GiB of memory", subject, gib(bytes)));
   }
-  data_ = static_cast<std::byte*>(data);
+  data_.reset(static_cast<std::byte*>(data));
 }
-PinnedMemory::~PinnedMemory() {
-  if (data_ != nullptr) cudaFreeHost(data_);
-}
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
+void PinnedMemory::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
 
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream.handle), "a copy to the GPU");

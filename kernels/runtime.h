@@ -27,7 +27,7 @@ std::string device_problem();
 // Bytes free on a device now, this program's own context taken off; 0 if that cannot be found out.
 size_t free_device_memory(int device);
 // What cudaMalloc() and its like round to.
-constexpr size_t kAllocationUnit = 2 << 20;
+constexpr int64_t kAllocationUnit = 2 << 20;
 
 // One device, for as long as the object lives; calls come from one thread at a time.
 class Device {
@@ -55,15 +55,13 @@ class DeviceMemory {
   DeviceMemory() = default;
   // `subject` is for the error.
   DeviceMemory(Device& device, size_t bytes, const char* subject);
-  ~DeviceMemory();
-  DeviceMemory(DeviceMemory&& other) noexcept;
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
-
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
 
  private:
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
 };
 
 // Memory of the host that a device reads and writes by itself.
@@ -71,15 +69,13 @@ class PinnedMemory {
  public:
   PinnedMemory() = default;
   PinnedMemory(size_t bytes, const char* subject);
-  ~PinnedMemory();
-  PinnedMemory(PinnedMemory&& other) noexcept;
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
-
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return data_.get(); }
 
  private:
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+  std::unique_ptr<std::byte, Free> data_;
 };
 
 // In the stream's order; the host's side is pinned, or the caller waits.

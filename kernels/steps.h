@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/rounding.h"
 #include "kernels/backend.h"
 #include "quant/storage.h"
 
@@ -143,7 +144,7 @@ struct Cache {
   CacheKind kind = CacheKind::kF16;
 };
 // Elements of a row of the cache.
-constexpr int padded(int head_dim) { return (head_dim + 15) / 16 * 16; }
+constexpr int padded(int head_dim) { return int(round_up(head_dim, 16)); }
 int64_t cache_row_bytes(CacheKind kind, int64_t head_dim);
 
 struct AttendArgs {

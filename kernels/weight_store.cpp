@@ -5,21 +5,17 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <functional>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/cores.h"
+#include "base/rounding.h"
 
 namespace qgen::QGEN_BACKEND {
 namespace {
 
 constexpr size_t kHalfBytes = 8 << 20;  // of an uploader's buffer, where no row is longer
 constexpr int kMostUploaders = 8;       // more do not make the bus faster
-
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Whether codes of 8 bits less these are numbers of F16.
 bool whole(const std::vector<float>& offsets) {
@@ -111,7 +107,7 @@ void WeightStore::lay_out(DeviceLayout& layout) {
     }
     if (!weight.offset.empty()) {
       m.offset = layout.take<float>(int64_t(weight.offset.values.size()));
-      m.whole_offsets = whole(weight.offset.values);
+      m.whole_offsets = m.offset == nullptr || whole(weight.offset.values);  // nobody asks while sizes are learned
     }
     if (!weight.column_order.empty()) m.column_order = layout.take<int32_t>(int64_t(weight.column_order.size()));
     matrices_[&weight] = m;
@@ -145,25 +141,12 @@ void WeightStore::load(Device& device) {
   for (const auto& [values, place] : vectors_) add_bytes(tasks, place, values->data(), values->size() * sizeof(float));
 
   std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&](int index) {
-    try {
-      device.bind_thread();
-      Uploader uploader(device, half_bytes, index);
-      for (size_t i = next++; i < tasks.size(); i = next++) tasks[i](uploader);
-      uploader.wait();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-      next = tasks.size();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < workers; ++i) threads.emplace_back(work, i);
-  work(0);
-  for (std::thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
+  on_all_cores(size_t(workers), [&](size_t index) {
+    device.bind_thread();
+    Uploader uploader(device, half_bytes, int(index));
+    for (size_t i; (i = next++) < tasks.size();) tasks[i](uploader);
+    uploader.wait();
+  });
 }
 
 Matrix WeightStore::matrix(const Linear& linear) const {

@@ -221,9 +221,7 @@ TEST_CASE("the few best scores settle what all would") {
       for (float& v : logits) v = std::round(std::normal_distribution<float>(0, 4)(random) * 8) / 8;
       std::vector<ScoredToken> best;
       for (size_t i = 0; i < kVocab; ++i) best.push_back({TokenId(i), logits[i]});
-      std::sort(best.begin(), best.end(), [](const ScoredToken& a, const ScoredToken& b) {
-        return a.score != b.score ? a.score > b.score : a.token < b.token;
-      });
+      std::sort(best.begin(), best.end(), better);
       // As an engine gives them: so many, and what ties with the last of them.
       size_t count = few.wanted();
       while (count < kVocab && best[count].score == best[count - 1].score) ++count;

@@ -12,5 +12,9 @@ struct ScoredToken {
   TokenId token;
   float score;
 };
+// Best first, ties by id.
+inline bool better(const ScoredToken& a, const ScoredToken& b) {
+  return a.score != b.score ? a.score > b.score : a.token < b.token;
+}
 
 }  // namespace qgen

@@ -11,6 +11,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/rounding.h"
 #include "cpu/arena.h"
 #include "cpu/bodies.h"
 #include "cpu/linear.h"
@@ -26,7 +27,6 @@ constexpr int64_t kLogitsTokens = 16;  // rows of logits held at once when all a
 constexpr int64_t kMaxTaskRows = 1024;
 
 constexpr int64_t kKeyBlock = 16;
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // A step's own state: its layers and the input they share.
 struct StepState {

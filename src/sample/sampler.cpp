@@ -10,10 +10,6 @@ namespace {
 
 using Candidate = Sampler::Candidate;
 
-bool better(const Candidate& a, const Candidate& b) {
-  return a.score != b.score ? a.score > b.score : a.token < b.token;
-}
-
 // Probabilities of candidates that are sorted best first.
 std::vector<double> softmax(const std::vector<Candidate>& candidates) {
   std::vector<double> out(candidates.size());
@@ -137,16 +133,11 @@ bool Sampler::plain() const {
          settings_.presence_penalty.value == 0 && settings_.frequency_penalty.value == 0;
 }
 
-float Sampler::penalized(TokenId token, float score) const {
-  for (const auto& [biased, bias] : settings_.logit_bias) {
-    if (biased == token) score += float(bias);
-  }
-  const auto found = seen_.find(token);
-  if (found == seen_.end()) return score;
+float Sampler::penalized(float score, const Seen& seen) const {
   const double repetition = settings_.repetition_penalty.value;
-  if (found->second.in_text) score = float(score < 0 ? score * repetition : score / repetition);
-  if (const int64_t generated = found->second.generated; generated > 0)
-    score -= float(settings_.presence_penalty.value + settings_.frequency_penalty.value * double(generated));
+  if (seen.in_text) score = float(score < 0 ? score * repetition : score / repetition);
+  if (seen.generated > 0)
+    score -= float(settings_.presence_penalty.value + settings_.frequency_penalty.value * double(seen.generated));
   return score;
 }
 
@@ -154,11 +145,13 @@ std::vector<Candidate> Sampler::penalized(std::span<const float> logits) const {
   std::vector<Candidate> candidates(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) candidates[i] = {TokenId(i), logits[i]};
   if (plain()) return candidates;
-  const auto apply = [&](TokenId token) {
-    if (token >= 0 && size_t(token) < logits.size()) candidates[token].score = penalized(token, logits[token]);
-  };
-  for (const auto& [token, bias] : settings_.logit_bias) apply(token);
-  for (const auto& [token, seen] : seen_) apply(token);
+  const auto in_range = [&](TokenId token) { return token >= 0 && size_t(token) < candidates.size(); };
+  for (const auto& [token, bias] : settings_.logit_bias) {
+    if (in_range(token)) candidates[token].score += float(bias);
+  }
+  for (const auto& [token, seen] : seen_) {
+    if (in_range(token)) candidates[token].score = penalized(candidates[token].score, seen);
+  }
   return candidates;
 }
 
@@ -219,7 +212,9 @@ std::optional<TokenId> Sampler::choose_among(std::span<const ScoredToken> best) 
   if (settings_.greedy() && plain()) return best.front().token;
   const float lowest = best.back().score;
   std::vector<Candidate> candidates(best.begin(), best.end());
-  for (Candidate& c : candidates) c.score = penalized(c.token, c.score);
+  for (Candidate& c : candidates) {
+    if (const auto seen = seen_.find(c.token); seen != seen_.end()) c.score = penalized(c.score, seen->second);
+  }
   // All others are below `lowest`, so those that are kept must not be.
   std::nth_element(candidates.begin(), candidates.begin() + ptrdiff_t(kept - 1), candidates.end(), better);
   if (candidates[kept - 1].score < lowest) return std::nullopt;

@@ -47,7 +47,6 @@ class Sampler {
  private:
   bool plain() const;  // neither bias nor penalties
   std::vector<Candidate> penalized(std::span<const float> logits) const;
-  float penalized(TokenId token, float score) const;
   // What the filters leave; the best is first.
   std::vector<Candidate> filtered(std::vector<Candidate> candidates) const;
   TokenId likeliest(std::span<const float> logits) const;
@@ -60,6 +59,7 @@ class Sampler {
     bool in_text = false;
     int64_t generated = 0;
   };
+  float penalized(float score, const Seen& seen) const;
   std::unordered_map<TokenId, Seen> seen_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <csetjmp>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -101,7 +100,7 @@ struct Thread {
   Place place;
   int exchanges = 0;
   std::vector<Copy> open;
-  std::deque<std::vector<Copy>> committed;
+  std::vector<std::vector<Copy>> committed;  // oldest first
 };
 
 struct Warp {
@@ -279,7 +278,7 @@ void wait_copies(int left) {
         std::memset(copy.target, 0, copy.bytes);
       }
     }
-    self->committed.pop_front();
+    self->committed.erase(self->committed.begin());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/rounding.h"
 #include "tests/simt/launch.h"
 
 namespace qgen::simt {
@@ -13,8 +14,7 @@ namespace {
 constexpr size_t kAlignment = 256;  // as a GPU's allocator has it
 
 std::byte* allocate(size_t bytes) {
-  auto* data =
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment));
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size_t(round_up(int64_t(bytes), kAlignment))));
   std::memset(data, 0, bytes);
   return data;
 }
@@ -36,23 +36,10 @@ void Device::bind_thread() {}
 void Device::settle() noexcept {}
 void Device::wait() {}
 
-DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)), bytes_(bytes) {}
-DeviceMemory::~DeviceMemory() { std::free(data_); }
-DeviceMemory::DeviceMemory(DeviceMemory&& other) noexcept { *this = std::move(other); }
-DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)), bytes_(bytes) {}
-PinnedMemory::~PinnedMemory() { std::free(data_); }
-PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
-PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
+DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)) {}
+void DeviceMemory::Free::operator()(std::byte* data) const { std::free(data); }
+PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)) {}
+void PinnedMemory::Free::operator()(std::byte* data) const { std::free(data); }
 
 void copy_to_device(Stream&, void* device, const void* host, size_t bytes) {
   perform([=] { std::memcpy(device, host, bytes); });
