@@ -113,9 +113,9 @@ void fail_placement(const Plan& plan, const Placement& placement, std::string hi
        fmt::format("{}: does not fit: needs {}, {} of {} are free\n  weights {}   kv {} ({} tokens, {})   work {}",
                    plan.checkpoint.location().name, format_bytes(double(use.total())),
                    format_bytes(double(placement.free)),
-                   placement.engine->memory == "ram" ? "memory" : placement.engine->memory,
-                   format_bytes(double(use.weights)), format_bytes(double(use.kv)), placement.wanted,
-                   kv_name(placement.options.kv), format_bytes(double(use.work))),
+                   placement.engine->in_ram() ? "memory" : placement.engine->memory, format_bytes(double(use.weights)),
+                   format_bytes(double(use.kv)), placement.wanted, kv_name(placement.options.kv),
+                   format_bytes(double(use.work))),
        std::move(hint));
 }
 

@@ -54,7 +54,7 @@ struct Outlook {
   Pace empty, full;           // with an empty and with a full context
 
   // In the memory that the engine computes in.
-  size_t total() const { return placement.use.total() + (placement.engine->memory == "ram" ? program : 0); }
+  size_t total() const { return placement.use.total() + (placement.engine->in_ram() ? program : 0); }
 };
 
 Outlook look_ahead(const ModelOptions& options) {
@@ -94,7 +94,7 @@ std::string text(const Outlook& outlook) {
                   format_bytes(outlook.kv_token)));
   row("work", double(use.work), "");
   row("program", double(outlook.program),
-      placement.engine->memory == "ram" ? "with its tokenizer" : "with its tokenizer, in ram");
+      placement.engine->in_ram() ? "with its tokenizer" : "with its tokenizer, in ram");
   row("total", double(outlook.total()),
       placement.free > 0 ? fmt::format("of {} free", format_bytes(double(placement.free))) : "");
   out += format_table(rows, {1});

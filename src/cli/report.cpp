@@ -21,7 +21,7 @@ std::string duration(double seconds) {
 
 // The speed of memory, on the CPU measured on the weights themselves; not for models that fit into caches.
 double measure_read_bandwidth(const Plan& plan, const EngineRow& engine, const EngineOptions& options) {
-  if (engine.memory != "ram") return engine.measure(options, false).read_bytes_per_second;
+  if (!engine.in_ram()) return engine.measure(options, false).read_bytes_per_second;
   constexpr size_t kSmallest = 64 << 20, kLargest = 1 << 30;
   const Weight* largest = &plan.weights.front();
   for (const Weight& weight : plan.weights) {
@@ -69,7 +69,7 @@ std::string report_text(const Report& report, bool verbose) {
                      format_bytes(double(memory.weights)), format_bytes(double(memory.kv)),
                      format_bytes(double(memory.work)), format_bytes(double(memory.total())));
   const std::string touched = format_bytes(double(peak_resident_memory()));
-  out += model.engine_row->memory == "ram" ? touched + " touched, program included" : touched + " of ram touched";
+  out += model.engine_row->in_ram() ? touched + " touched, program included" : touched + " of ram touched";
   const Generation& g = report.generation;
   out += fmt::format("\n  prompt  {} tokens", g.prompt_tokens);
   if (g.computed_tokens < g.prompt_tokens) out += fmt::format(" ({} new)", g.computed_tokens);

@@ -105,6 +105,7 @@ struct EngineRow {
   std::string_view name;  // --device NAME
   std::string_view summary;
   std::string_view memory;  // what it computes in: "ram", "vram"
+  bool in_ram() const { return memory == "ram"; }
   bool (*available)();
   std::string (*problem)();                             // why it is not; null for what always is
   size_t (*free_memory)(const EngineOptions& options);  // bytes that a model may take there; 0 if unknown
