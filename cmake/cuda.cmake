@@ -85,6 +85,7 @@ endforeach()
 
 # An object library: its function gpu_engine() goes before that of qgen_core.
 add_library(qgen_gpu OBJECT EXCLUDE_FROM_ALL ${gpu_host_sources} ${CMAKE_SOURCE_DIR}/kernels/engine_row.cpp
+            ${CMAKE_SOURCE_DIR}/kernels/gemm.cpp
             ${CMAKE_SOURCE_DIR}/kernels/runtime.cpp ${cuda_objects})
 set_source_files_properties(${cuda_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
 target_include_directories(qgen_gpu PRIVATE ${CMAKE_SOURCE_DIR})

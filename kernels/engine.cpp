@@ -14,8 +14,8 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-constexpr int64_t kBatchTokens = 512;  // that go through the plan together
-constexpr int kMostSplits = 64;        // of a sequence's keys
+constexpr int64_t kBatchTokens = 2048;  // of a prompt that go through the plan together
+constexpr int kMostSplits = 64;         // of a sequence's keys
 // Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
 // Of L2, for weights that are fetched ahead; the rest is for what the kernels hand each other.
@@ -32,13 +32,23 @@ CacheKind cache_kind(KvType type) {
   return CacheKind::kF16;
 }
 
+Rounding rounding(Activations activations) {
+  switch (activations) {
+    case Activations::kF32: return Rounding::kNone;
+    case Activations::k16Bit: return Rounding::k16Bit;
+    case Activations::k8Bit: return Rounding::k8Bit;
+  }
+  return Rounding::k16Bit;
+}
+
 class GpuEngine : public Engine {
  public:
   GpuEngine(const Plan& plan, const EngineOptions& options, bool measure_only)
       : plan_(plan),
         model_(plan.model),
         options_(options),
-        batch_(std::min(kBatchTokens, options.context)),
+        batch_(std::min(options.batch > 0 ? options.batch : kBatchTokens, options.context)),
+        rows_(round_up(batch_, kGemmTokens)),
         hidden_(round_up(model_.hidden, kPad)),
         mixed_(round_up(model_.heads * model_.head_dim, kPad)),
         inner_(round_up(model_.intermediate, kPad)),
@@ -67,6 +77,9 @@ class GpuEngine : public Engine {
     DeviceLayout placed_work(work_memory_.data()), placed_cache(cache_memory_.data());
     lay_out_work(placed_work);
     lay_out_cache(placed_cache);
+    runner_.start(*device_);
+    const auto in_8_bits = [&](const Weight& weight) { return runner_.takes_8_bits(weights_.table(weight)); };
+    eight_bits_ = std::any_of(plan.weights.begin(), plan.weights.end(), in_8_bits);
     const int blocks = kBlocksPerProcessor * device_->properties().processors;
     const int tiles = attend_tiles(int(model_.heads / model_.kv_heads));
     splits_ = std::clamp(blocks / int(model_.kv_heads * tiles), 1, kMostSplits);
@@ -79,10 +92,14 @@ class GpuEngine : public Engine {
   }
 
   std::string description() const override {
-    return fmt::format("cuda {}, {} activations", device_->properties().name, activations_name(activations()));
+    std::string text =
+        fmt::format("cuda {}, {} activations", device_->properties().name, activations_name(activations()));
+    if (!runner_.library().empty()) text += ", " + runner_.library();
+    return text;
   }
   Activations activations() const override {
-    return options_.activations == Activations::kF32 ? Activations::kF32 : Activations::k16Bit;
+    if (options_.activations == Activations::k8Bit && !eight_bits_) return Activations::k16Bit;
+    return options_.activations;
   }
   int64_t position() const override { return position_; }
   void rewind(int64_t position) override { position_ = std::min(position_, position); }
@@ -226,17 +243,17 @@ class GpuEngine : public Engine {
   void lay_out_work(DeviceLayout& layout) {
     const int64_t few = std::min<int64_t>(kFewTokens, batch_);
     inputs_ = layout.take<std::byte>(int64_t(inputs_bytes(batch_)));
-    residual_ = layout.take<float>(batch_ * hidden_);
-    qkv_rows_ = layout.take<float>(batch_ * qkv_);
-    mixed_rows_ = layout.take<float>(batch_ * mixed_);
-    gate_ = layout.take<float>(batch_ * inner_);
-    up_ = layout.take<float>(batch_ * inner_);
+    residual_ = layout.take<float>(rows_ * hidden_);
+    qkv_rows_ = layout.take<float>(rows_ * qkv_);
+    mixed_rows_ = layout.take<float>(rows_ * mixed_);
+    gate_ = layout.take<float>(rows_ * inner_);
+    up_ = layout.take<float>(rows_ * inner_);
     logits_ = layout.take<float>(std::min<int64_t>(LayerRunner::kMostFew, batch_) * vocab_);
     partial_ = layout.take<float>(few * model_.heads * kMostSplits * (padded(int(model_.head_dim)) + 2));
     counter_ = layout.take<uint32_t>(few * model_.heads);
     found_ = layout.take<FoundScores>(1);
     score_scratch_ = layout.take<ScoreArgs::Scratch>(1);
-    runner_.lay_out(layout, batch_, std::max({hidden_, mixed_, inner_}), options_.activations == Activations::kF32);
+    runner_.lay_out(layout, batch_, std::max({hidden_, mixed_, inner_}), hidden_, rounding(options_.activations));
   }
 
   void lay_out_cache(DeviceLayout& layout) {
@@ -277,6 +294,7 @@ class GpuEngine : public Engine {
     input.cols = int(model_.hidden);
     input.norm = weights_.vector(&norm);
     input.norm_eps = float(model_.norm_eps);
+    input.norm_peak = weights_.largest(norm);
     return input;
   }
 
@@ -383,7 +401,8 @@ class GpuEngine : public Engine {
   const Plan& plan_;
   const Description& model_;
   EngineOptions options_;
-  int64_t batch_;
+  int64_t batch_;                                 // tokens at most that go through the plan together
+  int64_t rows_;                                  // of activations, for so many
   int64_t hidden_, mixed_, inner_, qkv_, vocab_;  // strides of activations
   std::optional<Device> device_;
   WeightStore weights_;
@@ -398,17 +417,18 @@ class GpuEngine : public Engine {
   PinnedMemory inputs_host_, logits_host_, found_host_;
   std::vector<Cache> caches_;  // one a layer
   std::byte* inputs_ = nullptr;
-  float* residual_ = nullptr;    // (batch, hidden_)
-  float* qkv_rows_ = nullptr;    // (batch, qkv_)
-  float* mixed_rows_ = nullptr;  // (batch, mixed_)
-  float* gate_ = nullptr;        // (batch, inner_)
-  float* up_ = nullptr;          // (batch, inner_)
+  float* residual_ = nullptr;    // (rows_, hidden_)
+  float* qkv_rows_ = nullptr;    // (rows_, qkv_)
+  float* mixed_rows_ = nullptr;  // (rows_, mixed_)
+  float* gate_ = nullptr;        // (rows_, inner_)
+  float* up_ = nullptr;          // (rows_, inner_)
   float* logits_ = nullptr;      // (kMostFew, vocab_)
   float* partial_ = nullptr;     // (kFewTokens, heads, kMostSplits, padded head + 2)
   uint32_t* counter_ = nullptr;  // (kFewTokens, heads)
   FoundScores* found_ = nullptr;
   ScoreArgs::Scratch* score_scratch_ = nullptr;
   LayerRunner runner_;
+  bool eight_bits_ = false;  // some layers take inputs of 8 bits
 
   // Of the walk under way.
   CallInputs call_;

@@ -24,10 +24,6 @@ void normalize(Stream& stream, const NormArgs& args) {
   launch(stream, "normalize", normalize_kernel, {unsigned(args.tokens)}, kRowThreads, kReduceBytes, args);
 }
 
-void halve(Stream& stream, const HalveArgs& args) {
-  launch(stream, "halve", halve_kernel, {unsigned(args.tokens)}, kRowThreads, kReduceBytes, args);
-}
-
 void silu_mul(Stream& stream, float* gate, const float* up, int64_t stride, int cols, int tokens) {
   launch(stream, "silu", silu_mul_kernel, {blocks_of(cols, kRowThreads), unsigned(tokens)}, kRowThreads, 0,
          SiluArgs{gate, up, stride, cols});

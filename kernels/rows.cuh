@@ -20,33 +20,6 @@ QGEN_KERNEL(kRowThreads, 1) normalize_kernel(const NormArgs args) {
   for (int c = thread_index(); c < args.cols; c += kRowThreads) y[c] = x[c] * factor * args.norm[c];
 }
 
-// A block a token.
-QGEN_KERNEL(kRowThreads, 1) halve_kernel(const HalveArgs args) {
-  let_next_start();
-  wait_for_inputs();
-  const int64_t token = block_index().x;
-  const float* x = args.x + token * args.x_stride;
-  const auto value = [&](int c) {
-    if (args.up != nullptr) return silu(x[c]) * args.up[token * args.x_stride + c];
-    return args.norm != nullptr ? x[c] * args.norm[c] : x[c];
-  };
-  float squares = 0, peak = 0;
-  for (int c = thread_index(); c < args.cols; c += kRowThreads) {
-    const float v = value(c);
-    squares += x[c] * x[c];
-    peak = larger(peak, v < 0 ? -v : v);
-  }
-  reduce<kRowThreads / kWarp>(squares, peak, shared_memory<float>());
-  const float norm = args.norm != nullptr ? rsqrt_exact(squares / float(args.cols) + args.norm_eps) : 1;
-  const PowerOfTwo range = args.bf16 ? PowerOfTwo{1, 1} : f16_range(peak * norm);
-  uint16_t* out = args.out.values + token * args.out.stride;
-  for (int c = thread_index(); c < int(args.out.stride); c += kRowThreads) {
-    const float v = c < args.cols ? value(c) * norm * range.factor : 0;
-    out[c] = args.bf16 ? bf16_bits(v) : f16_bits(v);
-  }
-  if (thread_index() == 0) args.out.factor[token] = range.inverse;
-}
-
 struct SiluArgs {
   float* gate;
   const float* up;

@@ -30,9 +30,10 @@ struct Matrix {
   int32_t rows = 0, cols = 0;
   int32_t group_rows = 1, group_cols = 0, tile_cols = 1;
   Codes kind = Codes::kF32;
-  int32_t group_shift = 0;  // log2(group_cols) where that is a power of two
+  uint8_t group_shift = 0;  // log2(group_cols) where that is a power of two
   bool half_scales = false;
   bool whole_offsets = true;  // offsets are integers of at most 255
+  float largest = 0;          // no |W| is larger; of 8-bit codes, once they are loaded
 };
 
 // How the tiles of a weight lie to the kernels.
@@ -84,6 +85,7 @@ struct HalveArgs {
   float norm_eps = 0;
   int cols = 0, tokens = 0;
   bool bf16 = false;  // for weights in BF16; else F16
+  float range = 0;    // F16: the power of two that all inputs are multiplied by; 0: each token by one of its own
   HalfRows out;
 };
 void halve(Stream& stream, const HalveArgs& args);
@@ -97,6 +99,46 @@ struct TileArgs {
 };
 // Many tokens in tiles. Not for GridKind::kAny, F32 codes and column orders.
 void multiply_many(Stream& stream, const TileArgs& args);
+
+// Rows of a weight of 8-bit codes for Gemm: as F16, times a factor, its columns in the order of the inputs.
+struct CopyArgs {
+  Matrix w;
+  int first_row = 0, rows = 0;
+  float factor = 1;
+  uint16_t* out = nullptr;  // (rows, stride)
+  int64_t stride = 0;       // a multiple of 8
+};
+void copy_as_halves(Stream& stream, const CopyArgs& args);
+// Inputs for Gemm as 8-bit codes, each with the scale that takes its largest to the largest code.
+struct QuantizeArgs {
+  const float* x = nullptr;  // as for halve()
+  const float* up = nullptr;
+  int64_t x_stride = 0;
+  const float* norm = nullptr;
+  float norm_eps = 0;
+  int cols = 0, tokens = 0;
+  bool e4m3 = false;         // else integers up to 127
+  bool grouped = false;      // a scale for every 128 columns; else for every token
+  uint8_t* codes = nullptr;  // (tokens, stride)
+  int64_t stride = 0;        // a multiple of 128; zeros behind the last column
+  float* scale = nullptr;    // (tokens), or (stride / 128, scale_stride)
+  int64_t scale_stride = 0;
+};
+void quantize(Stream& stream, const QuantizeArgs& args);
+// What Gemm leaves to be done: y = raw * its token's scale * its row's scale + bias.
+struct FinishArgs {
+  const void* raw = nullptr;  // (tokens, raw_stride) F32 or I32; may be y
+  int64_t raw_stride = 0;
+  bool integers = false;
+  const float* token_scale = nullptr;  // (tokens) or null: 1
+  Matrix w;                            // of GridKind::kRow where its scale is wanted
+  bool row_scale = false;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  bool add = false;  // y += ...
+  int tokens = 0;
+};
+void finish(Stream& stream, const FinishArgs& args);
 
 struct NormArgs {
   const float* x = nullptr;     // (tokens, stride)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/cores.h"
+#include "base/numbers.h"
 #include "base/rounding.h"
 
 namespace qgen::QGEN_BACKEND {
@@ -23,8 +24,53 @@ bool whole(const std::vector<float>& offsets) {
                      [](float v) { return v == std::nearbyint(v) && std::abs(v) <= 255; });
 }
 
+float largest_of(const std::vector<float>& values) {
+  float largest = 0;
+  for (const float v : values) largest = std::max(largest, std::abs(v));
+  return largest;
+}
+
+// The largest |code - offset| that there can be.
+float largest_code(const Weight& weight) {
+  switch (weight.codes) {
+    case Codes::kI8: return 128 + largest_of(weight.offset.values);
+    case Codes::kE4M3: return 448 + largest_of(weight.offset.values);
+    case Codes::kE5M2: return 57344 + largest_of(weight.offset.values);
+    default: return 0;  // nobody asks
+  }
+}
+
+// Of blocks of Q8_0, the largest |scale|, as bits of F16, which are in the order of the numbers.
+uint32_t largest_scale(const std::byte* blocks, int64_t bytes) {
+  uint32_t largest = 0;
+  for (int64_t at = 0; at < bytes; at += kQ8_0BlockBytes) {
+    uint16_t bits;
+    std::memcpy(&bits, blocks + at, sizeof(bits));
+    largest = std::max<uint32_t>(largest, bits & 0x7FFF);
+  }
+  return largest;
+}
+void raise(std::atomic<uint32_t>& value, uint32_t to) {
+  for (uint32_t seen = value; seen < to && !value.compare_exchange_weak(seen, to);) {
+  }
+}
+
 // What one worker does at once.
 using Task = std::function<void(Uploader&)>;
+
+// Rows that lie one after the other here and `pitch` bytes apart there.
+void add_rows(std::vector<Task>& tasks, const void* device, size_t pitch, const void* host, size_t row_bytes,
+              size_t rows) {
+  const size_t at_once = std::max<size_t>(1, kHalfBytes / std::max<size_t>(1, row_bytes));
+  for (size_t first = 0; first < rows; first += at_once) {
+    const size_t count = std::min(at_once, rows - first);
+    tasks.push_back([=](Uploader& uploader) {
+      std::memcpy(uploader.next_half(), static_cast<const std::byte*>(host) + first * row_bytes, count * row_bytes);
+      uploader.send_rows(const_cast<std::byte*>(static_cast<const std::byte*>(device)) + first * pitch, pitch,
+                         row_bytes, count);
+    });
+  }
+}
 
 void add_bytes(std::vector<Task>& tasks, const void* device, const void* host, size_t bytes) {
   for (size_t done = 0; done < bytes; done += kHalfBytes) {
@@ -48,7 +94,7 @@ void gather_rows(const Weight& weight, int64_t first, int64_t count, std::byte* 
 }
 
 void add_codes(std::vector<Task>& tasks, const Weight& weight, const Matrix& m, std::byte* blocks_on_device,
-               size_t half_bytes) {
+               size_t half_bytes, std::atomic<uint32_t>& scale) {
   const int64_t row_bytes = weight.row_bytes();
   const int64_t rows_at_once = std::max<int64_t>(1, int64_t(half_bytes) / row_bytes);
   for (int64_t first = 0; first < weight.rows; first += rows_at_once) {
@@ -62,8 +108,10 @@ void add_codes(std::vector<Task>& tasks, const Weight& weight, const Matrix& m, 
       continue;
     }
     // The blocks wait in memory of the worker's own until they are split.
-    tasks.push_back([=, &weight](Uploader& uploader) {
-      gather_rows(weight, first, count, uploader.next_half());
+    tasks.push_back([=, &weight, &scale](Uploader& uploader) {
+      std::byte* const half = uploader.next_half();
+      gather_rows(weight, first, count, half);
+      raise(scale, largest_scale(half, count * row_bytes));
       std::byte* const blocks = blocks_on_device + size_t(uploader.index()) * half_bytes;
       uploader.send(blocks, size_t(count * row_bytes));
       UnpackArgs unpack;
@@ -100,9 +148,11 @@ void WeightStore::lay_out(DeviceLayout& layout) {
       m.group_rows = int32_t(weight.scale.group_rows);
       m.group_cols = int32_t(weight.scale.group_cols);
       m.tile_cols = int32_t(weight.scale.tile_cols);
-      m.group_shift = int32_t(std::bit_width(uint32_t(m.group_cols)) - 1);
+      m.group_shift = uint8_t(std::bit_width(uint32_t(m.group_cols)) - 1);
       m.half_scales = blocks;
-      const int64_t tiles = weight.scale.tile_rows * weight.scale.tile_cols;
+      // cuBLASLt wants rows of scales of blocks to be a multiple of 4 apart.
+      if (weight.scale.group_rows == 128 && m.tile_cols > 1) m.tile_cols = int32_t(round_up(m.tile_cols, 4));
+      const int64_t tiles = weight.scale.tile_rows * m.tile_cols;
       m.scale = blocks ? static_cast<void*>(layout.take<uint16_t>(tiles)) : layout.take<float>(tiles);
     }
     if (!weight.offset.empty()) {
@@ -113,7 +163,7 @@ void WeightStore::lay_out(DeviceLayout& layout) {
     matrices_[&weight] = m;
   }
   for (const auto& vector : plan_.vectors)
-    vectors_[&vector] = layout.take<float>(round_up(int64_t(vector.size()), kPad));
+    vectors_[&vector] = {layout.take<float>(round_up(int64_t(vector.size()), kPad)), largest_of(vector)};
 }
 
 void WeightStore::load(Device& device) {
@@ -130,15 +180,19 @@ void WeightStore::load(Device& device) {
   const DeviceMemory blocks(device, any_blocks ? size_t(workers) * half_bytes : 0, "blocks of Q8_0");
 
   std::vector<Task> tasks;
-  for (const Weight& weight : plan_.weights) {
+  std::vector<std::atomic<uint32_t>> block_scales(plan_.weights.size());  // the largest of each
+  for (size_t i = 0; const Weight& weight : plan_.weights) {
     const Matrix& m = matrices_.at(&weight);
-    add_codes(tasks, weight, m, blocks.data(), half_bytes);
-    if (weight.layout != Layout::kQ8_0Blocks)
-      add_bytes(tasks, m.scale, weight.scale.values.data(), weight.scale.values.size() * sizeof(float));
+    add_codes(tasks, weight, m, blocks.data(), half_bytes, block_scales[i++]);
+    if (weight.layout != Layout::kQ8_0Blocks && !weight.scale.empty()) {
+      add_rows(tasks, m.scale, size_t(m.tile_cols) * sizeof(float), weight.scale.values.data(),
+               size_t(weight.scale.tile_cols) * sizeof(float), size_t(weight.scale.tile_rows));
+    }
     add_bytes(tasks, m.offset, weight.offset.values.data(), weight.offset.values.size() * sizeof(float));
     add_bytes(tasks, m.column_order, weight.column_order.data(), weight.column_order.size() * sizeof(int32_t));
   }
-  for (const auto& [values, place] : vectors_) add_bytes(tasks, place, values->data(), values->size() * sizeof(float));
+  for (const auto& [values, there] : vectors_)
+    add_bytes(tasks, there.values, values->data(), values->size() * sizeof(float));
 
   std::atomic<size_t> next{0};
   on_all_cores(size_t(workers), [&](size_t index) {
@@ -147,6 +201,13 @@ void WeightStore::load(Device& device) {
     for (size_t i; (i = next++) < tasks.size();) tasks[i](uploader);
     uploader.wait();
   });
+  for (size_t i = 0; const Weight& weight : plan_.weights) {
+    const float scale = weight.layout == Layout::kQ8_0Blocks ? f16_to_float(uint16_t(block_scales[i].load()))
+                        : weight.scale.empty()               ? 1
+                                                             : largest_of(weight.scale.values);
+    matrices_.at(&weight).largest = scale * largest_code(weight);
+    ++i;
+  }
 }
 
 Matrix WeightStore::matrix(const Linear& linear) const {

@@ -23,8 +23,10 @@ class WeightStore {
   Matrix table(const Weight& weight) const { return matrices_.at(&weight); }
   // (size up to a multiple of kPad, zeros at the end); null for null.
   const float* vector(const std::vector<float>* values) const {
-    return values == nullptr ? nullptr : vectors_.at(values);
+    return values == nullptr ? nullptr : vectors_.at(values).values;
   }
+  // No number of it is larger.
+  float largest(const std::vector<float>& values) const { return vectors_.at(&values).largest; }
 
  private:
   void lay_out(DeviceLayout& layout);
@@ -33,7 +35,11 @@ class WeightStore {
   size_t bytes_ = 0;
   DeviceMemory memory_;
   std::map<const Weight*, Matrix> matrices_;
-  std::map<const std::vector<float>*, float*> vectors_;
+  struct Vector {
+    float* values;
+    float largest;
+  };
+  std::map<const std::vector<float>*, Vector> vectors_;
 };
 
 }  // namespace qgen::QGEN_BACKEND

@@ -28,25 +28,38 @@ std::string text(const Shape& s, int tokens) {
          std::to_string(tokens) + " tokens";
 }
 
-DeviceMemory lay_out(gpu::Device& device, LayerRunner& runner, int tokens, int64_t widest, bool exact) {
+// How a layer is run.
+struct Way {
+  Rounding rounding = Rounding::k16Bit;
+  bool gemm = false;  // with the library, where it takes the layer
+};
+
+DeviceMemory lay_out(gpu::Device& device, LayerRunner& runner, int tokens, int64_t widest, int64_t residual, Way way) {
   DeviceLayout size;
-  runner.lay_out(size, tokens, widest, exact);
+  runner.lay_out(size, tokens, widest, residual, way.rounding);
   DeviceMemory memory(device, size.bytes(), "test");
   DeviceLayout placed(memory.data());
-  runner.lay_out(placed, tokens, widest, exact);
+  runner.lay_out(placed, tokens, widest, residual, way.rounding);
+  if (way.gemm) runner.start(device);
   return memory;
 }
 
 // Of y = W norm(x) + bias through the kernel that the runner chooses.
-double layer_error(Layers& layers, int tokens, bool exact, bool add, bool with_norm, std::mt19937& random) {
+double layer_error(Layers& layers, int tokens, Way way, bool add, bool with_norm, std::mt19937& random) {
   const Weight& weight = layers.weight(0);
-  Rows x(random, tokens, weight.cols, 3), y(random, tokens, weight.rows, 1);
+  Rows x(random, tokens, weight.cols, 3), y(random, round_up(tokens, kGemmTokens), weight.rows, 1);
   const Rows before = y;
   const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values);
   LayerRunner runner;
-  const DeviceMemory work = lay_out(layers.device(), runner, tokens, weight.cols, exact);
-  const LayerInput input{x_there.data(), x.stride, int(weight.cols), with_norm ? layers.norm_on_device() : nullptr,
-                         1e-5f,          nullptr};
+  const DeviceMemory work =
+      lay_out(layers.device(), runner, tokens, weight.cols, std::max(weight.cols, weight.rows), way);
+  LayerInput input;
+  input.x = x_there.data();
+  input.stride = x.stride;
+  input.cols = int(weight.cols);
+  input.norm = with_norm ? layers.norm_on_device() : nullptr;
+  input.norm_eps = 1e-5f;
+  input.norm_peak = layers.norm_peak();
   const Matrix m = layers.matrix(0);
   runner.run(layers.stream(), {&m, 1}, input, y_there.data(), y.stride, tokens, add);
   y.values = y_there.read();
@@ -82,8 +95,8 @@ TEST_CASE("kernels: layers of every code and grid, for one, a few and many token
                                : bf16      ? 1.5e-5
                                : s.offsets ? 3e-6
                                            : 1e-6;
-      CHECK(layer_error(layers, tokens, false, tokens % 2 == 0, tokens != 4, random) < tolerance);
-      if (tokens < 100) CHECK(layer_error(layers, tokens, true, tokens % 2 == 1, true, random) < 3e-6);
+      CHECK(layer_error(layers, tokens, {}, tokens % 2 == 0, tokens != 4, random) < tolerance);
+      if (tokens < 100) CHECK(layer_error(layers, tokens, {Rounding::kNone}, tokens % 2 == 1, true, random) < 3e-6);
     }
   }
 }
@@ -97,7 +110,7 @@ TEST_CASE("kernels: blocks of Q8_0, with paired heads too") {
     Layers layers(std::move(weights));
     for (const int tokens : {1, 8, 20}) {
       INFO(rows, "x", cols, " ", tokens, " tokens");
-      CHECK(layer_error(layers, tokens, false, false, true, random) < (tokens > 16 ? 5e-4 : 1e-6));
+      CHECK(layer_error(layers, tokens, {}, false, true, random) < (tokens > 16 ? 5e-4 : 1e-6));
     }
   }
 }
@@ -111,7 +124,62 @@ TEST_CASE("kernels: columns in the order of their groups") {
     std::vector<Weight> weights;
     weights.push_back(std::move(weight));
     Layers layers(std::move(weights));
-    for (const int tokens : {1, 6, 20}) CHECK(layer_error(layers, tokens, false, true, true, random) < 3e-6);
+    for (const int tokens : {1, 6, 20}) CHECK(layer_error(layers, tokens, {}, true, true, random) < 3e-6);
+  }
+}
+
+TEST_CASE("kernels: layers of many tokens through the library of dense products") {
+  std::vector<Shape> all = shapes();
+  all.push_back({Codes::kE4M3, 144, 640, 128, 128});
+  for (const Shape& s : all) {
+    std::mt19937 random(uint32_t(s.rows * 100 + s.cols));
+    std::vector<Weight> weights;
+    weights.push_back(random_weight(random, s.codes, s.rows, s.cols, s.group_rows, s.group_cols, s.offsets));
+    if (s.group_cols == 32 && s.offsets) {
+      weights[0].column_order.resize(size_t(s.cols));
+      for (int64_t i = 0; i < s.cols; ++i) weights[0].column_order[size_t(i)] = int32_t(i * 37 % s.cols);
+    }
+    Layers layers(std::move(weights));
+    const bool bf16 = s.codes == Codes::kBf16;
+    for (const int tokens : {40, 101}) {
+      if (tokens * s.cols > 200000) continue;
+      for (const bool add : {false, true}) {
+        for (const bool norm : {false, true}) {
+          INFO(text(s, tokens), add ? " added" : "", norm ? " normalized" : "");
+          // Where offsets are far from the codes, what is left after them is small, and the rounding not.
+          const double tolerance = bf16 ? 4e-3 : s.offsets ? 1.5e-3 : 5e-4;
+          CHECK(layer_error(layers, tokens, {Rounding::k16Bit, true}, add, norm, random) < tolerance);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("kernels: inputs of 8 bits, where weights allow them") {
+  const std::vector<std::pair<Shape, bool>> cases = {
+      {{Codes::kI8, 52, 128, 1, 128}, true},        {{Codes::kI8, 36, 100, 36, 100}, true},
+      {{Codes::kE4M3, 20, 64, 20, 64}, true},       {{Codes::kE4M3, 20, 64, 1, 64}, true},
+      {{Codes::kE4M3, 144, 640, 128, 128}, true},   {{Codes::kE4M3, 144, 600, 128, 128}, false},
+      {{Codes::kI8, 36, 100, 1, 100, true}, false}, {{Codes::kI8, 36, 128, 1, 32}, false},
+      {{Codes::kE4M3, 128, 320, 64, 128}, false},   {{Codes::kE5M2, 32, 128, 1, 128}, false},
+      {{Codes::kBf16, 40, 96, 1, 0}, false}};
+  for (const auto& [s, takes] : cases) {
+    std::mt19937 random(uint32_t(s.rows * 100 + s.cols));
+    std::vector<Weight> weights;
+    weights.push_back(random_weight(random, s.codes, s.rows, s.cols, s.group_rows, s.group_cols, s.offsets));
+    Layers layers(std::move(weights));
+    LayerRunner runner;
+    const DeviceMemory work = lay_out(layers.device(), runner, 48, s.cols, s.rows, {Rounding::k8Bit, true});
+    CHECK(runner.takes_8_bits(layers.matrix(0)) == takes);
+    for (const int tokens : {17, 40}) {
+      for (const bool add : {false, true}) {
+        INFO(text(s, tokens), add ? " added" : "");
+        const double error = layer_error(layers, tokens, {Rounding::k8Bit, true}, add, tokens != 17, random);
+        // An integer in 127 steps, a float with 3 bits of fraction; else as with 16 bits.
+        CHECK(error < (!takes ? 4e-3 : s.codes == Codes::kI8 ? 2e-2 : 4e-2));
+        if (takes) CHECK(error > 2e-3);
+      }
+    }
   }
 }
 
@@ -156,7 +224,7 @@ TEST_CASE("kernels: several layers of one input, gated ones, and any order of th
   weights.push_back(random_weight(random, Codes::kE4M3, 24, 200, 128, 128, false));
   weights.push_back(random_weight(random, Codes::kBf16, 24, 200, 1, 0, false));
   Layers layers(std::move(weights));
-  for (const int tokens : {1, 5, 20}) {
+  for (const int tokens : {1, 5, 20, 40}) {
     std::vector<std::vector<float>> found;
     for (const Order order : kOrders) {
       set_order(order);
@@ -165,8 +233,8 @@ TEST_CASE("kernels: several layers of one input, gated ones, and any order of th
       const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values),
           gate_there(layers.device(), gate.values), up_there(layers.device(), up.values);
       LayerRunner runner;
-      const DeviceMemory work = lay_out(layers.device(), runner, tokens, 200, false);
-      const LayerInput input{x_there.data(), x.stride, 200, layers.norm_on_device(), 1e-5f, nullptr};
+      const DeviceMemory work = lay_out(layers.device(), runner, tokens, 200, 200, {Rounding::k16Bit, tokens == 40});
+      const LayerInput input{x_there.data(), x.stride, 200, layers.norm_on_device(), 1e-5f, layers.norm_peak()};
       const Matrix all[] = {layers.matrix(0), layers.matrix(1), layers.matrix(2), layers.matrix(3)};
       runner.run(layers.stream(), all, input, y_there.data(), y.stride, tokens);
       const bool gated = runner.run_gated(layers.stream(), layers.matrix(1), layers.matrix(2), input, gate_there.data(),

@@ -120,6 +120,7 @@ class Layers {
   const Weight& weight(size_t i) const { return plan_.weights[i]; }
   const std::vector<float>& bias(size_t i) const { return plan_.vectors[i]; }
   const std::vector<float>& norm() const { return plan_.vectors.back(); }
+  float norm_peak() const { return store_->largest(plan_.vectors.back()); }
   const float* norm_on_device() const { return store_->vector(&plan_.vectors.back()); }
   Matrix matrix(size_t i) const { return store_->matrix({&plan_.weights[i], &plan_.vectors[i]}); }
   Stream& stream() { return device_.stream(); }

@@ -1,0 +1,237 @@
+#include "kernels/gemm.h"
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+#include <tuple>
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "kernels/stream.h"
+
+namespace qgen::cuda {
+namespace {
+
+// What is used of the library.
+struct Library {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetVersion) version = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  bool found = false;
+};
+
+// Stays loaded: it is the same for every engine. QGEN_CUBLASLT names its file, or says off.
+const Library& cublas() {
+  static const Library loaded = [] {
+    Library l;
+    void* file = nullptr;
+    if (const char* const said = std::getenv("QGEN_CUBLASLT"); said != nullptr && *said != 0) {
+      if (std::string_view(said) != "off") file = dlopen(said, RTLD_NOW | RTLD_LOCAL);
+    } else {
+      for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12"}) {
+        if ((file = dlopen(name, RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
+      }
+    }
+    if (file == nullptr) return l;
+    l.found = true;
+    const auto find = [&](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
+      l.found = l.found && function != nullptr;
+    };
+    find(l.create, "cublasLtCreate");
+    find(l.destroy, "cublasLtDestroy");
+    find(l.version, "cublasLtGetVersion");
+    find(l.matmul, "cublasLtMatmul");
+    find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    find(l.desc_create, "cublasLtMatmulDescCreate");
+    find(l.desc_destroy, "cublasLtMatmulDescDestroy");
+    find(l.desc_set, "cublasLtMatmulDescSetAttribute");
+    find(l.layout_create, "cublasLtMatrixLayoutCreate");
+    find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
+    find(l.preference_create, "cublasLtMatmulPreferenceCreate");
+    find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    return l;
+  }();
+  return loaded;
+}
+
+constexpr int64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for compute capability 9.0
+
+struct Types {
+  cudaDataType_t input, output, scale;
+  cublasComputeType_t compute;
+};
+Types types_of(GemmKind kind) {
+  switch (kind) {
+    case GemmKind::kF16: return {CUDA_R_16F, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+    case GemmKind::kBf16: return {CUDA_R_16BF, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+    case GemmKind::kI8: return {CUDA_R_8I, CUDA_R_32I, CUDA_R_32I, CUBLAS_COMPUTE_32I};
+    default: return {CUDA_R_8F_E4M3, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  }
+}
+
+// Bytes that an address is a multiple of, as far as the library wants to know.
+uint32_t alignment(const void* address) {
+  const auto bits = reinterpret_cast<uintptr_t>(address) | 256;
+  return uint32_t(bits & -bits);
+}
+
+// One kind of product, ready to be started.
+struct Product {
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool usable = false;
+
+  Product() = default;
+  Product(const Product&) = delete;
+  ~Product() {
+    if (preference != nullptr) cublas().preference_destroy(preference);
+    for (cublasLtMatrixLayout_t layout : {w, x, y}) {
+      if (layout != nullptr) cublas().layout_destroy(layout);
+    }
+    if (desc != nullptr) cublas().desc_destroy(desc);
+  }
+  template <typename T>
+  bool set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    return cublas().desc_set(desc, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
+  }
+  template <typename T>
+  bool prefer(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+    return cublas().preference_set(preference, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
+  }
+};
+
+}  // namespace
+
+const GemmLimits& gemm_limits() {
+  // Writing the weights of 8B out as 16-bit floats takes about as long as 300 tokens take here longer than there: an
+  // estimate from peaks (bench/README.md). 32 MiB of weights stay in the second-level cache of larger GPUs until they
+  // are read again.
+  static const GemmLimits limits{384, 32 << 20, kWorkspaceBytes};
+  return limits;
+}
+
+struct Gemm::State {
+  using Key = std::tuple<GemmKind, int, int, int, int64_t, int64_t, int64_t, std::array<uint32_t, 3>>;
+
+  State(Device& d, void* memory) : device(d), workspace(memory) {}
+
+  Device& device;
+  void* workspace;
+  cublasLtHandle_t handle = nullptr;
+  bool started = false;
+  std::map<Key, Product> products;
+
+  ~State() {
+    products.clear();
+    if (handle != nullptr) cublas().destroy(handle);
+  }
+
+  bool start() {
+    if (!started && cublas().found && cublas().create(&handle) != CUBLAS_STATUS_SUCCESS) handle = nullptr;
+    started = true;
+    return handle != nullptr;
+  }
+
+  static bool prepare(Product& p, const GemmArgs& args, cublasLtHandle_t handle) {
+    const Library& l = cublas();
+    const auto good = [](cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; };
+    const Types types = types_of(args.kind);
+    // The library's matrices are stored by columns: W is its first one transposed, each token a column of the others.
+    if (!good(l.desc_create(&p.desc, types.compute, types.scale)) || !p.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T) ||
+        !p.set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) ||
+        !good(l.layout_create(&p.w, types.input, uint64_t(args.cols), uint64_t(args.rows), args.w_stride)) ||
+        !good(l.layout_create(&p.x, types.input, uint64_t(args.cols), uint64_t(args.tokens), args.x_stride)) ||
+        !good(l.layout_create(&p.y, types.output, uint64_t(args.rows), uint64_t(args.tokens), args.y_stride)) ||
+        !good(l.preference_create(&p.preference)))
+      return false;
+    if (args.kind == GemmKind::kE4M3Blocks) {
+      const int32_t blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                    groups = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+      if (!p.set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, blocks) || !p.set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, groups) ||
+          !p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.w_scale) ||
+          !p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scale))
+        return false;
+    }
+    if (!p.prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(kWorkspaceBytes)) ||
+        !p.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(args.w)) ||
+        !p.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(args.x)) ||
+        !p.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(args.y)) ||
+        !p.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(args.y)))
+      return false;
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    if (!good(l.heuristic(handle, p.desc, p.w, p.x, p.y, p.y, p.preference, 1, &result, &found)) || found == 0)
+      return false;
+    p.algorithm = result.algo;
+    return true;
+  }
+
+  Product& product(const GemmArgs& args) {
+    const auto [found, fresh] = products.try_emplace(Key{args.kind,
+                                                         args.rows,
+                                                         args.cols,
+                                                         args.tokens,
+                                                         args.w_stride,
+                                                         args.x_stride,
+                                                         args.y_stride,
+                                                         {alignment(args.w), alignment(args.x), alignment(args.y)}});
+    if (fresh) found->second.usable = prepare(found->second, args, handle);
+    return found->second;
+  }
+};
+
+Gemm::Gemm(Device& device, void* workspace) : state_(std::make_unique<State>(device, workspace)) {}
+Gemm::~Gemm() = default;
+
+std::string Gemm::library() const {
+  if (state_->handle == nullptr) return "";
+  const size_t version = cublas().version();
+  return fmt::format("cuBLASLt {}.{}", version / 10000, version / 100 % 100);
+}
+
+bool Gemm::can(const GemmArgs& args) { return state_->start() && state_->product(args).usable; }
+
+void Gemm::multiply(const GemmArgs& args) {
+  Product& p = state_->product(args);
+  bool good = p.usable;
+  if (args.kind == GemmKind::kE4M3Blocks) {
+    good = good && p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.w_scale) &&
+           p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scale);
+  }
+  const int32_t whole[2] = {1, 0};
+  const float parts[2] = {args.factor, 0};
+  const bool integers = args.kind == GemmKind::kI8;
+  const void* const alpha = integers ? static_cast<const void*>(&whole[0]) : &parts[0];
+  const void* const beta = integers ? static_cast<const void*>(&whole[1]) : &parts[1];
+  const cublasStatus_t status =
+      !good ? CUBLAS_STATUS_NOT_SUPPORTED
+            : cublas().matmul(state_->handle, p.desc, alpha, args.w, p.w, args.x, p.x, beta, args.y, p.y, args.y, p.y,
+                              &p.algorithm, state_->workspace, kWorkspaceBytes, state_->device.stream().handle);
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    fail(ErrorKind::kRuntime,
+         fmt::format("cuBLASLt: a product of {} x {} by {} tokens failed with status {}", args.rows, args.cols,
+                     args.tokens, int(status)),
+         "QGEN_CUBLASLT=off does without it");
+  }
+}
+
+}  // namespace qgen::cuda

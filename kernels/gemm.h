@@ -1,0 +1,67 @@
+// Products of dense matrices by the library that the GPU's maker tunes for each of its processors: cuBLASLt, loaded
+// when a prompt first wants it. Where it is missing, or has nothing for a shape, qgen's own kernels do the work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/runtime.h"
+
+namespace qgen::QGEN_BACKEND {
+
+enum class GemmKind : uint8_t {
+  kF16,         // 16-bit floats, summed as F32
+  kBf16,        // the same
+  kI8,          // integers, summed as I32
+  kE4M3,        // 8-bit floats, summed as F32
+  kE4M3Blocks,  // the same with a scale for every 128 x 128 of W and every 128 columns of a token
+};
+
+// y = factor * W x.
+struct GemmArgs {
+  GemmKind kind = GemmKind::kF16;
+  const void* w = nullptr;  // (rows, w_stride)
+  const void* x = nullptr;  // (tokens, x_stride)
+  void* y = nullptr;        // (tokens, y_stride) F32, of kI8 I32
+  int rows = 0, cols = 0, tokens = 0;
+  int64_t w_stride = 0, x_stride = 0, y_stride = 0;  // elements
+  float factor = 1;                                  // of kI8: 1
+  // Of kE4M3Blocks, F32: (ceil(rows / 128), w_scale_stride), a multiple of 4; (ceil(cols / 128), tokens).
+  const void* w_scale = nullptr;
+  const void* x_scale = nullptr;
+  int64_t w_scale_stride = 0;
+};
+
+// What the engine lays out for it, and when it pays.
+struct GemmLimits {
+  // From so many tokens on it is worth writing the weights out as 16-bit floats first.
+  int fewest_tokens;
+  int64_t copy_bytes;       // of weights as 16-bit floats at once
+  int64_t workspace_bytes;  // for the library itself
+};
+const GemmLimits& gemm_limits();
+// Tokens of 8-bit products are a multiple of this; the rows behind the last token may hold anything.
+constexpr int kGemmTokens = 16;
+
+class Gemm {
+ public:
+  // `workspace`: gemm_limits().workspace_bytes of the device's memory.
+  Gemm(Device& device, void* workspace);
+  ~Gemm();
+  Gemm(const Gemm&) = delete;
+
+  // "cuBLASLt 13.0"; "" where it is missing, or nobody has asked for a product yet.
+  std::string library() const;
+  // Whether it has something for such a product; of pointers only the alignment counts.
+  bool can(const GemmArgs& args);
+  // What can() was asked about. Throws a runtime Error.
+  void multiply(const GemmArgs& args);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace qgen::QGEN_BACKEND
