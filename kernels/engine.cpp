@@ -160,18 +160,20 @@ class GpuEngine : public Engine {
     return {reinterpret_cast<const float*>(logits_host_.data()), size_t(model_.vocab)};
   }
   bool scores_finite() override { return found().best.all_finite != 0; }
-  std::vector<ScoredToken> best_scores(size_t count) override {
-    if (count <= 1) return {{found().best.token, found().best.score}};
+  TopScores top_scores(size_t count, double temperature) override {
+    if (count <= 1) return {{{found().best.token, found().best.score}}};
     if (count > size_t(kMostBest)) return {};
     ScoreArgs args = score_args();
     args.wanted = int(count);
+    if (temperature > 0) args.inverse_temperature = float(std::min(1 / temperature, 1e30));
     find_best_scores(device_->stream(), args);
     copy_to_host(device_->stream(), found_host_.data(), found_, sizeof(FoundScores));
     device_->wait();
     if (found().count > uint32_t(kMostBest)) return {};
-    std::vector<ScoredToken> out;
-    for (uint32_t i = 0; i < found().count; ++i) out.push_back({found().token[i].token, found().token[i].score});
-    std::sort(out.begin(), out.end(), better);
+    TopScores out;
+    for (uint32_t i = 0; i < found().count; ++i) out.best.push_back({found().token[i].token, found().token[i].score});
+    std::sort(out.best.begin(), out.best.end(), better);
+    if (temperature > 0) out.mass = double(found().mass);
     return out;
   }
 

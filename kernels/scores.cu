@@ -13,7 +13,7 @@ void find_best_score(Stream& stream, const ScoreArgs& args) {
 
 void find_best_scores(Stream& stream, const ScoreArgs& args) {
   launch(stream, "count scores", count_scores_kernel, {unsigned(kScoreBlocks)}, kScoreThreads,
-         (kScoreBins + 1) * sizeof(uint32_t), args);
+         (kScoreBins + 1 + 2 * (kScoreThreads / kWarp)) * sizeof(uint32_t), args);
   launch(stream, "collect scores", collect_scores_kernel, {unsigned(kScoreBlocks)}, kScoreThreads, 0, args);
 }
 

@@ -49,7 +49,7 @@ QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
   return below < kScoreBins - 1 ? int(below) : kScoreBins - 1;
 }
 
-// How far down the best `wanted` reach, in bins.
+// How far down the best `wanted` reach, in bins; and what all weigh.
 QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
   let_next_start();
   wait_for_inputs();
@@ -57,9 +57,15 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
   uint32_t* const flag = counts + kScoreBins;
   for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) counts[bin] = 0;
   barrier();
-  for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count; i += kScoreBlocks * kScoreThreads)
+  float mass = 0, unused = 0;
+  for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
+       i += kScoreBlocks * kScoreThreads) {
     add_to(counts + score_bin(args, i), 1);
-  barrier();
+    mass += exp_fast((args.scores[i] - args.found->best.score) * args.inverse_temperature);
+  }
+  float* const shared = reinterpret_cast<float*>(flag + 1);
+  reduce<kScoreThreads / kWarp>(mass, unused, shared);
+  if (thread_index() == 0) args.scratch->mass[block_index().x] = mass;
   for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) {
     if (counts[bin] != 0) add_to(args.scratch->bins + bin, counts[bin]);
   }
@@ -68,8 +74,10 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
     counts[bin] = args.scratch->bins[bin];
     args.scratch->bins[bin] = 0;
   }
-  barrier();
+  mass = thread_index() < kScoreBlocks ? args.scratch->mass[thread_index()] : 0;
+  reduce<kScoreThreads / kWarp>(mass, unused, shared);
   if (thread_index() != 0) return;
+  args.found->mass = mass;
   uint32_t reached = 0;
   int bin = -1;
   while (reached < uint32_t(args.wanted) && bin + 1 < kScoreBins) reached += counts[++bin];

@@ -229,11 +229,12 @@ struct BestScore {
   int32_t all_finite;  // whether all scores are numbers
   int32_t unused;
 };
-constexpr int kMostBest = 512;
+constexpr int kMostBest = 1024;
 struct FoundScores {
   BestScore best;
   uint32_t count;  // of the best ones; beyond kMostBest the rest is lost
-  uint32_t unused[3];
+  float mass;      // the sum of exp((score - the best) * inverse_temperature) over all
+  uint32_t unused[2];
   struct Token {
     float score;
     int32_t token;
@@ -243,9 +244,11 @@ struct ScoreArgs {
   const float* scores = nullptr;
   int count = 0;   // of scores
   int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
+  float inverse_temperature = 1;
   FoundScores* found = nullptr;
-  struct Scratch {  // zero between calls, but for `partial` and `last_bin`
+  struct Scratch {  // `bins` and `counter` are zero between calls
     BestScore partial[64];
+    float mass[64];
     uint32_t bins[1024];
     uint32_t counter;
     int32_t last_bin;
@@ -253,7 +256,7 @@ struct ScoreArgs {
 };
 // found->best.
 void find_best_score(Stream& stream, const ScoreArgs& args);
-// After that: found->token.
+// After that: found->token and found->mass.
 void find_best_scores(Stream& stream, const ScoreArgs& args);
 
 // Splits blocks of Q8_0 (an F16 scale, 32 codes) into rows of codes and F16 scales.

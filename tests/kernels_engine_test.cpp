@@ -45,16 +45,20 @@ TEST_CASE("kernels: the engine's best scores are those of all its scores") {
   for (int i = 0; i < 4; ++i) {
     const Scores scores = i == 0 ? engine->prefill(prompt) : engine->decode(TokenId(30 + i));
     CHECK(scores.finite());
-    CHECK(scores.best(1).size() == 1);
-    const std::vector<ScoredToken> best = scores.best(30);
+    CHECK(scores.top(1).best.size() == 1);
+    const TopScores top = scores.top(30, 0.7);
+    const std::vector<ScoredToken>& best = top.best;
     CHECK(best.size() >= 30);
     const std::span<const float> all = scores.all();
     CHECK(best[0].token == std::max_element(all.begin(), all.end()) - all.begin());
-    CHECK(best[0].token == scores.best(1)[0].token);
+    CHECK(best[0].token == scores.top(1).best[0].token);
     for (const ScoredToken& b : best) CHECK(b.score == all[size_t(b.token)]);
+    double mass = 0;
+    for (const float v : all) mass += std::exp((double(v) - best[0].score) / 0.7);
+    CHECK(std::abs(top.mass - mass) < mass * kMassError / 10);
     CHECK(std::count_if(all.begin(), all.end(), [&](float v) { return v >= best.back().score; }) ==
           int64_t(best.size()));
-    CHECK(scores.best(5000).empty());
+    CHECK(scores.top(5000).best.empty());
   }
 }
 
@@ -99,7 +103,7 @@ TEST_CASE("kernels: a recorded walk does at another place what an unrecorded one
         const Scores expected = fresh->prefill({ids.data() + done, size_t(at_once)});
         const std::span<const float> found = scores.all(), wanted = expected.all();
         CHECK(std::equal(found.begin(), found.end(), wanted.begin()));
-        CHECK(scores.best(1)[0].token == expected.best(1)[0].token);
+        CHECK(scores.top(1).best[0].token == expected.top(1).best[0].token);
         if (all) CHECK(std::equal(found.begin(), found.end(), rows.end() - plan->model.vocab));
       }
     }

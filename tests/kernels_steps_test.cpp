@@ -52,6 +52,7 @@ TEST_CASE("kernels: the best of a row of scores") {
       args.scores = there.data();
       args.count = count;
       args.wanted = 20;
+      args.inverse_temperature = kind == 2 ? 1e30f : 1.4f;
       args.found = reinterpret_cast<FoundScores*>(found.data());
       args.scratch = reinterpret_cast<ScoreArgs::Scratch*>(scratch.data());
       find_best_score(device.stream(), args);
@@ -64,6 +65,9 @@ TEST_CASE("kernels: the best of a row of scores") {
       const auto best = std::max_element(scores.begin(), scores.end());
       CHECK(result.best.token == best - scores.begin());
       CHECK(result.best.score == *best);
+      double mass = 0;
+      for (const float v : scores) mass += std::exp((double(v) - *best) * args.inverse_temperature);
+      CHECK(std::abs(result.mass - mass) < mass * kMassError / 10);
       if (kind != 2) CHECK(int(result.count) >= std::min(20, count));
       if (result.count > uint32_t(kMostBest)) continue;
       std::vector<bool> among(size_t(count), false);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace qgen {
 
@@ -16,5 +17,13 @@ struct ScoredToken {
 inline bool better(const ScoredToken& a, const ScoredToken& b) {
   return a.score != b.score ? a.score > b.score : a.token < b.token;
 }
+
+// The best scores of a vocabulary, and what all of them weigh.
+struct TopScores {
+  std::vector<ScoredToken> best;  // best first, ties by id; every other score is lower
+  // The sum of exp((score - the best) / temperature) over all, give or take kMassError of it; 0: not asked for.
+  double mass = 0;
+};
+constexpr double kMassError = 1e-4;
 
 }  // namespace qgen

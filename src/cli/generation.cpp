@@ -29,9 +29,8 @@ void check_finite(const Scores& scores, const Plan& plan) {
 
 // From as few of the scores as settle it.
 TokenId choose(Sampler& sampler, const Scores& scores) {
-  if (const size_t wanted = sampler.wanted(); wanted > 0) {
-    const std::vector<ScoredToken> best = scores.best(wanted);
-    if (const auto token = sampler.choose_among(best)) return *token;
+  if (const Sampler::Wanted wanted = sampler.wanted(); wanted.count > 0) {
+    if (const auto token = sampler.choose_among(scores.top(wanted.count, wanted.temperature))) return *token;
   }
   return sampler.choose(scores);
 }

@@ -55,9 +55,9 @@ class Scores {
   operator std::span<const float>() const { return all(); }
   // Whether all are numbers.
   bool finite() const;
-  // The best `count` and perhaps more, best first, ties by id; every other score is lower (of one alone: not higher,
-  // and it is the first of those that tie). None where they cannot be had for less than all.
-  std::vector<ScoredToken> best(size_t count) const;
+  // The best `count` and perhaps more (of one alone: no other is higher, and it is the first of those that tie), with
+  // their mass where a temperature is given. None where they cannot be had for less than all.
+  TopScores top(size_t count, double temperature = 0) const;
 
  private:
   std::span<const float> all_;
@@ -90,7 +90,7 @@ class Engine {
   // For engines that return Scores(*this): what those ask for.
   virtual std::span<const float> all_scores() { return {}; }
   virtual bool scores_finite() { return true; }
-  virtual std::vector<ScoredToken> best_scores(size_t /*count*/) { return {}; }
+  virtual TopScores top_scores(size_t /*count*/, double /*temperature*/) { return {}; }
 };
 
 // What a device can do at best, as measured on the spot on the threads that an engine would use. Operations are

@@ -33,8 +33,8 @@ bool Scores::finite() const {
   return engine_ != nullptr ? engine_->scores_finite()
                             : std::all_of(all_.begin(), all_.end(), [](float v) { return std::isfinite(v); });
 }
-std::vector<ScoredToken> Scores::best(size_t count) const {
-  return engine_ != nullptr ? engine_->best_scores(count) : std::vector<ScoredToken>();
+TopScores Scores::top(size_t count, double temperature) const {
+  return engine_ != nullptr ? engine_->top_scores(count, temperature) : TopScores();
 }
 
 std::string_view activations_name(Activations activations) {

@@ -34,23 +34,38 @@ class Sampler {
 
   // The next token. `logits` must be finite.
   TokenId choose(std::span<const float> logits);
-  // The same token, or none, from the few best scores alone, of which there should be wanted() (0: it takes all).
-  // `best` is sorted, best first, ties by id, and every other score is lower; nothing is chosen where another might
-  // matter.
-  size_t wanted() const;
-  std::optional<TokenId> choose_among(std::span<const ScoredToken> best);
+  // The same token, or none where another might matter, from the few best scores alone.
+  std::optional<TokenId> choose_among(const TopScores& top);
+  // How many of them there should be, 0 where only all will do, and the temperature for their mass, 0 where that is not
+  // needed.
+  struct Wanted {
+    size_t count = 0;
+    double temperature = 0;
+  };
+  Wanted wanted() const;
 
   using Candidate = ScoredToken;
   // The tokens that all filters leave, with probabilities that add up to 1, best first; what choose() draws from.
   std::vector<std::pair<TokenId, double>> distribution(std::span<const float> logits) const;
 
  private:
+  // Candidates on their way to a choice, best first, their scores less the best's and divided by the temperature. Not
+  // all need be known: those that are not are worse.
+  struct Ranked {
+    std::vector<Candidate> best;
+    bool complete = false;
+    double least_mass = 0, most_mass = 0;  // bounds of the sum of exp(score) over all, known or not
+  };
+
   bool plain() const;  // neither bias nor penalties
-  std::vector<Candidate> penalized(std::span<const float> logits) const;
-  // What the filters leave; the best is first.
-  std::vector<Candidate> filtered(std::vector<Candidate> candidates) const;
-  TokenId likeliest(std::span<const float> logits) const;
-  TokenId draw(const std::vector<Candidate>& candidates);
+  bool needs_mass() const;
+  std::vector<float> penalized(std::span<const float> logits) const;
+  // Divides by the temperature, from `best` on.
+  void cool(std::vector<Candidate>& candidates, float best) const;
+  // Leaves what the filters leave; false where more must be known.
+  bool filter(Ranked& ranked) const;
+  // What the point `u` of [0, 1) falls on; none where more must be known.
+  std::optional<TokenId> settle(Ranked ranked, double u) const;
   double uniform();  // [0, 1)
 
   SamplingSettings settings_;
