@@ -68,7 +68,7 @@ class GpuEngine : public Engine {
     use_ = {weights_.bytes(), cache.bytes(), work.bytes()};
     if (measure_only) return;
     device_.emplace(options.device_index);
-    weights_.load(*device_);
+    weights_.load(*device_, options.scan);
     work_memory_ = DeviceMemory(*device_, use_.work, "work space");
     cache_memory_ = DeviceMemory(*device_, use_.kv, "key-value cache");
     inputs_host_ = PinnedMemory(inputs_bytes(batch_), "inputs");

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "base/cores.h"
@@ -15,8 +16,9 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-constexpr size_t kHalfBytes = 8 << 20;  // of an uploader's buffer, where no row is longer
-constexpr int kMostUploaders = 8;       // more do not make the bus faster
+constexpr size_t kHalfBytes = 8 << 20;     // of an uploader's buffer, where no row is longer
+constexpr int64_t kScanBytes = 256 << 10;  // that are looked at when they have just been copied
+constexpr int kMostUploaders = 8;          // more do not make the bus faster
 
 // Whether codes of 8 bits less these are numbers of F16.
 bool whole(const std::vector<float>& offsets) {
@@ -82,19 +84,20 @@ void add_bytes(std::vector<Task>& tasks, const void* device, const void* host, s
   }
 }
 
-// Rows [first, first + count) of a weight, in their logical order, as they are in the file.
-void gather_rows(const Weight& weight, int64_t first, int64_t count, std::byte* out) {
-  const size_t bytes = size_t(weight.row_bytes());
-  if (weight.paired_heads == 0) {
-    std::memcpy(out, weight.data.data() + size_t(first) * bytes, size_t(count) * bytes);
-    return;
+// Rows [first, first + count) of a weight, in their logical order, as they are in the file. `scan`, unless null, sees
+// them while they are in the processor's caches.
+void gather_rows(const Weight& weight, int64_t first, int64_t count, std::byte* out, WeightScan* scan) {
+  const int64_t bytes = weight.row_bytes();
+  const int64_t at_once = weight.paired_heads > 0 ? 1 : std::max<int64_t>(1, kScanBytes / bytes);
+  for (int64_t done = 0; done < count; done += at_once) {
+    const size_t piece = size_t(std::min(at_once, count - done) * bytes);
+    std::memcpy(out + done * bytes, weight.data.data() + weight.stored_row(first + done) * bytes, piece);
+    if (scan != nullptr) scan->look(weight, {out + done * bytes, piece});
   }
-  for (int64_t r = 0; r < count; ++r)
-    std::memcpy(out + size_t(r) * bytes, weight.data.data() + size_t(weight.stored_row(first + r)) * bytes, bytes);
 }
 
 void add_codes(std::vector<Task>& tasks, const Weight& weight, const Matrix& m, std::byte* blocks_on_device,
-               size_t half_bytes, std::atomic<uint32_t>& scale) {
+               size_t half_bytes, WeightScan* scan, std::atomic<uint32_t>& scale) {
   const int64_t row_bytes = weight.row_bytes();
   const int64_t rows_at_once = std::max<int64_t>(1, int64_t(half_bytes) / row_bytes);
   for (int64_t first = 0; first < weight.rows; first += rows_at_once) {
@@ -102,7 +105,7 @@ void add_codes(std::vector<Task>& tasks, const Weight& weight, const Matrix& m, 
     auto* const codes = const_cast<uint8_t*>(m.codes) + first * m.row_bytes;
     if (weight.layout != Layout::kQ8_0Blocks) {
       tasks.push_back([=, &weight](Uploader& uploader) {
-        gather_rows(weight, first, count, uploader.next_half());
+        gather_rows(weight, first, count, uploader.next_half(), scan);
         uploader.send_rows(codes, size_t(m.row_bytes), size_t(row_bytes), size_t(count));
       });
       continue;
@@ -110,7 +113,7 @@ void add_codes(std::vector<Task>& tasks, const Weight& weight, const Matrix& m, 
     // The blocks wait in memory of the worker's own until they are split.
     tasks.push_back([=, &weight, &scale](Uploader& uploader) {
       std::byte* const half = uploader.next_half();
-      gather_rows(weight, first, count, half);
+      gather_rows(weight, first, count, half, scan);
       raise(scale, largest_scale(half, count * row_bytes));
       std::byte* const blocks = blocks_on_device + size_t(uploader.index()) * half_bytes;
       uploader.send(blocks, size_t(count * row_bytes));
@@ -166,7 +169,7 @@ void WeightStore::lay_out(DeviceLayout& layout) {
     vectors_[&vector] = {layout.take<float>(round_up(int64_t(vector.size()), kPad)), largest_of(vector)};
 }
 
-void WeightStore::load(Device& device) {
+void WeightStore::load(Device& device, WeightScan* scan) {
   const int workers = std::clamp(available_cores(), 1, kMostUploaders);
   memory_ = DeviceMemory(device, bytes_, "weights");
   DeviceLayout layout(memory_.data());
@@ -183,7 +186,7 @@ void WeightStore::load(Device& device) {
   std::vector<std::atomic<uint32_t>> block_scales(plan_.weights.size());  // the largest of each
   for (size_t i = 0; const Weight& weight : plan_.weights) {
     const Matrix& m = matrices_.at(&weight);
-    add_codes(tasks, weight, m, blocks.data(), half_bytes, block_scales[i++]);
+    add_codes(tasks, weight, m, blocks.data(), half_bytes, scan, block_scales[i++]);
     if (weight.layout != Layout::kQ8_0Blocks && !weight.scale.empty()) {
       add_rows(tasks, m.scale, size_t(m.tile_cols) * sizeof(float), weight.scale.values.data(),
                size_t(weight.scale.tile_cols) * sizeof(float), size_t(weight.scale.tile_rows));
@@ -195,10 +198,14 @@ void WeightStore::load(Device& device) {
     add_bytes(tasks, there.values, values->data(), values->size() * sizeof(float));
 
   std::atomic<size_t> next{0};
+  const std::thread::id caller = std::this_thread::get_id();
   on_all_cores(size_t(workers), [&](size_t index) {
     device.bind_thread();
     Uploader uploader(device, half_bytes, int(index));
-    for (size_t i; (i = next++) < tasks.size();) tasks[i](uploader);
+    for (size_t i; (i = next++) < tasks.size();) {
+      tasks[i](uploader);
+      if (scan != nullptr && std::this_thread::get_id() == caller) scan->show();
+    }
     uploader.wait();
   });
   for (size_t i = 0; const Weight& weight : plan_.weights) {

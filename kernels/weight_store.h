@@ -16,8 +16,9 @@ class WeightStore {
   // Lays the weights out; nothing is allocated yet.
   explicit WeightStore(const Plan& plan);
   size_t bytes() const { return bytes_; }
-  // From the mapped files to the device, reading and copying side by side on several threads. Throws an Error.
-  void load(Device& device);
+  // From the mapped files to the device, reading and copying side by side on several threads; `scan`, unless null, is
+  // shown what goes by. Throws an Error.
+  void load(Device& device, WeightScan* scan);
 
   Matrix matrix(const Linear& linear) const;
   Matrix table(const Weight& weight) const { return matrices_.at(&weight); }

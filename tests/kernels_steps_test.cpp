@@ -84,6 +84,31 @@ TEST_CASE("kernels: the best of a row of scores") {
   }
 }
 
+TEST_CASE("kernels: what is no number is found while weights are brought in") {
+  std::mt19937 random(12);
+  for (const bool damaged : {false, true}) {
+    Plan plan;
+    plan.weights.push_back(random_weight(random, Codes::kE4M3, 700, 2000, 128, 128, false));  // several pieces
+    plan.weights.push_back(random_weight(random, Codes::kE5M2, 20, 300, 1, 300, false));
+    plan.weights.push_back(random_blocks(random, 40, 96, damaged ? 0 : 5));
+    plan.weights[0].owned[0] = plan.weights[0].owned[1'234'567] = std::byte{0x7F};
+    plan.weights[1].owned.back() = std::byte{0xFC};
+    if (damaged) plan.weights[2].owned[34 * 7 + 1] = std::byte{0x7C};
+    std::vector<Weight*> weights;
+    for (Weight& weight : plan.weights) weights.push_back(&weight);
+    size_t told = 0;
+    WeightScan scan(weights, [&](size_t done) { told = std::max(told, done); });
+    gpu::Device device(0);
+    WeightStore store(plan);
+    store.load(device, &scan);
+    scan.show();
+    CHECK(told == 700 * 2000 + 20 * 300 + 40 * 3 * 34);
+    CHECK(contains(error_of([&] { scan.finish(); }), damaged ? "1 scales are no finite numbers" : ""));
+    CHECK(plan.weights[0].nan_codes == 2);
+    CHECK(plan.weights[1].nan_codes == 1);
+  }
+}
+
 TEST_CASE("kernels: what measures the device reads and multiplies as much as it says") {
   gpu::Device device(0);
   const DeviceMemory memory(device, 300 << 10, "test"), sink(device, 256, "test");

@@ -115,7 +115,7 @@ class Layers {
     std::mt19937 random(8);
     plan_.vectors.push_back(normal(random, size_t(plan_.weights[0].cols)));
     store_.emplace(plan_);
-    store_->load(device_);
+    store_->load(device_, nullptr);
   }
   const Weight& weight(size_t i) const { return plan_.weights[i]; }
   const std::vector<float>& bias(size_t i) const { return plan_.vectors[i]; }

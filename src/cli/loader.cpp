@@ -142,16 +142,21 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
   Progress progress(quiet);
-  const double bytes = double(plan->weight_bytes());
-  {
-    const InterleavedPages interleaved;  // those of the weights
-    scan_weights(weights, [&](size_t done) {
-      progress.show([&] {
-        return fmt::format("loading {}: {} of {}", loaded.name, format_bytes(double(done)), format_bytes(bytes));
-      });
+  WeightScan scan(weights, [&, bytes = double(plan->weight_bytes())](size_t done) {
+    progress.show([&] {
+      return fmt::format("loading {}: {} of {}", loaded.name, format_bytes(double(done)), format_bytes(bytes));
     });
+  });
+  EngineOptions engine_options = placement.options;
+  if (placement.engine->in_ram()) {
+    const InterleavedPages interleaved;  // those of the weights
+    scan.run();
+    scan.finish();
+  } else {
+    engine_options.scan = &scan;
   }
-  loaded.engine = placement.engine->make(*plan, placement.options);
+  loaded.engine = placement.engine->make(*plan, engine_options);
+  if (engine_options.scan != nullptr) scan.finish();
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   loaded.engine_row = placement.engine;
   loaded.context = placement.options.context;

@@ -25,10 +25,11 @@ struct EngineOptions {
   int64_t context = 0;  // tokens the cache holds
   KvType kv = KvType::kF16;
   Activations activations = Activations::k16Bit;
-  int threads = 0;       // 0: a physical core each, fewer for a small model
-  std::string body;      // CPU: an instruction set by name; "": the best one
-  int device_index = 0;  // GPU: which of several
-  int64_t batch = 0;     // GPU: tokens of a prompt that go through the plan together; 0: 2048
+  int threads = 0;             // 0: a physical core each, fewer for a small model
+  std::string body;            // CPU: an instruction set by name; "": the best one
+  int device_index = 0;        // GPU: which of several
+  WeightScan* scan = nullptr;  // engines outside of ram: where given, shown the weights on their way there
+  int64_t batch = 0;           // GPU: tokens of a prompt that go through the plan together; 0: 2048
 };
 
 // Receives the scores of the token that follows token `index` of the call; valid during the call.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -162,45 +164,66 @@ std::string method_name(const Weight& weight) {
   return name;
 }
 
-void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress) {
-  struct Chunk {
-    size_t weight;
-    std::span<const std::byte> bytes;
-  };
-  std::vector<Chunk> chunks;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const std::span<const std::byte> data = weights[i]->data;
-    const size_t step = kScanChunkBytes / size_t(kQ8_0BlockBytes) * size_t(kQ8_0BlockBytes);
-    for (size_t begin = 0; begin < data.size(); begin += step)
-      chunks.push_back({i, data.subspan(begin, std::min(step, data.size() - begin))});
-  }
-  std::vector<std::atomic<int64_t>> counts(weights.size());  // of what is no number
+struct WeightScan::State {
+  std::vector<Weight*> weights;
+  std::function<void(size_t)> progress;
+  std::map<const Weight*, std::atomic<int64_t>> counts;  // of what is no number
   std::atomic<size_t> bytes_done{0};
-  const auto bring = [&](size_t i) {
-    const auto& [index, bytes] = chunks[i];
-    const Weight& weight = *weights[index];
-    if (weight.layout == Layout::kQ8_0Blocks) {
-      counts[index] += count_bad_scales(bytes);
-    } else if (weight.codes == Codes::kE4M3) {
-      counts[index] += count_from(bytes, 0x7F);
-    } else if (weight.codes == Codes::kE5M2) {
-      counts[index] += count_from(bytes, 0x7C);
-    } else {
-      touch_pages(bytes);
-    }
-    bytes_done += bytes.size();
-  };
-  on_all_cores(chunks.size(), bring, [&] {
-    if (progress) progress(bytes_done);
-  });
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i]->layout != Layout::kQ8_0Blocks) {
-      weights[i]->nan_codes = counts[i];
-    } else if (counts[i] > 0) {
-      fail(ErrorKind::kModel, fmt::format("{}: {} scales are no finite numbers", weights[i]->tensor, counts[i].load()),
+};
+
+WeightScan::WeightScan(std::span<Weight* const> weights, std::function<void(size_t)> progress)
+    : state_(std::make_unique<State>()) {
+  state_->weights.assign(weights.begin(), weights.end());
+  state_->progress = std::move(progress);
+  for (const Weight* weight : weights) state_->counts[weight] = 0;
+}
+WeightScan::~WeightScan() = default;
+
+void WeightScan::look(const Weight& weight, std::span<const std::byte> piece) {
+  std::atomic<int64_t>& count = state_->counts.at(&weight);
+  if (weight.layout == Layout::kQ8_0Blocks) {
+    count += count_bad_scales(piece);
+  } else if (weight.codes == Codes::kE4M3) {
+    count += count_from(piece, 0x7F);
+  } else if (weight.codes == Codes::kE5M2) {
+    count += count_from(piece, 0x7C);
+  } else {
+    touch_pages(piece);
+  }
+  state_->bytes_done += piece.size();
+}
+
+void WeightScan::show() const {
+  if (state_->progress) state_->progress(state_->bytes_done);
+}
+
+void WeightScan::run() {
+  std::vector<std::pair<const Weight*, std::span<const std::byte>>> chunks;
+  for (const Weight* weight : state_->weights) {
+    const size_t step = kScanChunkBytes / size_t(kQ8_0BlockBytes) * size_t(kQ8_0BlockBytes);
+    for (size_t begin = 0; begin < weight->data.size(); begin += step)
+      chunks.emplace_back(weight, weight->data.subspan(begin, std::min(step, weight->data.size() - begin)));
+  }
+  on_all_cores(
+      chunks.size(), [&](size_t i) { look(*chunks[i].first, chunks[i].second); }, [&] { show(); });
+}
+
+void WeightScan::finish() {
+  for (Weight* weight : state_->weights) {
+    const int64_t count = state_->counts.at(weight);
+    if (weight->layout != Layout::kQ8_0Blocks) {
+      weight->nan_codes = count;
+    } else if (count > 0) {
+      fail(ErrorKind::kModel, fmt::format("{}: {} scales are no finite numbers", weight->tensor, count),
            "the file is damaged, or its scales overflowed when it was made");
     }
   }
+}
+
+void scan_weights(std::span<Weight* const> weights) {
+  WeightScan scan(weights);
+  scan.run();
+  scan.finish();
 }
 
 }  // namespace qgen

@@ -84,9 +84,27 @@ std::string method_name(const Weight& weight);
 // Row n of rows whose heads are paired (see Weight).
 int64_t paired_row(int64_t rows, int64_t paired_heads, int64_t n);
 
-// Brings all weights into memory, on all cores, and counts the fp8 codes that are no numbers. A model Error where a
-// scale among the codes is none.
-// `progress`, where given, is told now and then on the calling thread how many of their bytes are done.
-void scan_weights(std::span<Weight* const> weights, const std::function<void(size_t bytes_done)>& progress = {});
+// Looks for what is no number in all weights: counts such fp8 codes, and refuses scales among the codes. Whoever reads
+// the weights anyway shows what it reads, run() is for where nobody does.
+class WeightScan {
+ public:
+  // `progress`, where given, is told by show() how many bytes are done.
+  explicit WeightScan(std::span<Weight* const> weights, std::function<void(size_t bytes_done)> progress = {});
+  ~WeightScan();
+
+  // A piece of a weight's data, of whole blocks where it has blocks; from any thread.
+  void look(const Weight& weight, std::span<const std::byte> piece);
+  void show() const;
+  // Brings all weights into memory and looks at them, on all cores, showing how far it is.
+  void run();
+  // Once all has been seen: each weight's nan_codes. A model Error where a scale is no finite number.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+// All of it.
+void scan_weights(std::span<Weight* const> weights);
 
 }  // namespace qgen
