@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Everything that wants a GPU: builds for the one that is here, runs the tests of the kernels and of whole models on it,
-# the same under compute-sanitizer, measures, and ends with a short table. Each part can be had alone.
-#   tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed]
+# the same under compute-sanitizer, measures, alone and beside PyTorch, and ends with a short table. Each part can be had
+# alone.
+#   tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed] [peers]
 # QGEN_CMAKE_OPTIONS goes to cmake (where libraries lie in unusual places), QGEN_SHARED is the shared test data.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${1:?usage: tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed]}
+build=${1:?usage: tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed] [peers]}
 shift
-parts=${*:-build tests sanitizer speed}
+parts=${*:-build tests sanitizer speed peers}
 shared=${QGEN_SHARED:-$(pwd)/../shared}
 table=()
 has() { [[ " $parts " == *" $1 "* ]]; }
@@ -52,7 +53,7 @@ fi
 if has sanitizer; then
   for tool in memcheck racecheck synccheck; do
     part "compute-sanitizer $tool" "$tool.log" compute-sanitizer --tool $tool --error-exitcode 9 "$gpu_tests" \
-      --test-case='kernels: layers*,kernels: blocks*,kernels: several*,kernels: attention of*,kernels: the best*,kernels: the engine step*,kernels: the engine gives*'
+      --test-case='kernels: layers*,kernels: blocks*,kernels: several*,kernels: attention of*,kernels: inputs of 8*,kernels: the best*,kernels: the engine step*,kernels: the engine gives*'
   done
 fi
 if has speed; then
@@ -67,6 +68,14 @@ if has speed; then
       failed=1
     fi
   done
+  # Prompts another way: through qgen's own tiles, and with inputs of 8 bits.
+  for way in "QGEN_CUBLASLT=off 16bit" "QGEN_CUBLASLT= 8bit"; do
+    for shape in qwen3-8b-fp8 qwen3-8b-int8; do
+      speed=$(env "${way% *}" "$qgen" bench --device cuda --dummy "bench/configs/$shape" --activations "${way#* }" -p 4096 -n 0 -r 3 2>&1 |
+        awk '/^ +pp/ { print $2 " tok/s"; exit }')
+      note "$shape pp4096, $way" "${speed:-FAILED}"
+    done
+  done
   # What was said beforehand against what is taken, for a model of 4 GB.
   "$qgen" plan -m bench/configs/qwen3-4b-fp8 --device cuda -c 4096 --json > "$build/plan.json"
   before=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -1)
@@ -75,6 +84,14 @@ if has speed; then
   note "memory, qwen3-4b-fp8, 4096 tokens" "said $(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["memory"]["total"] >> 20)' \
     "$build/plan.json") MiB, taken $(($(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -1) - before)) MiB, driver included"
   wait || true
+fi
+if has peers; then
+  for shape in qwen3-0.6b-fp8 qwen3-8b-fp8; do
+    for way in "" --compile; do
+      note "PyTorch, $shape ${way:-eager}" "$(python3 bench/torch_speed.py "bench/configs/$shape" --prompt 4096 $way 2> "$build/torch.log" ||
+        { tail -1 "$build/torch.log"; echo FAILED; })"
+    done
+  done
 fi
 printf '\n%s\n' "$(cat "$build/gpu.txt")"
 printf '%s\n' "${table[@]}"
