@@ -81,7 +81,7 @@ const EngineRow& find_engine(std::string_view device, EngineOptions& options) {
            fmt::format("--device {}: no number of a GPU (expected cuda:N, found '{}')", device, which),
            "--device cuda takes the first");
   }
-  const bool whole = colon == device.npos || name == "cpu" || name == "cuda";
+  const bool whole = colon == device.npos || (name == "cpu" && !which.empty()) || name == "cuda";
   std::string known = "auto";
   for (const EngineRow& row : engines()) {
     if (device == "auto" ? row.available() : row.name == name && whole) {

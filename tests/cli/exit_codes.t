@@ -129,6 +129,12 @@ stderr:
   hint: known: auto, cpu, * (glob)
 exit: 2
 
+$ qgen -m $MODEL -p x --device cpu:
+stderr:
+  qgen: --device cpu:: unknown device
+  ...
+exit: 2
+
 # 2: an instruction set that is not there
 $ qgen -m $MODEL -p x --device cpu:mmx
 stderr:
