@@ -5,7 +5,6 @@ namespace qgen::cpu {
 namespace {
 
 #include "cpu/generic.inc"
-#include "cpu/panels.inc"
 #include "cpu/words.inc"
 #include "cpu/words_attention.inc"
 #include "cpu/words_linear.inc"

@@ -41,7 +41,6 @@ struct Tiles {
 #include "cpu/int8_vnni.inc"
 #include "cpu/linear_bf16.inc"
 #include "cpu/linear_tiles.inc"
-#include "cpu/panels.inc"
 #include "cpu/words.inc"
 #include "cpu/words_attention.inc"
 #include "cpu/words_linear.inc"

@@ -9,7 +9,6 @@ namespace {
 #include "cpu/generic.inc"
 #include "cpu/int8_vnni.inc"
 #include "cpu/linear_bf16.inc"
-#include "cpu/panels.inc"
 #include "cpu/words.inc"
 #include "cpu/words_attention.inc"
 #include "cpu/words_linear.inc"
