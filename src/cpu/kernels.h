@@ -70,8 +70,9 @@ struct Input {
   const float* sums;
   const int32_t* high_sums;  // of each plane of one token, (tile_cols)
   const int32_t* low_sums;
-  // What integer products with unsigned codes, code + 128, start from: -128 times the sum of x's integers, over the
-  // tiles where they are short (kPlanes of one token), or over the groups (kBytes).
+  // What integer products start from. With unsigned codes, code + 128: -128 times the sum of x's integers, over the
+  // tiles where they are short (kPlanes of one token), or over the groups (kBytes). With crossed words: minus the sum
+  // of their products with each other, over groups of kWordGroup (kWords; words_linear.inc).
   const int32_t* starts;
 };
 
@@ -148,7 +149,8 @@ struct Body {
   void (*rotate)(float* head, const float* cos, const float* sin, int64_t n);
   // One row, padded with zeros to `stride`, into the forms, padded so as well.
   void (*to_planes)(const float* x, int64_t stride, int8_t* high, int8_t* low, float* scale);
-  void (*to_words)(const float* x, int64_t stride, int16_t* words, float* scale);  // null where no kernel wants them
+  // kWords; starts may be null. Null where no kernel wants them.
+  void (*to_words)(const float* x, int64_t stride, int16_t* words, float* scale, int32_t* starts);
   void (*to_bf16)(const float* x, int64_t stride, uint16_t* high, uint16_t* low);  // low may be null
   // kBytes, with Input's byte_scales and starts. Null where no kernel wants them.
   void (*to_bytes)(const float* x, int64_t stride, int8_t* out, float* scales, int32_t* starts);

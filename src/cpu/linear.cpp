@@ -153,8 +153,10 @@ void StepInput::lay_out(Arena& arena) {
     }
     const int64_t groups = stride_ / kBytesGroup;
     if (bytes > 0) slot.byte_scales = arena.take<float>(bytes * groups);
-    if (planes + bytes > 0)
-      slot.starts = arena.take<int32_t>(std::max(planes > 0 ? workers_ * slot.tiles : 0, bytes * groups));
+    if (words + planes + bytes > 0) {
+      const int64_t of_tiles = planes > 0 ? workers_ * slot.tiles : 0;
+      slot.starts = arena.take<int32_t>(std::max(of_tiles, std::max(words, bytes) * groups));
+    }
     if (bf16 + pairs > 0) slot.bf16_high = arena.take<uint16_t>(std::max(bf16, pairs) * stride_);
     if (pairs > 0) slot.bf16_low = arena.take<uint16_t>(pairs * stride_);
     if (slot.offsets) slot.sums = arena.take<float>(most * slot.tiles);
@@ -184,7 +186,8 @@ void StepInput::prepare(const Body& body, Layers layers, int64_t row, int64_t to
         if (slot.offsets) tile_sums(x, slot.sums);
         break;
       case Form::kWords:
-        body.to_words(x, stride_, slot.words + at, slot.word_scale + row);
+        body.to_words(x, stride_, slot.words + at, slot.word_scale + row,
+                      tokens > 1 ? slot.starts + first_group : nullptr);
         if (slot.offsets) tile_sums(slot.words + at, slot.sums);
         break;
       case Form::kPlanes:
@@ -227,7 +230,7 @@ Input StepInput::view(Layers layers, size_t index, int64_t tokens, int64_t first
   x.low_sums = from_row(slot.low_sums, slot.tiles);
   x.sums = from_row(slot.sums, slot.tiles);
   x.byte_scales = from_row(slot.byte_scales, stride_ / kBytesGroup);
-  x.starts = from_row(slot.starts, x.form == Form::kBytes ? stride_ / kBytesGroup : slot.tiles);
+  x.starts = from_row(slot.starts, x.form == Form::kPlanes ? slot.tiles : stride_ / kBytesGroup);
   return x;
 }
 

@@ -105,6 +105,8 @@ struct Vec {
 
 // Sixteen 16-bit integers, in pairs whose products are added to 32-bit sums.
 struct Words {
+  static constexpr bool kCrosses = false;
+
   __m256i v;
 
   static Words zero() { return {_mm256_setzero_si256()}; }
@@ -112,6 +114,9 @@ struct Words {
   // Sixteen signed bytes.
   static Words widen(const uint8_t* bytes) { return {_mm256_cvtepi8_epi16(Vec::load16(bytes))}; }
   static Words add(Words a, Words b) { return {_mm256_add_epi32(a.v, b.v)}; }
+  static Words subtract(Words a, Words b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+  static Words add_halves(Words a, Words b) { return {_mm256_add_epi16(a.v, b.v)}; }
+  static Words of(Vec bits) { return {_mm256_castps_si256(bits.v)}; }
   Vec bits() const { return {_mm256_castsi256_ps(v)}; }
   void store(Words* p) const { _mm256_storeu_si256(&p->v, v); }
   static Words broadcast(const int32_t* pair) { return {_mm256_set1_epi32(*pair)}; }

@@ -103,6 +103,13 @@ struct Vec {
 
 // Thirty-two 16-bit integers, in pairs whose products are added to 32-bit sums.
 struct Words {
+  // Zen 4 and 5 add beside products; processors with BF16 and without these have AMX.
+#ifdef __AVX512BF16__
+  static constexpr bool kCrosses = true;
+#else
+  static constexpr bool kCrosses = false;
+#endif
+
   __m512i v;
 
   static Words zero() { return {_mm512_setzero_si512()}; }
@@ -112,6 +119,9 @@ struct Words {
     return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))};
   }
   static Words add(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
+  static Words subtract(Words a, Words b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+  static Words add_halves(Words a, Words b) { return {_mm512_add_epi16(a.v, b.v)}; }
+  static Words of(Vec bits) { return {_mm512_castps_si512(bits.v)}; }
   Vec bits() const { return {_mm512_castsi512_ps(v)}; }
   void store(Words* p) const { _mm512_storeu_si512(p, v); }
   static Words broadcast(const int32_t* pair) { return {_mm512_set1_epi32(*pair)}; }
