@@ -207,7 +207,8 @@ def check_form(form, qgen, model, shared, quick):
         ("native", ["--kv", "f32", "--device", "cpu"], BF16 if form in ("BF16", "FP8") else INTEGER, positions),
         (
             *("default", [], BF16 if form in ("BF16", "FP8") else INTEGER, positions),
-            *(("perplexity", expected["perplexity"], ids, min(windows, 2)), ("generated", some, chats, limit)),
+            # Rounding moves the perplexity of fewer tokens by more.
+            *(("perplexity", expected["perplexity"], ids, 2), ("generated", some, chats, limit)),
         ),
     ]
     good = True
