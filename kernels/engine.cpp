@@ -69,6 +69,7 @@ class GpuEngine : public Engine {
     if (measure_only) return;
     device_.emplace(options.device_index);
     weights_.load(*device_, options.scan);
+    options_.scan = nullptr;  // it is the caller's
     work_memory_ = DeviceMemory(*device_, use_.work, "work space");
     cache_memory_ = DeviceMemory(*device_, use_.kv, "key-value cache");
     inputs_host_ = PinnedMemory(inputs_bytes(batch_), "inputs");

@@ -41,9 +41,11 @@ const Library& cublas() {
     Library l;
     void* file = nullptr;
     if (const char* const said = std::getenv("QGEN_CUBLASLT"); said != nullptr && *said != 0) {
-      if (std::string_view(said) != "off") file = dlopen(said, RTLD_NOW | RTLD_LOCAL);
+      if (std::string_view(said) != "off" && (file = dlopen(said, RTLD_NOW | RTLD_LOCAL)) == nullptr)
+        fail(ErrorKind::kUsage, fmt::format("QGEN_CUBLASLT: {}", dlerror()), "the file of cuBLASLt, or off");
     } else {
-      for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12"}) {
+      for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12",
+                               "/usr/local/cuda/lib64/libcublasLt.so.12"}) {
         if ((file = dlopen(name, RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
       }
     }
@@ -71,6 +73,7 @@ const Library& cublas() {
   return loaded;
 }
 
+constexpr size_t kMostProducts = 512;          // that are kept ready: prompts are of many lengths
 constexpr int64_t kWorkspaceBytes = 32 << 20;  // what NVIDIA recommends for compute capability 9.0
 
 struct Types {
@@ -124,8 +127,8 @@ struct Product {
 const GemmLimits& gemm_limits() {
   // Writing the weights of 8B out as 16-bit floats takes about as long as 300 tokens take here longer than there: an
   // estimate from peaks (bench/README.md). 32 MiB of weights stay in the second-level cache of larger GPUs until they
-  // are read again.
-  static const GemmLimits limits{384, 32 << 20, kWorkspaceBytes};
+  // are read again; fewer rows would leave processors idle.
+  static const GemmLimits limits{384, 32 << 20, 2048, kWorkspaceBytes};
   return limits;
 }
 
@@ -179,13 +182,15 @@ struct Gemm::State {
       return false;
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    if (!good(l.heuristic(handle, p.desc, p.w, p.x, p.y, p.y, p.preference, 1, &result, &found)) || found == 0)
+    if (!good(l.heuristic(handle, p.desc, p.w, p.x, p.y, p.y, p.preference, 1, &result, &found)) || found == 0 ||
+        !good(result.state))
       return false;
     p.algorithm = result.algo;
     return true;
   }
 
   Product& product(const GemmArgs& args) {
+    if (products.size() >= kMostProducts) products.clear();
     const auto [found, fresh] = products.try_emplace(Key{args.kind,
                                                          args.rows,
                                                          args.cols,
@@ -210,28 +215,23 @@ std::string Gemm::library() const {
 
 bool Gemm::can(const GemmArgs& args) { return state_->start() && state_->product(args).usable; }
 
-void Gemm::multiply(const GemmArgs& args) {
+bool Gemm::multiply(const GemmArgs& args) {
   Product& p = state_->product(args);
-  bool good = p.usable;
-  if (args.kind == GemmKind::kE4M3Blocks) {
-    good = good && p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.w_scale) &&
-           p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scale);
-  }
+  if (!p.usable) return false;
   const int32_t whole[2] = {1, 0};
   const float parts[2] = {args.factor, 0};
   const bool integers = args.kind == GemmKind::kI8;
   const void* const alpha = integers ? static_cast<const void*>(&whole[0]) : &parts[0];
   const void* const beta = integers ? static_cast<const void*>(&whole[1]) : &parts[1];
-  const cublasStatus_t status =
-      !good ? CUBLAS_STATUS_NOT_SUPPORTED
-            : cublas().matmul(state_->handle, p.desc, alpha, args.w, p.w, args.x, p.x, beta, args.y, p.y, args.y, p.y,
-                              &p.algorithm, state_->workspace, kWorkspaceBytes, state_->device.stream().handle);
-  if (status != CUBLAS_STATUS_SUCCESS) {
-    fail(ErrorKind::kRuntime,
-         fmt::format("cuBLASLt: a product of {} x {} by {} tokens failed with status {}", args.rows, args.cols,
-                     args.tokens, int(status)),
-         "QGEN_CUBLASLT=off does without it");
+  if (args.kind == GemmKind::kE4M3Blocks) {
+    p.usable = p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, args.w_scale) &&
+               p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, args.x_scale);
   }
+  // It may lack memory for its kernels, which come in when they are first wanted.
+  p.usable = p.usable && cublas().matmul(state_->handle, p.desc, alpha, args.w, p.w, args.x, p.x, beta, args.y, p.y,
+                                         args.y, p.y, &p.algorithm, state_->workspace, kWorkspaceBytes,
+                                         state_->device.stream().handle) == CUBLAS_STATUS_SUCCESS;
+  return p.usable;
 }
 
 }  // namespace qgen::cuda

@@ -28,7 +28,8 @@ struct GemmArgs {
   int rows = 0, cols = 0, tokens = 0;
   int64_t w_stride = 0, x_stride = 0, y_stride = 0;  // elements
   float factor = 1;                                  // of kI8: 1
-  // Of kE4M3Blocks, F32: (ceil(rows / 128), w_scale_stride), a multiple of 4; (ceil(cols / 128), tokens).
+  // Of kE4M3Blocks, F32: (ceil(rows / 128), w_scale_stride), which is ceil(cols / 128) up to a multiple of 4;
+  // (ceil(cols / 128), tokens).
   const void* w_scale = nullptr;
   const void* x_scale = nullptr;
   int64_t w_scale_stride = 0;
@@ -38,7 +39,8 @@ struct GemmArgs {
 struct GemmLimits {
   // From so many tokens on it is worth writing the weights out as 16-bit floats first.
   int fewest_tokens;
-  int64_t copy_bytes;       // of weights as 16-bit floats at once
+  int64_t copy_bytes;       // of weights as 16-bit floats at once,
+  int64_t copy_rows;        // or more where that is less than so many rows
   int64_t workspace_bytes;  // for the library itself
 };
 const GemmLimits& gemm_limits();
@@ -56,8 +58,8 @@ class Gemm {
   std::string library() const;
   // Whether it has something for such a product; of pointers only the alignment counts.
   bool can(const GemmArgs& args);
-  // What can() was asked about. Throws a runtime Error.
-  void multiply(const GemmArgs& args);
+  // What can() was asked about; false where it could not be done after all, and can() will say so from then on.
+  bool multiply(const GemmArgs& args);
 
  private:
   struct State;

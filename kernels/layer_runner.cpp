@@ -10,6 +10,7 @@ namespace qgen::QGEN_BACKEND {
 namespace {
 
 constexpr int64_t kGroup = 128;       // columns that 8-bit floats share a scale for
+constexpr int64_t kPieceRows = 16;    // of weights written out: a multiple of this, but for the last
 constexpr int64_t kMostRows = 32768;  // that copy_as_halves() takes at once: a grid has 65535 at most
 
 bool alike(const Matrix& a, const Matrix& b) {
@@ -48,7 +49,10 @@ void LayerRunner::lay_out(DeviceLayout& layout, int64_t tokens, int64_t widest, 
   halves_.factor = layout.take<float>(tokens);
   const bool eight = rounding == Rounding::k8Bit, copies = tokens >= gemm_limits().fewest_tokens;
   if (eight) group_scale_ = layout.take<float>(tokens * (round_up(widest, kGroup) / kGroup));
-  if (copies) copy_ = layout.take<uint16_t>(gemm_limits().copy_bytes / 2);
+  if (copies) {
+    copy_halves_ = std::max(gemm_limits().copy_bytes / 2, gemm_limits().copy_rows * round_up(widest, kPad));
+    copy_ = layout.take<uint16_t>(copy_halves_);
+  }
   if (eight || copies) workspace_ = layout.take<std::byte>(gemm_limits().workspace_bytes);
 }
 
@@ -142,9 +146,9 @@ std::optional<LayerRunner::Dense> LayerRunner::halves(const Matrix& m, const Lay
   d.args.w = copy_;
   d.args.w_stride = round_up(m.cols, kPad);
   d.args.cols = int(d.args.w_stride);
-  const int64_t fit = std::min(kMostRows, gemm_limits().copy_bytes / 2 / d.args.w_stride);
-  d.args.rows = int(std::min<int64_t>(m.rows, fit / kGroup > 0 ? fit / kGroup * kGroup : fit));
-  if (d.args.rows == 0) return {};
+  // In pieces of the same size.
+  const int64_t fit = std::min(kMostRows, copy_halves_ / d.args.w_stride), pieces = (m.rows + fit - 1) / fit;
+  d.args.rows = int(std::min({round_up((m.rows + pieces - 1) / pieces, kPieceRows), fit, int64_t{m.rows}}));
   return d;
 }
 
@@ -166,17 +170,17 @@ std::optional<LayerRunner::Dense> LayerRunner::dense(const Matrix& m, const Laye
   return can(d) ? d : std::nullopt;
 }
 
-void LayerRunner::run_dense(Stream& stream, const Dense& d, const Matrix& m, float* y, int64_t y_stride, int tokens,
+bool LayerRunner::run_dense(Stream& stream, const Dense& d, const Matrix& m, float* y, int64_t y_stride, int tokens,
                             bool add) {
   for (int first = 0; first < m.rows; first += d.args.rows) {
     GemmArgs args = d.args;
     args.rows = std::min(d.args.rows, m.rows - first);
     args.y = static_cast<float*>(d.args.y) + first;
     if (d.copied) copy_as_halves(stream, {m, first, args.rows, f16_factor(m.largest), copy_, args.w_stride});
-    gemm_->multiply(args);
+    if (!gemm_->multiply(args)) return false;
   }
   const bool token_scale = d.form == Form::kF16 || d.form == Form::kI8 || d.form == Form::kE4M3;
-  if (!add && !token_scale && m.bias == nullptr) return;
+  if (!add && !token_scale && m.bias == nullptr) return true;
   FinishArgs args;
   args.raw = d.args.y;
   args.raw_stride = d.args.y_stride;
@@ -189,6 +193,7 @@ void LayerRunner::run_dense(Stream& stream, const Dense& d, const Matrix& m, flo
   args.add = add;
   args.tokens = tokens;
   finish(stream, args);
+  return true;
 }
 
 void LayerRunner::run_few(Stream& stream, std::span<const Matrix> layers, const LayerInput& input, float* y,
@@ -254,11 +259,13 @@ void LayerRunner::run_more(Stream& stream, std::span<const Matrix> layers, Layer
     const Matrix& m = layers[i];
     size_t next = i + 1;
     if (few && streams(m)) {
-      while (next < layers.size() && alike(layers[next], m)) ++next;
+      while (next < layers.size() && next - i < std::size(LinearArgs().part) && alike(layers[next], m)) ++next;
       run_few(stream, layers.subspan(i, next - i), input, y, y_stride, tokens, add ? Result::kAdd : Result::kStore);
     } else if (products[i]) {
       prepare(stream, products[i]->form, input, tokens);
-      run_dense(stream, *products[i], m, y, y_stride, tokens, add);
+      // The library says no from now on.
+      if (!run_dense(stream, *products[i], m, y, y_stride, tokens, add))
+        return run_more(stream, layers.subspan(i), input, y, y_stride, tokens, add);
     } else if (tiles(m)) {
       prepare(stream, m.kind == Codes::kBf16 ? Form::kBf16 : Form::kF16, input, tokens);
       multiply_many(stream, {m, halves_, y, y_stride, add, tokens});

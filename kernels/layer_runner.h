@@ -73,7 +73,8 @@ class LayerRunner {
   // run() of an input that may have been prepared.
   void run_more(Stream& stream, std::span<const Matrix> layers, LayerInput input, float* y, int64_t y_stride,
                 int tokens, bool add);
-  void run_dense(Stream& stream, const Dense& d, const Matrix& m, float* y, int64_t y_stride, int tokens, bool add);
+  // False where the library failed; y may hold anything then, but for what is added to.
+  bool run_dense(Stream& stream, const Dense& d, const Matrix& m, float* y, int64_t y_stride, int tokens, bool add);
   void run_few(Stream& stream, std::span<const Matrix> layers, const LayerInput& input, float* y, int64_t y_stride,
                int tokens, Result result);
   void run_any(Stream& stream, const Matrix& m, const LayerInput& input, float* y, int64_t y_stride, int tokens,
@@ -85,7 +86,8 @@ class LayerRunner {
   float* floats_ = nullptr;       // (tokens, residual up to a multiple of kPad)
   HalfRows halves_;               // (tokens, widest up to the same); of 8-bit codes too
   float* group_scale_ = nullptr;  // (ceil(widest / 128), tokens)
-  uint16_t* copy_ = nullptr;      // gemm_limits().copy_bytes
+  int64_t copy_halves_ = 0;       // that copy_ holds
+  uint16_t* copy_ = nullptr;      // weights written out
   std::byte* workspace_ = nullptr;
   std::optional<Gemm> gemm_;
   Form prepared_ = Form::kNone;  // of the input under way; kNone also where nothing has been

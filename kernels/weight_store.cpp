@@ -159,7 +159,7 @@ void WeightStore::lay_out(DeviceLayout& layout) {
       m.scale = blocks ? static_cast<void*>(layout.take<uint16_t>(tiles)) : layout.take<float>(tiles);
     }
     if (!weight.offset.empty()) {
-      m.offset = layout.take<float>(int64_t(weight.offset.values.size()));
+      m.offset = layout.take<float>(weight.offset.tile_rows * m.tile_cols);  // as the scales lie
       m.whole_offsets = m.offset == nullptr || whole(weight.offset.values);  // nobody asks while sizes are learned
     }
     if (!weight.column_order.empty()) m.column_order = layout.take<int32_t>(int64_t(weight.column_order.size()));
@@ -191,7 +191,10 @@ void WeightStore::load(Device& device, WeightScan* scan) {
       add_rows(tasks, m.scale, size_t(m.tile_cols) * sizeof(float), weight.scale.values.data(),
                size_t(weight.scale.tile_cols) * sizeof(float), size_t(weight.scale.tile_rows));
     }
-    add_bytes(tasks, m.offset, weight.offset.values.data(), weight.offset.values.size() * sizeof(float));
+    if (!weight.offset.empty()) {
+      add_rows(tasks, m.offset, size_t(m.tile_cols) * sizeof(float), weight.offset.values.data(),
+               size_t(weight.offset.tile_cols) * sizeof(float), size_t(weight.offset.tile_rows));
+    }
     add_bytes(tasks, m.column_order, weight.column_order.data(), weight.column_order.size() * sizeof(int32_t));
   }
   for (const auto& [values, there] : vectors_)
@@ -200,13 +203,18 @@ void WeightStore::load(Device& device, WeightScan* scan) {
   std::atomic<size_t> next{0};
   const std::thread::id caller = std::this_thread::get_id();
   on_all_cores(size_t(workers), [&](size_t index) {
-    device.bind_thread();
-    Uploader uploader(device, half_bytes, int(index));
-    for (size_t i; (i = next++) < tasks.size();) {
-      tasks[i](uploader);
-      if (scan != nullptr && std::this_thread::get_id() == caller) scan->show();
+    try {
+      device.bind_thread();
+      Uploader uploader(device, half_bytes, int(index));
+      for (size_t i; (i = next++) < tasks.size();) {
+        tasks[i](uploader);
+        if (scan != nullptr && std::this_thread::get_id() == caller) scan->show();
+      }
+      uploader.wait();
+    } catch (...) {
+      next = tasks.size();  // the others stop
+      throw;
     }
-    uploader.wait();
   });
   for (size_t i = 0; const Weight& weight : plan_.weights) {
     const float scale = weight.layout == Layout::kQ8_0Blocks ? f16_to_float(uint16_t(block_scales[i].load()))

@@ -156,6 +156,10 @@ TEST_CASE("kernels: the engine with inputs of 8 bits") {
     for (int i = 0; i < 60; ++i) ids.push_back(TokenId(3 + i * 7 % 500));
     const auto reference = make_engine(*plan, "reference", 80), exact = make_gpu_engine(*plan, 80, KvType::kF16),
                rounded = make_gpu_engine(*plan, 80, KvType::kF16, Activations::k8Bit);
+#if !defined(QGEN_SIMT)
+    // Older GPUs have no products of 8-bit floats.
+    if (rounded->activations() != Activations::k8Bit && std::string_view(name) == "stories260K-FP8") continue;
+#endif
     CHECK(rounded->activations() == Activations::k8Bit);
     const std::span<const float> expected = reference->prefill(ids);
     const double most = normwise_error(rounded->prefill(ids), expected);

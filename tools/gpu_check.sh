@@ -72,7 +72,7 @@ if has speed; then
   for way in "QGEN_CUBLASLT=off 16bit" "QGEN_CUBLASLT= 8bit"; do
     for shape in qwen3-8b-fp8 qwen3-8b-int8; do
       speed=$(env "${way% *}" "$qgen" bench --device cuda --dummy "bench/configs/$shape" --activations "${way#* }" -p 4096 -n 0 -r 3 2>&1 |
-        awk '/^ +pp/ { print $2 " tok/s"; exit }')
+        awk '/^ +pp/ { print $2 " tok/s"; exit }') || failed=1
       note "$shape pp4096, $way" "${speed:-FAILED}"
     done
   done

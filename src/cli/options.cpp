@@ -132,7 +132,7 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         "precision of the inputs of linear layers (and of attention): f32, 16bit, or 8bit, which reads prompts faster "
         "and "
         "less exactly "
-        "where weights are int8 [16bit]",
+        "where weights are int8, on GPUs fp8 too [16bit]",
         {.choices = "f32,16bit,8bit"}},
        {"--device", &target.device, "NAME", "auto, cuda, cuda:N, cpu, cpu:INSTRUCTION-SET or reference [auto]"},
        {"--threads", &target.threads, "N", "0: all physical cores [0]", {.lowest = 0, .highest = 1024}}});

@@ -16,8 +16,9 @@
 namespace qgen {
 
 // How precisely the inputs of linear layers are multiplied: as floats; as 16-bit integers or floats of 16 bits or more;
-// or, where INT8 weights meet many tokens, as 8-bit integers with a scale for every 32. But for the first, attention of
-// many tokens is done in 16-bit integers too.
+// or, where many tokens meet weights that allow it, in 8 bits: on the CPU INT8 weights, with a scale for every 32
+// inputs; on GPUs INT8 and FP8 ones, with a scale for every token or every 128. But for the first, attention of many
+// tokens is done in 16-bit numbers too.
 enum class Activations : uint8_t { kF32, k16Bit, k8Bit };
 std::string_view activations_name(Activations activations);
 

@@ -259,7 +259,9 @@ TokenId Sampler::choose(std::span<const float> logits) {
   const float best = *std::max_element(logits.begin(), logits.end());
   double mass = 0;
   if (needs_mass()) {
-    for (const float score : logits) mass += std::exp((double(score) - best) / settings_.temperature.value);
+    // As cool() rounds them.
+    for (const float score : logits)
+      mass += std::exp(double(float((double(score) - best) / settings_.temperature.value)));
   }
   // The choice seldom goes beyond the few best, and to sort a whole vocabulary takes longer than a small model's token.
   for (size_t count = kFewBest;; count *= 8) {

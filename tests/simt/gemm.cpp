@@ -42,7 +42,7 @@ double product(const GemmArgs& a, int64_t n, int64_t t) {
 
 // Small, so that small models are done in several pieces.
 const GemmLimits& gemm_limits() {
-  static const GemmLimits limits{24, 16 << 10, 256};
+  static const GemmLimits limits{24, 16 << 10, 32, 256};
   return limits;
 }
 
@@ -51,10 +51,11 @@ Gemm::Gemm(Device&, void*) {}
 Gemm::~Gemm() = default;
 std::string Gemm::library() const { return "loops"; }
 bool Gemm::can(const GemmArgs& args) {
-  const bool bytes = args.kind != GemmKind::kF16 && args.kind != GemmKind::kBf16;
-  return !bytes || (args.tokens % kGemmTokens == 0 && args.rows % 4 == 0 && args.cols % 16 == 0);
+  if (args.kind == GemmKind::kF16 || args.kind == GemmKind::kBf16) return true;
+  return args.tokens % kGemmTokens == 0 && args.rows % (args.kind == GemmKind::kI8 ? 4 : 16) == 0 &&
+         args.cols % 16 == 0;
 }
-void Gemm::multiply(const GemmArgs& args) {
+bool Gemm::multiply(const GemmArgs& args) {
   perform([=] {
     for (int64_t t = 0; t < args.tokens; ++t) {
       for (int64_t n = 0; n < args.rows; ++n) {
@@ -67,6 +68,7 @@ void Gemm::multiply(const GemmArgs& args) {
       }
     }
   });
+  return true;
 }
 
 }  // namespace qgen::simt
