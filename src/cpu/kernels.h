@@ -83,6 +83,7 @@ using MultiplyFunction = void (*)(const Matrix& w, const Input& x, int64_t row_b
 // For one token (bound by memory), for a few, and for kManyTokens and more, where arithmetic is the bound and
 // x may be rounded to any 16-bit type. Attention takes kManyTokens in 16-bit integers, too.
 constexpr int64_t kManyTokens = 128;
+constexpr int64_t kUnpackedTokens = 4;  // up to so many tokens words row by row cost less than panels of bytes
 struct CodeKernels {
   struct Kernel {
     Form form;
@@ -90,9 +91,14 @@ struct CodeKernels {
     bool operator==(const Kernel&) const = default;
   };
   Kernel one, few, many;
+  Kernel rows{};  // for 2 to kUnpackedTokens in place of `few`, where that packs panels
   bool operator==(const CodeKernels&) const = default;
 
-  const Kernel& at(int64_t tokens) const { return tokens == 1 ? one : tokens < kManyTokens ? few : many; }
+  const Kernel& at(int64_t tokens) const {
+    if (tokens == 1) return one;
+    if (tokens <= kUnpackedTokens && rows.multiply != nullptr) return rows;
+    return tokens < kManyTokens ? few : many;
+  }
 };
 
 // The cache of a layer is made of chunks of kAttendChunk tokens, the last one of what is left of `held`; a chunk has
