@@ -19,7 +19,7 @@ using Count = std::make_integer_sequence<int, kCount>;
 
 constexpr int kCodeTypes = 6;              // as quant/storage.h, Codes
 constexpr int64_t kInputPad = 64;          // rows of prepared inputs are padded with zeros to a multiple of this
-constexpr int kMaxAttendRows = 96;         // query rows that share one pass over the cache
+constexpr int kMaxAttendRows = 384;        // query rows that share one pass over the cache
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an integer dot product of planes may span without overflow
 constexpr int64_t kShortTile = 512;        // columns over which the sum of both planes fits 32 bits as well
 constexpr int64_t kSlabTokens = 512;       // tokens whose sums a panel keeps at once
@@ -148,6 +148,7 @@ struct Body {
   void (*store_kv[3])(const float* x, int64_t n, void* out, int64_t out_stride);  // elements out_stride apart
   // out = x / rms(x) * weight
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
+  void (*scale)(const float* x, float factor, int64_t n, float* out);  // out = x * factor
   // gate = silu(gate) * up
   void (*silu_multiply)(float* gate, const float* up, int64_t n);
   void (*add)(float* y, const float* x, int64_t n);
