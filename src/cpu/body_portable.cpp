@@ -86,6 +86,9 @@ struct Vec {
     }
     return static_cast<uint16_t>(sign | (((magnitude + 0xFFF + (magnitude >> 13 & 1)) >> 13) - (112u << 10)));
   }
+  static void store_f16(Vec x, uint16_t* out) {
+    for (int i = 0; i < kWidth; ++i) out[i] = to_f16(x.v[i]);
+  }
 
   static float decode_scalar(int type, const uint8_t* p) {
     uint32_t bits = 0;

@@ -307,7 +307,7 @@ class CpuEngine : public Engine {
       for (int64_t g = h * group_; g < (h + 1) * group_; ++g) {
         float* query = q_ + t * q_rows + g * d;
         head(query, step.q_norm, t);
-        for (int64_t i = 0; i < d; ++i) query[i] *= attention_scale;
+        body_.scale(query, attention_scale, d, query);
       }
     });
     return last_row(q_, q_rows);
@@ -328,7 +328,7 @@ class CpuEngine : public Engine {
   }
 
   AttendArguments attend_arguments(const AttendStep& step, int64_t kv_head, int worker) const {
-    AttendArguments a{};
+    AttendArguments a;  // without its rows
     a.cache = cache_shape_;
     a.kv_head = kv_head;
     a.keys = keys_[step.layer];
@@ -413,8 +413,7 @@ class CpuEngine : public Engine {
       attend(a);
       for (int r = 0; r < a.rows; ++r) {
         const int64_t index = tile * size + r;
-        float* mixed = out.row(index / group_) + (h * group_ + index % group_) * d;
-        for (int64_t i = 0; i < d; ++i) mixed[i] = a.out[r][i] / a.sum[r];
+        body_.scale(a.out[r], 1 / a.sum[r], d, out.row(index / group_) + (h * group_ + index % group_) * d);
       }
     });
   }

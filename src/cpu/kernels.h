@@ -19,7 +19,7 @@ using Count = std::make_integer_sequence<int, kCount>;
 
 constexpr int kCodeTypes = 6;              // as quant/storage.h, Codes
 constexpr int64_t kInputPad = 64;          // rows of prepared inputs are padded with zeros to a multiple of this
-constexpr int kMaxAttendRows = 96;         // query rows that share one pass over the cache
+constexpr int kMaxAttendRows = 384;        // query rows that share one pass over the cache
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an integer dot product of planes may span without overflow
 constexpr int64_t kShortTile = 512;        // columns over which the sum of both planes fits 32 bits as well
 constexpr int64_t kSlabTokens = 512;       // tokens whose sums a panel keeps at once
@@ -83,6 +83,7 @@ using MultiplyFunction = void (*)(const Matrix& w, const Input& x, int64_t row_b
 // For one token (bound by memory), for a few, and for kManyTokens and more, where arithmetic is the bound and
 // x may be rounded to any 16-bit type. Attention takes kManyTokens in 16-bit integers, too.
 constexpr int64_t kManyTokens = 128;
+constexpr int64_t kUnpackedTokens = 4;  // up to so many tokens words row by row cost less than panels of bytes
 struct CodeKernels {
   struct Kernel {
     Form form;
@@ -90,9 +91,14 @@ struct CodeKernels {
     bool operator==(const Kernel&) const = default;
   };
   Kernel one, few, many;
+  Kernel rows{};  // for 2 to kUnpackedTokens in place of `few`, where that packs panels
   bool operator==(const CodeKernels&) const = default;
 
-  const Kernel& at(int64_t tokens) const { return tokens == 1 ? one : tokens < kManyTokens ? few : many; }
+  const Kernel& at(int64_t tokens) const {
+    if (tokens == 1) return one;
+    if (tokens <= kUnpackedTokens && rows.multiply != nullptr) return rows;
+    return tokens < kManyTokens ? few : many;
+  }
 };
 
 // The cache of a layer is made of chunks of kAttendChunk tokens, the last one of what is left of `held`; a chunk has
@@ -142,6 +148,7 @@ struct Body {
   void (*store_kv[3])(const float* x, int64_t n, void* out, int64_t out_stride);  // elements out_stride apart
   // out = x / rms(x) * weight
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* out);
+  void (*scale)(const float* x, float factor, int64_t n, float* out);  // out = x * factor
   // gate = silu(gate) * up
   void (*silu_multiply)(float* gate, const float* up, int64_t n);
   void (*add)(float* y, const float* x, int64_t n);

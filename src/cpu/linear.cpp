@@ -75,6 +75,7 @@ LinearKernel::LinearKernel(const Linear& linear, const Body& body, Activations a
   // One token is bound by memory: there 8 bits would cost precision and gain nothing.
   if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && body.int8_bytes.multiply != nullptr &&
       (matrix_.tile_cols == 1 || matrix_.group_cols % kBytesGroup == 0)) {
+    if (kernels_.few.form == Form::kWords) kernels_.rows = kernels_.few;
     kernels_.few = kernels_.many = body.int8_bytes;
   }
   column_order_ = weight.column_order;

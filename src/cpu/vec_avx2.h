@@ -48,7 +48,9 @@ struct Vec {
   static float from_f16(uint16_t x) { return _cvtsh_ss(x); }
   // The f16 at p, which 6 bytes follow.
   static Vec set_f16(const uint8_t* p) { return {_mm256_broadcastss_ps(_mm_cvtph_ps(_mm_loadu_si64(p)))}; }
-  static uint16_t to_f16(float x) { return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static void store_f16(Vec x, uint16_t* out) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+  }
 
   static void transpose(Vec* rows) {
     __m256 t[8];
