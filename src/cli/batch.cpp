@@ -1,6 +1,8 @@
 // --batch: JSON lines in, JSON lines out in order, flushed one by one, the model loaded once. A bad line gets an
 // error object and the run goes on. Every line starts from an empty cache, so its answer does not depend on the
 // others.
+#include <algorithm>
+#include <charconv>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -15,6 +17,8 @@
 
 namespace qgen::cli {
 namespace {
+
+constexpr int64_t kMostLogprobs = 1 << 20;
 
 // One line: what to answer, and the options that hold for it.
 struct Request {
@@ -42,6 +46,31 @@ void read_think(const Json& value, AnswerOptions& options) {
   options.reasoning.think = mode;
 }
 
+// A number, or OpenAI's flag, which "top_logprobs" beside it may go beyond.
+void read_logprobs(const Json& value, AnswerOptions& options) {
+  if (!value.is_bool()) {
+    options.logprobs = value.as_integer(0, kMostLogprobs);
+  } else {
+    options.logprobs = value.as_bool() ? std::max<int64_t>(options.logprobs, 1) : 0;
+  }
+}
+void read_top_logprobs(const Json& value, AnswerOptions& options) {
+  options.logprobs = std::max(options.logprobs, value.as_integer(0, kMostLogprobs));
+}
+
+void read_logit_bias(const Json& value, AnswerOptions& options) {
+  for (const auto& [key, bias] : value.members()) {
+    TokenId token = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (error != std::errc{} || end != key.data() + key.size()) bias.fail("no token (expected its id)");
+    options.sampling.logit_bias.emplace_back(token, bias.as_number());
+  }
+}
+
+void check_stream(const Json& value) {
+  if (value.as_bool()) value.fail("true is not allowed: each answer is one line");
+}
+
 // The members a line may have, by every name in use for them.
 struct Member {
   std::initializer_list<std::string_view> names;
@@ -67,10 +96,17 @@ const Member kMembers[] = {
     {{"presence_penalty"}, [](const Json& v, Request& r) { r.options.sampling.presence_penalty = v.as_number(); }},
     {{"frequency_penalty"}, [](const Json& v, Request& r) { r.options.sampling.frequency_penalty = v.as_number(); }},
     {{"seed"}, [](const Json& v, Request& r) { r.options.sampling.seed = uint64_t(v.as_integer(0)); }},
-    {{"logprobs"}, [](const Json& v, Request& r) { r.options.logprobs = v.as_integer(0, 1 << 20); }},
+    {{"logprobs"}, [](const Json& v, Request& r) { read_logprobs(v, r.options); }},
+    {{"top_logprobs"}, [](const Json& v, Request& r) { read_top_logprobs(v, r.options); }},
+    {{"logit_bias"}, [](const Json& v, Request& r) { read_logit_bias(v, r.options); }},
+    // Of services: what changes nothing here.
+    {{"n"}, [](const Json& v, Request&) { v.as_integer(1, 1); }},
+    {{"stream"}, [](const Json& v, Request&) { check_stream(v); }},
+    {{"user", "metadata", "store", "service_tier"}, [](const Json&, Request&) {}},
 };
 
 void read_member(std::string_view key, const Json& value, Request& request) {
+  if (value.is_null()) return;  // as if it were not there
   for (const Member& member : kMembers) {
     for (const std::string_view name : member.names) {
       if (key == name) return member.read(value, request);
@@ -98,6 +134,7 @@ void read_request(const Json& line, Request& request) {
   }
   if (request.prompt.has_value() == request.messages.has_value())
     line.fail(request.prompt ? "\"prompt\" and \"messages\"" : "no \"prompt\" and no \"messages\"");
+  if (request.messages && request.messages->empty()) line.fail("no message in \"messages\"");
 }
 
 ModelInput prepare(const Request& request, const TextModel& model) {
