@@ -103,7 +103,11 @@ std::string report_text(const Report& report, bool verbose) {
     line("repeat-penalty", s.repetition_penalty);
     line("presence-penalty", s.presence_penalty);
     line("frequency-penalty", s.frequency_penalty);
-    line("seed", s.seed);
+    out += fmt::format("  {:<19} {} ({})\n", "seed", s.seed.value,
+                       s.seed.origin == Origin::kBuiltIn ? "random" : origin_name(s.seed.origin));
+    for (const EngineRow& row : engines()) {
+      if (!row.available()) out += fmt::format("  {} not used: {}\n", row.name, row.problem());
+    }
     for (const auto& ignored : plan.ignored) out += fmt::format("  ignored {}: {}\n", ignored.tensor, ignored.reason);
   }
   return out;
