@@ -2,7 +2,6 @@
 // error object and the run goes on. Every line starts from an empty cache, so its answer does not depend on the
 // others.
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -58,13 +57,10 @@ void read_top_logprobs(const Json& value, AnswerOptions& options) {
   options.logprobs = std::max(options.logprobs, value.as_integer(0, kMostLogprobs));
 }
 
+// As --logit-bias has them, and after those.
 void read_logit_bias(const Json& value, AnswerOptions& options) {
-  for (const auto& [key, bias] : value.members()) {
-    TokenId token = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token);
-    if (error != std::errc{} || end != key.data() + key.size()) bias.fail("no token (expected its id)");
-    options.sampling.logit_bias.emplace_back(token, bias.as_number());
-  }
+  for (const auto& [key, bias] : value.members())
+    options.logit_bias.push_back(fmt::format("{}={}", key, bias.as_number()));
 }
 
 void check_stream(const Json& value) {
@@ -162,7 +158,7 @@ struct Totals {
 class Batch {
  public:
   explicit Batch(const AnswerOptions& options) : options_(options), model_(options.model, false) {
-    base_bias_ = model_.logit_bias(options.logit_bias);
+    model_.logit_bias(options.logit_bias);  // a wrong one ends the run, not each line
     model_.load(1, options.report.quiet);
   }
 
@@ -194,7 +190,7 @@ class Batch {
   std::string answer_line(const Request& request) {
     const AnswerOptions& options = request.options;
     SamplingFlags flags = options.sampling;
-    flags.logit_bias = base_bias_;
+    flags.logit_bias = model_.logit_bias(options.logit_bias);
     const ModelInput input = prepare(request, model_);
     check_fits(input, model_);
     GenerationSettings settings;
@@ -231,7 +227,6 @@ class Batch {
 
   const AnswerOptions& options_;
   TextModel model_;
-  std::vector<std::pair<TokenId, double>> base_bias_;
   Totals totals_;
   int64_t number_ = 0;  // of the line at hand, in the file
 };
