@@ -36,8 +36,7 @@ template <bool kBf16, int kDim>
 void launch_tiles(Stream& stream, const AttendArgs& args) {
   const size_t bytes = size_t(kAttendStages) * kAttendStage<kDim> * 2;
   launch(stream, "attend in tiles", attend_tiles_kernel<kBf16, kDim>,
-         {unsigned((args.tokens + kTileQueries - 1) / kTileQueries), unsigned(args.heads)}, kTileAttendThreads, bytes,
-         args);
+         {blocks_of(args.tokens, kTileQueries), unsigned(args.heads)}, kTileAttendThreads, bytes, args);
 }
 
 }  // namespace

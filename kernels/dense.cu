@@ -6,7 +6,7 @@
 namespace qgen::QGEN_BACKEND {
 
 void copy_as_halves(Stream& stream, const CopyArgs& args) {
-  const Dim grid{unsigned((args.stride / kCopyColumns + kCopyThreads - 1) / kCopyThreads), unsigned(args.rows)};
+  const Dim grid{blocks_of(args.stride / kCopyColumns, kCopyThreads), unsigned(args.rows)};
   with_codes(args.w.kind, [&]<Codes kCodes>() {
     if constexpr (kCodeBytes<kCodes> == 1)
       launch(stream, "copy as halves", copy_as_halves_kernel<kCodes>, grid, kCopyThreads, 0, args);
@@ -15,8 +15,7 @@ void copy_as_halves(Stream& stream, const CopyArgs& args) {
 
 void finish(Stream& stream, const FinishArgs& args) {
   const auto kernel = args.integers ? finish_kernel<true> : finish_kernel<false>;
-  launch(stream, "finish", kernel,
-         {unsigned((args.w.rows + kFinishThreads - 1) / kFinishThreads), unsigned(args.tokens)}, kFinishThreads, 0,
+  launch(stream, "finish", kernel, {blocks_of(args.w.rows, kFinishThreads), unsigned(args.tokens)}, kFinishThreads, 0,
          args);
 }
 

@@ -32,15 +32,6 @@ CacheKind cache_kind(KvType type) {
   return CacheKind::kF16;
 }
 
-Rounding rounding(Activations activations) {
-  switch (activations) {
-    case Activations::kF32: return Rounding::kNone;
-    case Activations::k16Bit: return Rounding::k16Bit;
-    case Activations::k8Bit: return Rounding::k8Bit;
-  }
-  return Rounding::k16Bit;
-}
-
 class GpuEngine : public Engine {
  public:
   GpuEngine(const Plan& plan, const EngineOptions& options, bool measure_only)
@@ -256,7 +247,7 @@ class GpuEngine : public Engine {
     counter_ = layout.take<uint32_t>(few * model_.heads);
     found_ = layout.take<FoundScores>(1);
     score_scratch_ = layout.take<ScoreArgs::Scratch>(1);
-    runner_.lay_out(layout, batch_, std::max({hidden_, mixed_, inner_}), hidden_, rounding(options_.activations));
+    runner_.lay_out(layout, batch_, std::max({hidden_, mixed_, inner_}), hidden_, options_.activations);
   }
 
   void lay_out_cache(DeviceLayout& layout) {

@@ -17,59 +17,59 @@
 namespace qgen::cuda {
 namespace {
 
+// QGEN_CUBLASLT names the library's file, or says off.
+void* open_library() {
+  const auto open = [](const char* name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL); };
+  if (const char* const said = std::getenv("QGEN_CUBLASLT"); said != nullptr && *said != 0) {
+    if (std::string_view(said) == "off") return nullptr;
+    if (void* const file = open(said)) return file;
+    fail(ErrorKind::kUsage, fmt::format("QGEN_CUBLASLT: {}", dlerror()), "the file of cuBLASLt, or off");
+  }
+  for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12",
+                           "/usr/local/cuda/lib64/libcublasLt.so.12"}) {
+    if (void* const file = open(name)) return file;
+  }
+  return nullptr;
+}
+
 // What is used of the library.
 struct Library {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
-  decltype(&cublasLtGetVersion) version = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-  bool found = false;
+  void* file = open_library();
+  bool found = file != nullptr;  // with all of it
+
+  decltype(&cublasLtCreate) create = find("cublasLtCreate");
+  decltype(&cublasLtDestroy) destroy = find("cublasLtDestroy");
+  decltype(&cublasLtGetVersion) version = find("cublasLtGetVersion");
+  decltype(&cublasLtMatmul) matmul = find("cublasLtMatmul");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = find("cublasLtMatmulAlgoGetHeuristic");
+  decltype(&cublasLtMatmulDescCreate) desc_create = find("cublasLtMatmulDescCreate");
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = find("cublasLtMatmulDescDestroy");
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = find("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = find("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = find("cublasLtMatrixLayoutDestroy");
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = find("cublasLtMatmulPreferenceCreate");
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = find("cublasLtMatmulPreferenceDestroy");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = find("cublasLtMatmulPreferenceSetAttribute");
+
+ private:
+  // Becomes a pointer to a function of any type.
+  struct Symbol {
+    void* address;
+    template <typename Function>
+    operator Function*() const {
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+  Symbol find(const char* name) {
+    void* const address = file == nullptr ? nullptr : dlsym(file, name);
+    found = found && address != nullptr;
+    return {address};
+  }
 };
 
-// Stays loaded: it is the same for every engine. QGEN_CUBLASLT names its file, or says off.
+// Stays loaded: it is the same for every engine.
 const Library& cublas() {
-  static const Library loaded = [] {
-    Library l;
-    void* file = nullptr;
-    if (const char* const said = std::getenv("QGEN_CUBLASLT"); said != nullptr && *said != 0) {
-      if (std::string_view(said) != "off" && (file = dlopen(said, RTLD_NOW | RTLD_LOCAL)) == nullptr)
-        fail(ErrorKind::kUsage, fmt::format("QGEN_CUBLASLT: {}", dlerror()), "the file of cuBLASLt, or off");
-    } else {
-      for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12",
-                               "/usr/local/cuda/lib64/libcublasLt.so.12"}) {
-        if ((file = dlopen(name, RTLD_NOW | RTLD_LOCAL)) != nullptr) break;
-      }
-    }
-    if (file == nullptr) return l;
-    l.found = true;
-    const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
-      l.found = l.found && function != nullptr;
-    };
-    find(l.create, "cublasLtCreate");
-    find(l.destroy, "cublasLtDestroy");
-    find(l.version, "cublasLtGetVersion");
-    find(l.matmul, "cublasLtMatmul");
-    find(l.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    find(l.desc_create, "cublasLtMatmulDescCreate");
-    find(l.desc_destroy, "cublasLtMatmulDescDestroy");
-    find(l.desc_set, "cublasLtMatmulDescSetAttribute");
-    find(l.layout_create, "cublasLtMatrixLayoutCreate");
-    find(l.layout_destroy, "cublasLtMatrixLayoutDestroy");
-    find(l.preference_create, "cublasLtMatmulPreferenceCreate");
-    find(l.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    find(l.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    return l;
-  }();
+  static const Library loaded;
   return loaded;
 }
 

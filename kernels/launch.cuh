@@ -3,6 +3,13 @@
 
 #include "kernels/primitives.cuh"
 
+namespace qgen::QGEN_BACKEND {
+
+// Blocks that do so many each.
+inline unsigned blocks_of(int64_t count, int64_t each) { return unsigned((count + each - 1) / each); }
+
+}  // namespace qgen::QGEN_BACKEND
+
 #if defined(QGEN_SIMT)
 #include "tests/simt/launch.h"
 #else

@@ -40,14 +40,15 @@ void set_input(Args& args, const LayerInput& input, int tokens) {
 
 }  // namespace
 
-void LayerRunner::lay_out(DeviceLayout& layout, int64_t tokens, int64_t widest, int64_t residual, Rounding rounding) {
-  rounding_ = rounding;
+void LayerRunner::lay_out(DeviceLayout& layout, int64_t tokens, int64_t widest, int64_t residual,
+                          Activations activations) {
+  activations_ = activations;
   tokens = round_up(tokens, kGemmTokens);
   floats_ = layout.take<float>(tokens * round_up(residual, kPad));
-  if (rounding == Rounding::kNone) return;
+  if (activations == Activations::kF32) return;
   halves_.values = layout.take<uint16_t>(tokens * round_up(widest, kPad));
   halves_.factor = layout.take<float>(tokens);
-  const bool eight = rounding == Rounding::k8Bit, copies = tokens >= gemm_limits().fewest_tokens;
+  const bool eight = activations == Activations::k8Bit, copies = tokens >= gemm_limits().fewest_tokens;
   if (eight) group_scale_ = layout.take<float>(tokens * (round_up(widest, kGroup) / kGroup));
   if (copies) {
     copy_halves_ = std::max(gemm_limits().copy_bytes / 2, gemm_limits().copy_rows * round_up(widest, kPad));
@@ -85,7 +86,7 @@ void LayerRunner::prepare(Stream& stream, Form form, const LayerInput& input, in
 }
 
 bool LayerRunner::takes_8_bits(const Matrix& m) {
-  if (!gemm_ || rounding_ != Rounding::k8Bit) return false;
+  if (!gemm_ || activations_ != Activations::k8Bit) return false;
   std::optional<Dense> d = eight_bits(m, m.cols, kMostFew + 1);
   if (!d) return false;
   d->args.y = floats_;
@@ -163,7 +164,7 @@ std::optional<LayerRunner::Dense> LayerRunner::dense(const Matrix& m, const Laye
     last.rows = m.rows % d->args.rows;
     return gemm_->can(d->args) && (last.rows == 0 || gemm_->can(last));
   };
-  if (rounding_ == Rounding::k8Bit) {
+  if (activations_ == Activations::k8Bit) {
     if (std::optional<Dense> d = eight_bits(m, input.cols, tokens); can(d)) return d;
   }
   std::optional<Dense> d = halves(m, input, tokens);

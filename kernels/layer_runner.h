@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "engine/engine.h"
 #include "kernels/device_layout.h"
 #include "kernels/gemm.h"
 #include "kernels/steps.h"
@@ -21,9 +22,6 @@ struct LayerInput {
   const float* up = nullptr;  // (tokens, stride)
 };
 
-// How inputs are rounded: not at all, to 16 bits or more, to 8 bits where many tokens meet weights that allow it.
-enum class Rounding : uint8_t { kNone, k16Bit, k8Bit };
-
 class LayerRunner {
  public:
   // Up to this many tokens go through the kernel that streams, kFewTokens at once; more in tiles or through Gemm.
@@ -32,7 +30,7 @@ class LayerRunner {
 
   // For calls of up to `tokens`. `widest`: columns of the widest input; `residual`: of the widest that is normalized,
   // or rows of the widest layer whose result is added. What run() writes has room for round_up(tokens, kGemmTokens).
-  void lay_out(DeviceLayout& layout, int64_t tokens, int64_t widest, int64_t residual, Rounding rounding);
+  void lay_out(DeviceLayout& layout, int64_t tokens, int64_t widest, int64_t residual, Activations activations);
   // Once that is real memory. Without it there is no Gemm.
   void start(Device& device);
 
@@ -80,9 +78,9 @@ class LayerRunner {
   void run_any(Stream& stream, const Matrix& m, const LayerInput& input, float* y, int64_t y_stride, int tokens,
                bool add);
   void prepare(Stream& stream, Form form, const LayerInput& input, int tokens);
-  bool streams(const Matrix& m) const { return rounding_ != Rounding::kNone && grid_kind(m) != GridKind::kAny; }
+  bool streams(const Matrix& m) const { return activations_ != Activations::kF32 && grid_kind(m) != GridKind::kAny; }
 
-  Rounding rounding_ = Rounding::kNone;
+  Activations activations_ = Activations::kF32;
   float* floats_ = nullptr;       // (tokens, residual up to a multiple of kPad)
   HalfRows halves_;               // (tokens, widest up to the same); of 8-bit codes too
   float* group_scale_ = nullptr;  // (ceil(widest / 128), tokens)

@@ -6,8 +6,7 @@
 namespace qgen::QGEN_BACKEND {
 
 void multiply_many(Stream& stream, const TileArgs& args) {
-  const Dim grid{unsigned((args.w.rows + kBlockRows - 1) / kBlockRows),
-                 unsigned((args.tokens + kBlockTokens - 1) / kBlockTokens)};
+  const Dim grid{blocks_of(args.w.rows, kBlockRows), blocks_of(args.tokens, kBlockTokens)};
   with_tiles(args.w, [&]<Codes kCodes, int kLane, bool kTiled, bool kHalf>() {
     launch(stream, "many tokens", multiply_many_kernel<kCodes, kLane, kTiled, kHalf>, grid, kTileThreads,
            size_t(kStages) * kStageBytes<kCodes>, args);

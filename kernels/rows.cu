@@ -9,8 +9,6 @@ namespace {
 
 constexpr size_t kReduceBytes = 2 * (kRowThreads / kWarp) * sizeof(float);
 
-unsigned blocks_of(int64_t count, int64_t each) { return unsigned((count + each - 1) / each); }
-
 }  // namespace
 
 void multiply_any(Stream& stream, const LinearArgs& args) {

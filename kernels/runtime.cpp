@@ -221,6 +221,10 @@ std::byte* Uploader::next_half() {
 void Uploader::send(void* device, size_t bytes) { send_rows(device, bytes, bytes, 1); }
 void Uploader::send_rows(void* device, size_t pitch, size_t bytes, size_t rows) {
   const std::byte* half = state_->halves.data() + state_->next * state_->half_bytes;
+  if (pitch == bytes) {  // nothing lies between the rows
+    pitch = bytes *= rows;
+    rows = 1;
+  }
   check(cudaMemcpy2DAsync(device, pitch, half, bytes, bytes, rows, cudaMemcpyHostToDevice, state_->stream.handle),
         "an upload");
   check(cudaEventRecord(state_->sent[state_->next], state_->stream.handle), "an upload");

@@ -75,13 +75,13 @@ void add_rows(std::vector<Task>& tasks, const void* device, size_t pitch, const 
 }
 
 void add_bytes(std::vector<Task>& tasks, const void* device, const void* host, size_t bytes) {
-  for (size_t done = 0; done < bytes; done += kHalfBytes) {
-    const size_t piece = std::min(kHalfBytes, bytes - done);
-    tasks.push_back([=](Uploader& uploader) {
-      std::memcpy(uploader.next_half(), static_cast<const std::byte*>(host) + done, piece);
-      uploader.send(const_cast<std::byte*>(static_cast<const std::byte*>(device)) + done, piece);
-    });
-  }
+  add_rows(tasks, device, 1, host, 1, bytes);
+}
+
+// A grid whose rows are `tile_cols` apart there.
+void add_grid(std::vector<Task>& tasks, const void* device, int64_t tile_cols, const Grid& grid) {
+  add_rows(tasks, device, size_t(tile_cols) * sizeof(float), grid.values.data(), size_t(grid.tile_cols) * sizeof(float),
+           grid.empty() ? 0 : size_t(grid.tile_rows));
 }
 
 // Rows [first, first + count) of a weight, in their logical order, as they are in the file. `scan`, unless null, sees
@@ -166,7 +166,7 @@ void WeightStore::lay_out(DeviceLayout& layout) {
     matrices_[&weight] = m;
   }
   for (const auto& vector : plan_.vectors)
-    vectors_[&vector] = {layout.take<float>(round_up(int64_t(vector.size()), kPad)), largest_of(vector)};
+    vectors_[&vector].values = layout.take<float>(round_up(int64_t(vector.size()), kPad));
 }
 
 void WeightStore::load(Device& device, WeightScan* scan) {
@@ -187,18 +187,14 @@ void WeightStore::load(Device& device, WeightScan* scan) {
   for (size_t i = 0; const Weight& weight : plan_.weights) {
     const Matrix& m = matrices_.at(&weight);
     add_codes(tasks, weight, m, blocks.data(), half_bytes, scan, block_scales[i++]);
-    if (weight.layout != Layout::kQ8_0Blocks && !weight.scale.empty()) {
-      add_rows(tasks, m.scale, size_t(m.tile_cols) * sizeof(float), weight.scale.values.data(),
-               size_t(weight.scale.tile_cols) * sizeof(float), size_t(weight.scale.tile_rows));
-    }
-    if (!weight.offset.empty()) {
-      add_rows(tasks, m.offset, size_t(m.tile_cols) * sizeof(float), weight.offset.values.data(),
-               size_t(weight.offset.tile_cols) * sizeof(float), size_t(weight.offset.tile_rows));
-    }
+    if (weight.layout != Layout::kQ8_0Blocks) add_grid(tasks, m.scale, m.tile_cols, weight.scale);
+    add_grid(tasks, m.offset, m.tile_cols, weight.offset);
     add_bytes(tasks, m.column_order, weight.column_order.data(), weight.column_order.size() * sizeof(int32_t));
   }
-  for (const auto& [values, there] : vectors_)
+  for (auto& [values, there] : vectors_) {
+    there.largest = largest_of(*values);
     add_bytes(tasks, there.values, values->data(), values->size() * sizeof(float));
+  }
 
   std::atomic<size_t> next{0};
   const std::thread::id caller = std::this_thread::get_id();

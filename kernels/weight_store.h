@@ -37,8 +37,8 @@ class WeightStore {
   DeviceMemory memory_;
   std::map<const Weight*, Matrix> matrices_;
   struct Vector {
-    float* values;
-    float largest;
+    float* values = nullptr;
+    float largest = 0;  // once it is loaded
   };
   std::map<const std::vector<float>*, Vector> vectors_;
 };

@@ -31,16 +31,16 @@ std::string text(const Shape& s, int tokens) {
 
 // How a layer is run.
 struct Way {
-  Rounding rounding = Rounding::k16Bit;
+  Activations activations = Activations::k16Bit;
   bool gemm = false;  // with the library, where it takes the layer
 };
 
 DeviceMemory lay_out(gpu::Device& device, LayerRunner& runner, int tokens, int64_t widest, int64_t residual, Way way) {
   DeviceLayout size;
-  runner.lay_out(size, tokens, widest, residual, way.rounding);
+  runner.lay_out(size, tokens, widest, residual, way.activations);
   DeviceMemory memory(device, size.bytes(), "test");
   DeviceLayout placed(memory.data());
-  runner.lay_out(placed, tokens, widest, residual, way.rounding);
+  runner.lay_out(placed, tokens, widest, residual, way.activations);
   if (way.gemm) runner.start(device);
   return memory;
 }
@@ -99,7 +99,7 @@ TEST_CASE("kernels: layers of every code and grid, for one, a few and many token
                                : s.offsets ? 3e-6
                                            : 1e-6;
       CHECK(layer_error(layers, tokens, {}, tokens % 2 == 0, tokens != 4, random) < tolerance);
-      if (tokens < 100) CHECK(layer_error(layers, tokens, {Rounding::kNone}, tokens % 2 == 1, true, random) < 3e-6);
+      if (tokens < 100) CHECK(layer_error(layers, tokens, {Activations::kF32}, tokens % 2 == 1, true, random) < 3e-6);
     }
   }
 }
@@ -154,7 +154,7 @@ TEST_CASE("kernels: layers of many tokens through the library of dense products"
           // Where offsets are far from the codes, what is left after them is small, and the rounding not.
           const double tolerance = bf16 ? 4e-3 : s.offsets ? 1.5e-3 : 5e-4;
           std::string library;
-          CHECK(layer_error(layers, tokens, {Rounding::k16Bit, true}, add, norm, random, &library) < tolerance);
+          CHECK(layer_error(layers, tokens, {Activations::k16Bit, true}, add, norm, random, &library) < tolerance);
           CHECK((!library.empty() || s.codes == Codes::kF32));
         }
       }
@@ -176,7 +176,7 @@ TEST_CASE("kernels: inputs of 8 bits, where weights allow them") {
     weights.push_back(random_weight(random, s.codes, s.rows, s.cols, s.group_rows, s.group_cols, s.offsets));
     Layers layers(std::move(weights));
     LayerRunner runner;
-    const DeviceMemory work = lay_out(layers.device(), runner, 48, s.cols, s.rows, {Rounding::k8Bit, true});
+    const DeviceMemory work = lay_out(layers.device(), runner, 48, s.cols, s.rows, {Activations::k8Bit, true});
     const bool takes = runner.takes_8_bits(layers.matrix(0));
 #if defined(QGEN_SIMT)
     CHECK(takes == may);
@@ -187,7 +187,7 @@ TEST_CASE("kernels: inputs of 8 bits, where weights allow them") {
     for (const int tokens : {17, 40}) {
       for (const bool add : {false, true}) {
         INFO(text(s, tokens), std::string(add ? " added" : ""));
-        const double error = layer_error(layers, tokens, {Rounding::k8Bit, true}, add, tokens != 17, random);
+        const double error = layer_error(layers, tokens, {Activations::k8Bit, true}, add, tokens != 17, random);
         // An integer in 127 steps, a float with 3 bits of fraction; else as with 16 bits.
         CHECK(error < (!takes ? 4e-3 : s.codes == Codes::kI8 ? 2e-2 : 4e-2));
         if (takes) CHECK(error > 2e-3);
@@ -246,7 +246,7 @@ TEST_CASE("kernels: several layers of one input, gated ones, and any order of th
       const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values),
           gate_there(layers.device(), gate.values), up_there(layers.device(), up.values);
       LayerRunner runner;
-      const DeviceMemory work = lay_out(layers.device(), runner, tokens, 200, 200, {Rounding::k16Bit, tokens > 20});
+      const DeviceMemory work = lay_out(layers.device(), runner, tokens, 200, 200, {Activations::k16Bit, tokens > 20});
       const LayerInput input{x_there.data(), x.stride, 200, layers.norm_on_device(), 1e-5f, layers.norm_peak()};
       const Matrix all[] = {layers.matrix(0), layers.matrix(1), layers.matrix(2), layers.matrix(3)};
       runner.run(layers.stream(), all, input, y_there.data(), y.stride, tokens);

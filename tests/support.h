@@ -156,6 +156,12 @@ inline std::vector<Golden> goldens() {
   return out;
 }
 
+inline void scan_weights(std::span<Weight* const> weights) {
+  WeightScan scan(weights);
+  scan.run();
+  scan.finish();
+}
+
 inline std::unique_ptr<Plan> load_plan(const fs::path& model) {
   auto plan = make_plan(Checkpoint::open(locate_model(model.string())));
   std::vector<Weight*> weights;

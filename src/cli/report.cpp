@@ -92,8 +92,9 @@ std::string report_text(const Report& report, bool verbose) {
   if (plan.nan_codes() > 0) out += fmt::format("  warning {} fp8 codes of the weights are NaN\n", plan.nan_codes());
   if (verbose) {
     const SamplingSettings& s = report.sampling;
-    const auto line = [&](std::string_view name, const auto& setting) {
-      out += fmt::format("  {:<19} {} ({})\n", name, setting.value, origin_name(setting.origin));
+    const auto line = [&](std::string_view name, const auto& setting, std::string_view unsaid = "built-in") {
+      out += fmt::format("  {:<19} {} ({})\n", name, setting.value,
+                         setting.origin == Origin::kBuiltIn ? unsaid : origin_name(setting.origin));
     };
     line("temperature", s.temperature);
     line("top-k", s.top_k);
@@ -103,8 +104,7 @@ std::string report_text(const Report& report, bool verbose) {
     line("repeat-penalty", s.repetition_penalty);
     line("presence-penalty", s.presence_penalty);
     line("frequency-penalty", s.frequency_penalty);
-    out += fmt::format("  {:<19} {} ({})\n", "seed", s.seed.value,
-                       s.seed.origin == Origin::kBuiltIn ? "random" : origin_name(s.seed.origin));
+    line("seed", s.seed, "random");
     for (const EngineRow& row : engines()) {
       if (!row.available()) out += fmt::format("  {} not used: {}\n", row.name, row.problem());
     }

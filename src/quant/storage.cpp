@@ -220,10 +220,4 @@ void WeightScan::finish() {
   }
 }
 
-void scan_weights(std::span<Weight* const> weights) {
-  WeightScan scan(weights);
-  scan.run();
-  scan.finish();
-}
-
 }  // namespace qgen

@@ -57,7 +57,7 @@ struct Weight {
   Grid offset;  // same tiles as `scale` where present
   // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order.
   std::vector<int32_t> column_order;
-  int64_t nan_codes = 0;  // fp8 codes that are NaN or infinite, known after scan_weights()
+  int64_t nan_codes = 0;  // fp8 codes that are NaN or infinite, known after a WeightScan
   std::string tensor;     // "FILE: tensor NAME", for messages
 
   Weight() = default;
@@ -104,7 +104,5 @@ class WeightScan {
   struct State;
   std::unique_ptr<State> state_;
 };
-// All of it.
-void scan_weights(std::span<Weight* const> weights);
 
 }  // namespace qgen

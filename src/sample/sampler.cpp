@@ -180,6 +180,11 @@ std::vector<float> Sampler::penalized(std::span<const float> logits) const {
   return scores;
 }
 
+bool Sampler::needs_all() const {
+  return settings_.typical_p.value < 1 && settings_.top_k.value == 0 && settings_.top_p.value >= 1 &&
+         settings_.min_p.value <= 0;
+}
+
 bool Sampler::needs_mass() const {
   return settings_.top_k.value == 0 && (settings_.top_p.value < 1 || settings_.min_p.value <= 0);
 }
@@ -264,7 +269,7 @@ TokenId Sampler::choose(std::span<const float> logits) {
       mass += std::exp(double(float((double(score) - best) / settings_.temperature.value)));
   }
   // The choice seldom goes beyond the few best, and to sort a whole vocabulary takes longer than a small model's token.
-  for (size_t count = kFewBest;; count *= 8) {
+  for (size_t count = needs_all() ? logits.size() : kFewBest;; count *= 8) {
     Ranked ranked{best_of(logits, count), count >= logits.size(), mass * (1 - kSumError), mass * (1 + kSumError)};
     cool(ranked.best, best);
     if (ranked.best.empty()) continue;  // all of them tie
@@ -280,10 +285,9 @@ Sampler::Wanted Sampler::wanted() const {
                       settings_.presence_penalty.value >= 0 && settings_.frequency_penalty.value >= 0;
   if (!lowers) return {};
   if (settings_.greedy()) return {size_t(plain() ? 1 : 1 + kMore), 0};
+  if (needs_all()) return {};
   const int64_t k = settings_.top_k.value;
   if (k > 0) return {size_t(k <= kMost ? k + kMore : 0), 0};
-  const bool filters = settings_.top_p.value < 1 || settings_.min_p.value > 0;
-  if (!filters && settings_.typical_p.value < 1) return {};
   return {kFewBest, needs_mass() ? settings_.temperature.value : 0};
 }
 

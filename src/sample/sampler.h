@@ -57,8 +57,9 @@ class Sampler {
     double least_mass = 0, most_mass = 0;  // bounds of the sum of exp(score) over all, known or not
   };
 
-  bool plain() const;  // neither bias nor penalties
-  bool needs_mass() const;
+  bool plain() const;       // neither bias nor penalties
+  bool needs_all() const;   // a filter looks at all candidates at once
+  bool needs_mass() const;  // what all of them weigh
   std::vector<float> penalized(std::span<const float> logits) const;
   // Divides by the temperature, from `best` on.
   void cool(std::vector<Candidate>& candidates, float best) const;
