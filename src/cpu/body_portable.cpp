@@ -48,14 +48,15 @@ struct Vec {
     return best;
   }
 
-  static void transpose(Vec* rows) {
+  // kWidth rows become columns: row(i) gives a row, take(i, column i, column i + 1) is called for every second i.
+  template <typename Row, typename Take>
+  static void transpose(const Row& row, const Take& take) {
+    Vec columns[kWidth];
     for (int i = 0; i < kWidth; ++i) {
-      for (int j = 0; j < i; ++j) {
-        const float value = rows[i].v[j];
-        rows[i].v[j] = rows[j].v[i];
-        rows[j].v[i] = value;
-      }
+      const Vec values = row(i);
+      for (int j = 0; j < kWidth; ++j) columns[j].v[i] = values.v[j];
     }
+    for (int i = 0; i < kWidth; i += 2) take(i, columns[i], columns[i + 1]);
   }
 
   static float from_f16(uint32_t bits) {

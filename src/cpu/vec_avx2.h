@@ -52,22 +52,26 @@ struct Vec {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  static void transpose(Vec* rows) {
-    __m256 t[8];
-    for (int i = 0; i < 8; i += 2) {
-      t[i] = _mm256_unpacklo_ps(rows[i].v, rows[i + 1].v);
-      t[i + 1] = _mm256_unpackhi_ps(rows[i].v, rows[i + 1].v);
+  // kWidth rows become columns: row(i) gives a row, take(i, column i, column i + 1) is called for every second i.
+  template <typename Row, typename Take>
+  static __attribute__((always_inline)) void transpose(const Row& row, const Take& take) {
+    __m256 r[8];
+#pragma GCC unroll 2
+    for (int g = 0; g < 8; g += 4) {
+      const __m256 a = row(g).v, b = row(g + 1).v, c = row(g + 2).v, d = row(g + 3).v;
+      const __m256 ab0 = _mm256_unpacklo_ps(a, b), ab1 = _mm256_unpackhi_ps(a, b);
+      const __m256 cd0 = _mm256_unpacklo_ps(c, d), cd1 = _mm256_unpackhi_ps(c, d);
+      r[g] = _mm256_shuffle_ps(ab0, cd0, 0x44);
+      r[g + 1] = _mm256_shuffle_ps(ab0, cd0, 0xEE);
+      r[g + 2] = _mm256_shuffle_ps(ab1, cd1, 0x44);
+      r[g + 3] = _mm256_shuffle_ps(ab1, cd1, 0xEE);
     }
-    __m256 u[8];
-    for (int i = 0; i < 8; i += 4) {
-      u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-      u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
-      u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-      u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
-    }
-    for (int i = 0; i < 4; ++i) {
-      rows[i].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
-      rows[i + 4].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+#pragma GCC unroll 2
+    for (int i = 0; i < 4; i += 2) {
+      const auto low = [&](int j) { return Vec{_mm256_permute2f128_ps(r[j], r[j + 4], 0x20)}; };
+      const auto high = [&](int j) { return Vec{_mm256_permute2f128_ps(r[j], r[j + 4], 0x31)}; };
+      take(i, low(i), low(i + 1));
+      take(i + 4, high(i), high(i + 1));
     }
   }
 

@@ -9,31 +9,39 @@
 namespace qgen::cpu {
 namespace {
 
-// Sixteen rows of sixteen 32-bit elements become sixteen columns.
-inline void transpose16(__m512i r[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+// Sixteen rows of sixteen 32-bit elements become columns: row(i) gives a row, take(i, column i, column i + 1) is called
+// for every second i. Rows are combined as they come, so that all of it stays in registers.
+template <typename Row, typename Take>
+inline __attribute__((always_inline)) void transpose16(const Row& row, const Take& take) {
+  __m512i r[16];
+#pragma GCC unroll 4
+  for (int g = 0; g < 16; g += 4) {
+    const __m512i a = row(g), b = row(g + 1), c = row(g + 2), d = row(g + 3);
+    const __m512i ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
+    const __m512i cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
+    r[g] = _mm512_unpacklo_epi64(ab0, cd0);
+    r[g + 1] = _mm512_unpackhi_epi64(ab0, cd0);
+    r[g + 2] = _mm512_unpacklo_epi64(ab1, cd1);
+    r[g + 3] = _mm512_unpackhi_epi64(ab1, cd1);
   }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  // r[g + j] now holds, in 128-bit lane l, column 4 * l + j of rows g .. g + 3.
+#pragma GCC unroll 2
+  for (int j = 0; j < 4; j += 2) {
+    __m512i columns[2][4];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const __m512i a = _mm512_shuffle_i32x4(r[j + i], r[4 + j + i], 0x88);  // lanes 0, 2 of rows 0 .. 7
+      const __m512i b = _mm512_shuffle_i32x4(r[j + i], r[4 + j + i], 0xDD);  // lanes 1, 3
+      const __m512i c = _mm512_shuffle_i32x4(r[8 + j + i], r[12 + j + i], 0x88);
+      const __m512i d = _mm512_shuffle_i32x4(r[8 + j + i], r[12 + j + i], 0xDD);
+      columns[i][0] = _mm512_shuffle_i32x4(a, c, 0x88);
+      columns[i][1] = _mm512_shuffle_i32x4(b, d, 0x88);
+      columns[i][2] = _mm512_shuffle_i32x4(a, c, 0xDD);
+      columns[i][3] = _mm512_shuffle_i32x4(b, d, 0xDD);
+    }
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; ++l) take(4 * l + j, columns[0][l], columns[1][l]);
   }
-  // r[4 * g + j] now holds, in 128-bit lane l, column 4 * l + j of rows 4 g .. 4 g + 3.
-  for (int j = 0; j < 4; ++j) {
-    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);  // lanes 0, 2 of groups 0 and 1
-    const __m512i b = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xDD);  // lanes 1, 3
-    const __m512i c = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xDD);
-    t[j] = _mm512_shuffle_i32x4(a, c, 0x88);
-    t[8 + j] = _mm512_shuffle_i32x4(a, c, 0xDD);
-    t[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
-    t[12 + j] = _mm512_shuffle_i32x4(b, d, 0xDD);
-  }
-  for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
 struct Vec {
@@ -67,7 +75,15 @@ struct Vec {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  static void transpose(Vec* rows) { transpose16(reinterpret_cast<__m512i*>(rows)); }
+  // kWidth rows become columns, as transpose16() does it.
+  template <typename Row, typename Take>
+  static __attribute__((always_inline)) void transpose(const Row& row, const Take& take) {
+    const auto bits = [](__m512i x) { return Vec{_mm512_castsi512_ps(x)}; };
+    transpose16(
+        [&](int i) __attribute__((always_inline)) { return _mm512_castps_si512(row(i).v); },
+        [&](int i, __m512i first, __m512i second)
+            __attribute__((always_inline)) { take(i, bits(first), bits(second)); });
+  }
 
   static __m128i load16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
   static __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
