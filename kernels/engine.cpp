@@ -14,8 +14,9 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-constexpr int64_t kBatchTokens = 2048;  // of a prompt that go through the plan together
-constexpr int kMostSplits = 64;         // of a sequence's keys
+constexpr int64_t kBatchTokens = 2048;       // of a prompt that go through the plan together
+constexpr int64_t kMostBatchTokens = 65535;  // a grid's second dimension
+constexpr int kMostSplits = 64;              // of a sequence's keys
 // Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
 // Of L2, for weights that are fetched ahead; the rest is for what the kernels hand each other.
@@ -38,7 +39,7 @@ class GpuEngine : public Engine {
       : plan_(plan),
         model_(plan.model),
         options_(options),
-        batch_(std::min(options.batch > 0 ? options.batch : kBatchTokens, options.context)),
+        batch_(std::min({options.batch > 0 ? options.batch : kBatchTokens, options.context, kMostBatchTokens})),
         rows_(round_up(batch_, kGemmTokens)),
         hidden_(round_up(model_.hidden, kPad)),
         mixed_(round_up(model_.heads * model_.head_dim, kPad)),
@@ -147,6 +148,7 @@ class GpuEngine : public Engine {
 
  protected:
   std::span<const float> all_scores() override {
+    device_->bind_thread();
     if (!brought_) bring_scores(last_row_, 1);
     brought_ = true;
     return {reinterpret_cast<const float*>(logits_host_.data()), size_t(model_.vocab)};
@@ -155,6 +157,7 @@ class GpuEngine : public Engine {
   TopScores top_scores(size_t count, double temperature) override {
     if (count <= 1) return {{{found().best.token, found().best.score}}};
     if (count > size_t(kMostBest)) return {};
+    device_->bind_thread();
     ScoreArgs args = score_args();
     args.wanted = int(count);
     if (temperature > 0) args.inverse_temperature = float(std::min(1 / temperature, 1e30));

@@ -89,9 +89,9 @@ Types types_of(GemmKind kind) {
   }
 }
 
-// Bytes that an address is a multiple of, as far as the library wants to know.
+// Bytes that an address is a multiple of, up to those of a load: a product in pieces is one kind of product.
 uint32_t alignment(const void* address) {
-  const auto bits = reinterpret_cast<uintptr_t>(address) | 256;
+  const auto bits = reinterpret_cast<uintptr_t>(address) | 16;
   return uint32_t(bits & -bits);
 }
 

@@ -1,7 +1,6 @@
 #include "kernels/runtime.h"
 
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include <cuda_runtime.h>
@@ -74,20 +73,23 @@ void check_launch(cudaError_t status, const char* name) {
   if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: kernel '{}'", name));
 }
 
-void prepare_kernel(const void* kernel, size_t shared_bytes, const char* name) {
-  constexpr size_t kWithoutAsking = 48 << 10;
-  static std::mutex mutex;
-  static std::map<const void*, size_t> prepared;
-  const std::lock_guard lock(mutex);
-  const auto [known, is_new] = prepared.try_emplace(kernel, kWithoutAsking);
+const Stream::Kernel& prepare_kernel(Stream& stream, const void* kernel, size_t shared_bytes, const char* name) {
+  const auto [found, is_new] = stream.kernels.try_emplace(kernel);
+  Stream::Kernel& known = found->second;
   if (is_new) {
     check_launch(
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
         name);
+    // Code for earlier GPUs, which the driver may compile for this one, has no such wait.
+    cudaFuncAttributes attributes{};
+    check_launch(cudaFuncGetAttributes(&attributes, kernel), name);
+    known.waits = stream.overlap && attributes.ptxVersion >= 90;
   }
-  if (shared_bytes <= known->second) return;
-  check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)), name);
-  known->second = shared_bytes;
+  if (shared_bytes > known.shared_bytes) {
+    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)), name);
+    known.shared_bytes = shared_bytes;
+  }
+  return known;
 }
 
 int device_count() { return found().count; }
