@@ -177,7 +177,8 @@ inline int64_t attend_scratch_bytes(int64_t padded_dim) {
   constexpr int64_t kRows = kMaxAttendRows + kMaxTileTokens;
   const int64_t run_dim = (padded_dim + 31) / 32 * 32;
   const int64_t floats = (2 * kRows * padded_dim + kMaxTileTokens * kAttendChunk) * 4;
-  const int64_t words = kRows * (run_dim * 6 + 4) + kAttendChunk * (run_dim * 4 + 8 + kMaxTileTokens * 6) + 1024;
+  const int64_t words = kRows * (run_dim * 6 + 8) + kAttendChunk * (run_dim * 4 + 12 + kMaxTileTokens * 6) +
+                        kAttendChunk / kCacheUnit * run_dim * 4 + 2048;
   return floats > words ? floats : words;
 }
 
