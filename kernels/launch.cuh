@@ -23,7 +23,7 @@ using Dim = dim3;
 template <typename Args>
 void launch(Stream& stream, const char* name, void (*kernel)(const Args), Dim grid, int threads, size_t shared_bytes,
             const Args& args, Start start = Start::kEarly) {
-  const Stream::Kernel& known = prepare_kernel(stream, reinterpret_cast<const void*>(kernel), shared_bytes, name);
+  const bool waits = prepare_kernel(stream, reinterpret_cast<const void*>(kernel), name);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -33,7 +33,7 @@ void launch(Stream& stream, const char* name, void (*kernel)(const Args), Dim gr
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle;
   config.attrs = &attribute;
-  config.numAttrs = known.waits && start == Start::kEarly ? 1 : 0;
+  config.numAttrs = waits && start == Start::kEarly ? 1 : 0;
   check_launch(cudaLaunchKernelEx(&config, kernel, args), name);
 }
 

@@ -148,7 +148,8 @@ std::optional<LayerRunner::Dense> LayerRunner::halves(const Matrix& m, const Lay
   d.args.w_stride = round_up(m.cols, kPad);
   d.args.cols = int(d.args.w_stride);
   // In pieces of the same size.
-  const int64_t fit = std::min(kMostRows, copy_halves_ / d.args.w_stride), pieces = (m.rows + fit - 1) / fit;
+  const int64_t fit = std::min(kMostRows, copy_halves_ / d.args.w_stride / kPieceRows * kPieceRows);
+  const int64_t pieces = (m.rows + fit - 1) / fit;
   d.args.rows = int(std::min({round_up((m.rows + pieces - 1) / pieces, kPieceRows), fit, int64_t{m.rows}}));
   return d;
 }

@@ -1,6 +1,5 @@
 #include "kernels/runtime.h"
 
-#include <map>
 #include <utility>
 
 #include <cuda_runtime.h>
@@ -73,23 +72,22 @@ void check_launch(cudaError_t status, const char* name) {
   if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: kernel '{}'", name));
 }
 
-const Stream::Kernel& prepare_kernel(Stream& stream, const void* kernel, size_t shared_bytes, const char* name) {
-  const auto [found, is_new] = stream.kernels.try_emplace(kernel);
-  Stream::Kernel& known = found->second;
-  if (is_new) {
-    check_launch(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
-        name);
-    // Code for earlier GPUs, which the driver may compile for this one, has no such wait.
-    cudaFuncAttributes attributes{};
-    check_launch(cudaFuncGetAttributes(&attributes, kernel), name);
-    known.waits = stream.overlap && attributes.ptxVersion >= 90;
-  }
-  if (shared_bytes > known.shared_bytes) {
-    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)), name);
-    known.shared_bytes = shared_bytes;
-  }
-  return known;
+bool prepare_kernel(Stream& stream, const void* kernel, const char* name) {
+  const auto [known, is_new] = stream.kernels.try_emplace(kernel);
+  if (!is_new) return known->second;
+  int device = 0, most = 0;
+  cudaFuncAttributes attributes{};
+  check_launch(cudaGetDevice(&device), name);
+  check_launch(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), name);
+  check_launch(cudaFuncGetAttributes(&attributes, kernel), name);
+  check_launch(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most - int(attributes.sharedSizeBytes)),
+      name);
+  check_launch(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+      name);
+  // Code for earlier GPUs, which the driver may compile for this one, has nothing in wait_for_inputs().
+  return known->second = stream.overlap && attributes.ptxVersion >= 90;
 }
 
 int device_count() { return found().count; }

@@ -71,8 +71,8 @@ struct Input {
   const int32_t* high_sums;  // of each plane of one token, (tile_cols)
   const int32_t* low_sums;
   // What integer products start from. With unsigned codes, code + 128: -128 times the sum of x's integers, over the
-  // tiles where they are short (kPlanes of one token), or over the groups (kBytes). With crossed words: minus the sum
-  // of their products with each other, over groups of kWordGroup (kWords; words_linear.inc).
+  // tiles where they are short (kPlanes of one token), or over the groups (kBytes). With crossed words (words.inc):
+  // minus the sum of their products with each other, over groups of kWordGroup (kWords).
   const int32_t* starts;
 };
 

@@ -263,7 +263,7 @@ TokenId Sampler::choose(std::span<const float> logits) {
   const double u = uniform();
   const float best = *std::max_element(logits.begin(), logits.end());
   double mass = 0;
-  if (needs_mass()) {
+  if (needs_mass() && !needs_all()) {
     // As cool() rounds them.
     for (const float score : logits)
       mass += std::exp(double(float((double(score) - best) / settings_.temperature.value)));
