@@ -9,43 +9,16 @@ cell is the median of the rounds, tokens a second (share of the limit, in percen
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-# The environment twins of qgen's options would change what is measured.
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("QGEN_")}
+from versus import joined, numbers, run
 
 
-def bench(args, path, threads, *tests):
+def bench(args, name, path, threads, *tests):
     weights = path.is_file() or any(path.glob("*.safetensors")) or any(path.glob("*.gguf"))
     command = [args.qgen, "bench", "--model" if weights else "--dummy", path, "--threads", threads, *tests,
                "--rounds", args.rounds, "--output", "json", *args.options.split()]
-    try:
-        done = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              env=CLEAN)
-    except OSError as error:
-        sys.exit(f"table: {args.qgen}: {error.strerror}\nhint: --qgen PROGRAM")
-    if done.returncode != 0:
-        sys.exit(done.stderr.strip() or f"table: {path}: qgen bench ended with {done.returncode}")
-    return json.loads(done.stdout)["tests"]
-
-
-def numbers(least):
-    """A parser of lists of integers, as qgen bench lists its tests: each once, from the smallest on."""
-
-    def parse(text):
-        try:
-            out = sorted({int(part) for part in text.split(",")})
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"'{text}' is no list of integers") from None
-        if out[0] < least:
-            raise argparse.ArgumentTypeError(f"'{text}': expected numbers from {least}")
-        return out
-
-    return parse
+    return run(name, list(map(str, command)))["tests"]
 
 
 def model(text):
@@ -53,10 +26,6 @@ def model(text):
     if not equals:
         raise argparse.ArgumentTypeError(f"'{text}': expected NAME=PATH")
     return name, Path(path)
-
-
-def listed(values):
-    return ",".join(map(str, values))
 
 
 def cell(test):
@@ -78,14 +47,15 @@ def main():
     parser.add_argument("models", nargs="+", type=model, metavar="NAME=PATH")
     args = parser.parse_args()
 
-    columns = [f"prefill {p}" for p in args.prefill] + [f"decode at {d}" for d in args.depths]
+    prefill, depths = sorted(args.prefill), sorted(args.depths)  # as qgen bench has them
+    columns = [f"prefill {p}" for p in prefill] + [f"decode at {d}" for d in depths]
     print("| model | threads |", " | ".join(columns), "|")
     print("|---|---|" + "---|" * len(columns))
     for name, path in args.models:
         for threads in args.threads:
-            prefill = bench(args, path, threads, "-p", listed(args.prefill), "-n", 0, "-d", 0)
-            decode = bench(args, path, threads, "-p", 0, "-n", args.generate, "-d", listed(args.depths))
-            print(f"| {name} | {threads} |", " | ".join(map(cell, prefill + decode)), "|", flush=True)
+            tests = bench(args, name, path, threads, "-p", joined(prefill), "-n", 0, "-d", 0)
+            tests += bench(args, name, path, threads, "-p", 0, "-n", args.generate, "-d", joined(depths))
+            print(f"| {name} | {threads} |", " | ".join(map(cell, tests)), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ CLEAN = {name: value for name, value in os.environ.items() if not name.startswit
 
 
 def stop(subject, problem, hint):
-    sys.exit(f"versus: {subject}: {problem}\nhint: {hint}")
+    sys.exit(f"{Path(sys.argv[0]).stem}: {subject}: {problem}\nhint: {hint}")
 
 
 def say(text):

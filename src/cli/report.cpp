@@ -92,7 +92,8 @@ std::string report_text(const Report& report, bool verbose) {
   if (plan.nan_codes() > 0) out += fmt::format("  warning {} fp8 codes of the weights are NaN\n", plan.nan_codes());
   if (verbose) {
     const SamplingSettings& s = report.sampling;
-    const auto line = [&](std::string_view name, const auto& setting, std::string_view unsaid = origin_name(Origin::kBuiltIn)) {
+    const auto line = [&](std::string_view name, const auto& setting,
+                          std::string_view unsaid = origin_name(Origin::kBuiltIn)) {
       out += fmt::format("  {:<19} {} ({})\n", name, setting.value,
                          setting.origin == Origin::kBuiltIn ? unsaid : origin_name(setting.origin));
     };

@@ -140,8 +140,8 @@ struct Words {
   static Words subtract(Words a, Words b) { return {_mm512_sub_epi32(a.v, b.v)}; }
   static Words add_halves(Words a, Words b) { return {_mm512_add_epi16(a.v, b.v)}; }
   static Words keep(Words a, Words mask) { return {_mm512_and_si512(a.v, mask.v)}; }
+  static Words swap_pairs(Words a) { return {_mm512_shuffle_epi32(a.v, _MM_PERM_CDAB)}; }  // two and two
   static int32_t total(Words a) { return _mm512_reduce_add_epi32(a.v); }
-  static Words of(Vec bits) { return {_mm512_castps_si512(bits.v)}; }
   Vec bits() const { return {_mm512_castsi512_ps(v)}; }
   void store(Words* p) const { _mm512_storeu_si512(p, v); }
   static Words broadcast(const int32_t* pair) { return {_mm512_set1_epi32(*pair)}; }
