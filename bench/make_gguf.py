@@ -15,8 +15,11 @@ import math
 import sys
 from pathlib import Path
 
-import gguf
-import numpy as np
+try:
+    import gguf
+    import numpy as np
+except ModuleNotFoundError as error:
+    sys.exit(f"make_gguf: Python has no {error.name}\nhint: tools/venv.sh makes an environment that has it (see the first lines here)")
 
 Q8_0_CODES = 32  # of a block: so many codes after a scale in F16
 INT8_RMS = 127 / math.sqrt(3)  # of codes that are all equally likely
@@ -34,6 +37,8 @@ def read_config(folder):
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         stop(path, f"cannot be read ({error})", "CONFIG_DIR is a folder with the config.json of a model")
+    if not isinstance(config, dict):
+        stop(path, "no object", "CONFIG_DIR is a folder with the config.json of a model")
     family = config.get("model_type")
     if family not in ("llama", "qwen3"):
         stop(path, f"model_type {family!r} is not supported here", "supported: llama, qwen3")
@@ -44,6 +49,15 @@ def read_config(folder):
     missing = [key for key in needed if key not in config]
     if missing:
         stop(path, f"{', '.join(missing)} missing", "these make the shape")
+    for key in (*needed[:-1], "num_key_value_heads", "head_dim"):
+        value = config.get(key)
+        if key in needed or value is not None:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                stop(path, f"{key}: expected a number of 1 or more, found {value!r}", "this makes the shape")
+    if not config.get("head_dim") and config["hidden_size"] % config["num_attention_heads"] != 0:
+        stop(path, "hidden_size is no multiple of num_attention_heads, and there is no head_dim", "this makes the shape")
+    if not isinstance(config.get("rope_parameters") or {}, dict):
+        stop(path, "rope_parameters: expected an object", "as transformers writes it")
     return config
 
 
@@ -54,11 +68,15 @@ def head_size(config):
     return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
 
+def kv_heads(config):
+    return config.get("num_key_value_heads") or config["num_attention_heads"]
+
+
 def shapes(config):
     """Name -> shape, rows first, in the order in which they are read."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     q = config["num_attention_heads"] * head_size(config)
-    kv = config.get("num_key_value_heads", config["num_attention_heads"]) * head_size(config)
+    kv = kv_heads(config) * head_size(config)
     out = {"token_embd": (config["vocab_size"], hidden)}
     for layer in range(config["num_hidden_layers"]):
         block = {"attn_norm": (hidden,), "attn_q": (q, hidden), "attn_k": (kv, hidden), "attn_v": (kv, hidden)}
@@ -84,7 +102,7 @@ def add_metadata(writer, config, file_type):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config.get("num_key_value_heads", heads))
+    writer.add_head_count_kv(kv_heads(config))
     writer.add_key_length(head_size(config))
     writer.add_value_length(head_size(config))
     writer.add_rope_dimension_count(head_size(config))
@@ -197,12 +215,14 @@ def main():
     parser.add_argument("--type", choices=FILE_TYPES, default="q8_0")
     options = parser.parse_args()
     config = read_config(options.config)
+    if options.out.exists() and not options.out.is_file():
+        stop(options.out, "is there and no file", "OUT.gguf is written anew")
     unfinished = options.out.with_name(options.out.name + ".part")
     try:
         write(config, unfinished, options.type)
         unfinished.rename(options.out)
     except OSError as error:
-        stop(options.out, f"cannot be written ({error.strerror})", "is there a folder and enough space?")
+        stop(options.out, f"cannot be written ({error.strerror or error})", "is there a folder and enough space?")
     finally:
         unfinished.unlink(missing_ok=True)
     print(f"{options.out} written, {options.out.stat().st_size / 1e6:.0f} MB")

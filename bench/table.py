@@ -11,13 +11,13 @@ cell is the median of the rounds, tokens a second (share of the limit, in percen
 import argparse
 from pathlib import Path
 
-from versus import joined, numbers, run
+from versus import joined, numbers, run, split, stop
 
 
 def bench(args, name, path, threads, *tests):
     weights = path.is_file() or any(path.glob("*.safetensors")) or any(path.glob("*.gguf"))
-    command = [args.qgen, "bench", "--model" if weights else "--dummy", path, "--threads", threads, *tests,
-               "--rounds", args.rounds, "--output", "json", *args.options.split()]
+    command = [Path(args.qgen).absolute(), "bench", "--model" if weights else "--dummy", path, "--threads", threads, *tests,
+               "--rounds", args.rounds, "--output", "json", *args.options]
     return run(name, list(map(str, command)))["tests"]
 
 
@@ -47,6 +47,11 @@ def main():
     parser.add_argument("models", nargs="+", type=model, metavar="NAME=PATH")
     args = parser.parse_args()
 
+    if min(args.generate, args.rounds) < 1:
+        parser.error("-n, --rounds: expected 1 or more")
+    if not Path(args.qgen).is_file():
+        stop(args.qgen, "no such program", "--qgen build/qgen")
+    args.options = split(args.options)
     prefill, depths = sorted(args.prefill), sorted(args.depths)  # as qgen bench has them
     columns = [f"prefill {p}" for p in prefill] + [f"decode at {d}" for d in depths]
     print("| model | threads |", " | ".join(columns), "|")

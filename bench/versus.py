@@ -51,6 +51,14 @@ def numbers(least):
     return parse
 
 
+def split(text):
+    """The words of options in one argument, as a shell would have them."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        stop(repr(text), f"no list of options ({error})", "quote as in a shell")
+
+
 # ---- the programs ----
 
 
@@ -148,7 +156,7 @@ def make_qgens(given):
         stop(given.qgen, "no such program", "make all builds it: build/qgen")
     sources = [["--model", model] for model in given.qgen_model] + [["--dummy", folder] for folder in given.qgen_dummy]
     sources = sources or [["--model", given.model]]
-    variants = [shlex.split(options) for options in given.qgen_options or [""]]
+    variants = [split(options) for options in given.qgen_options or [""]]
     out = []
     for source in sources:
         for options in variants:
@@ -158,7 +166,7 @@ def make_qgens(given):
 
 
 def make_peer(text, model):
-    words = shlex.split(text) or [""]
+    words = split(text) or [""]
     name, named, folder = words[0].rpartition("=")
     folder = Path(folder)
     program = folder if folder.is_file() else folder / "bin" / "llama-bench"

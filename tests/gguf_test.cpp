@@ -59,6 +59,8 @@ TEST_CASE("gguf: keys and tensors as they were written") {
     CHECK(contains(error_of([&] { parsed.integer("u64"); }), "key u64: out of range"));
     CHECK(contains(error_of([&] { parsed.integer("i16", 0, 9); }), "expected 0 to 9, found -7"));
     CHECK(contains(error_of([&] { parsed.integer("eps"); }), "key eps: wrong type (expected an integer, found f32)"));
+    for (const char* key : {"yes", "list", "general.architecture"})
+      CHECK(contains(error_of([&] { parsed.decimal(key); }), "wrong type (expected a number, found"));
     CHECK(contains(error_of([&] { parsed.text("yes"); }), "expected string, found bool"));
     CHECK(contains(error_of([&] { parsed.floats("list"); }), "expected array of f32, found array of string"));
     CHECK(contains(error_of([&] { parsed.flag("list"); }), "expected bool, found array of string"));
@@ -324,7 +326,7 @@ TEST_CASE("gguf: keys and tensors that a model lacks, or that mean another model
     CHECK(contains(key(name, nothing), fmt::format("model.gguf: key {}: missing", name)));
   }
   CHECK(contains(key("general.architecture", [](GgufFile& f) { f.text("general.architecture", "qwen3moe"); }),
-                 "'qwen3moe' is not supported\nsupported: llama, qwen2, qwen3"));
+                 "\"qwen3moe\" is not supported\nsupported: llama, qwen2, qwen3"));
   CHECK(contains(key("llama.block_count", [](GgufFile& f) { f.u32("llama.block_count", 0); }), "out of range"));
   CHECK(contains(key("llama.block_count", [](GgufFile& f) { f.u32("llama.block_count", 2000000000); }),
                  "config.json: num_hidden_layers"));
@@ -466,7 +468,7 @@ TEST_CASE("gguf: one file, parts, folders and the Hugging Face cache") {
   const auto many = [&] { return locate_model((folder.path() / "many").string()).gguf_files.front().filename(); };
   CHECK(
       contains(error_of(many), "many: several GGUF models (expected one, or one in Q8_0):\n  m-BF16.gguf\n  m-Q4_K_M"));
-  CHECK(contains(error_of(many), "--model "));
+  CHECK(contains(error_of(many), "name one of them: "));
   folder.write("many/sub/m-q8_0-00001-of-00001.gguf", "x");
   CHECK(many() == "m-q8_0-00001-of-00001.gguf");
 
@@ -554,7 +556,7 @@ TEST_CASE("gguf: byte-level tokenizers, their template and end tokens") {
                          f.list<std::string>("tokenizer.ggml.tokens", GgufFile::Type::kString,
                                              std::vector<std::string>(12, "same"));
                        }),
-                 "t.gguf: tokenizer.json"));
+                 "t.gguf: its keys as tokenizer.json"));
   CHECK(contains(
       error("tokenizer.ggml.tokens",
             [](GgufFile& f) { f.list<std::string>("tokenizer.ggml.tokens", GgufFile::Type::kString, {"\xFF"}); }),
@@ -583,7 +585,8 @@ TEST_CASE("gguf: SentencePiece pieces") {
   file.replace("tokenizer.ggml.scores");
   CHECK(contains(error_of([&] { Tokenizer::load(files_of(folder, file)); }), "expected 11 scores, found 0"));
   file.list<float>("tokenizer.ggml.scores", GgufFile::Type::kF32, std::vector<float>(11, NAN));
-  CHECK(contains(error_of([&] { Tokenizer::load(files_of(folder, file)); }), "t.gguf: tokenizer.model: piece 0"));
+  CHECK(contains(error_of([&] { Tokenizer::load(files_of(folder, file)); }),
+                 "t.gguf: its keys as tokenizer.model: piece 0"));
 }
 
 TEST_CASE("gguf: published vocabularies and the tokenizers of the fixtures") {

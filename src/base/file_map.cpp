@@ -50,7 +50,10 @@ FileMap::FileMap(const std::filesystem::path& path) : path_(path) {
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) {
-    fail(ErrorKind::kModel, fmt::format("{}: cannot map {} bytes: {}", path.string(), size_, std::strerror(errno)));
+    const bool no_room = errno == ENOMEM;
+    fail(no_room ? ErrorKind::kMemory : ErrorKind::kModel,
+         fmt::format("{}: cannot map {} bytes: {}", path.string(), size_, std::strerror(errno)),
+         no_room ? "a limit on addresses (ulimit -v) is too low for the file" : "");
   }
   // A file system that can (ext4 since Linux 6.16, XFS, Btrfs) then reads the file into large pages, however many
   // threads ask for it in whatever order. What the cache holds in small ones stays so.

@@ -26,7 +26,7 @@ std::string ModelFiles::read(std::string_view name, size_t limit_bytes) const {
 }
 
 std::string ModelFiles::subject(std::string_view name) const {
-  return is_folder_ ? (place_ / name).string() : fmt::format("{}: {}", place(), name);
+  return is_folder_ ? (place_ / name).string() : fmt::format("{}: its keys as {}", place(), name);
 }
 
 }  // namespace qgen

@@ -352,7 +352,12 @@ std::optional<int64_t> Gguf::integer(std::string_view key, int64_t low, int64_t 
 std::optional<std::string> Gguf::decimal(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return {};
-  if (value->type != Type::kF32 && value->type != Type::kF64) return fmt::format("{}", *integer(key));
+  if (value->type != Type::kF32 && value->type != Type::kF64) {
+    const bool is_integer = value->type == Type::kU64 ||
+                            (value->type != Type::kArray && integer_at(value->type, value->bytes, 0).has_value());
+    if (!is_integer) fail_type(*this, key, "a number", *value);
+    return fmt::format("{}", *integer(key));
+  }
   const bool single = value->type == Type::kF32;
   const double number = single ? load<float>(value->bytes) : load<double>(value->bytes);
   if (!std::isfinite(number)) fail_key(key, fmt::format("not a finite number (found {})", number));

@@ -35,7 +35,7 @@ const Arch& arch_of(const Gguf& keys) {
   }
   std::string known;
   for (const Arch& row : kArchs) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
-  keys.fail_key("general.architecture", fmt::format("'{}' is not supported", *name), "supported: " + known);
+  keys.fail_key("general.architecture", fmt::format("{} is not supported", json_quote(*name)), "supported: " + known);
 }
 
 int64_t required(const Gguf& keys, const std::string& key) {

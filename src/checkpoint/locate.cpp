@@ -102,7 +102,7 @@ std::optional<ModelLocation> locate_gguf(const std::string& name, const fs::path
   std::string list;
   for (const fs::path& path : found) list += "\n  " + path.lexically_relative(folder).string();
   fail(ErrorKind::kModel, fmt::format("{}: several GGUF models (expected one, or one in Q8_0):{}", name, list),
-       fmt::format("name one of them: --model {}", found.front().string()));
+       fmt::format("name one of them: {}", found.front().string()));
 }
 
 ModelLocation locate_in_cache(const std::string& model) {
@@ -121,7 +121,7 @@ ModelLocation locate_in_cache(const std::string& model) {
     fail(
         ErrorKind::kModel,
         fmt::format("{}: no such file or folder, and not in the Hugging Face cache ({})", model, cache_root().string()),
-        download);
+        id.ends_with(".gguf") || id.ends_with(".safetensors") ? "" : download);
   }
   std::string commit = revision;
   if (!is_commit(revision)) {

@@ -103,7 +103,7 @@ std::string summary(const Plan& plan) {
     if (modules.size() <= 3) line("", fmt::format("  {}", fmt::join(modules, ", ")));
   }
   const std::string declared = declared_method(plan);
-  line("declared", declared.empty() ? "no quantization in config.json" : declared + " (config.json)");
+  line("declared", declared.empty() ? "no quantization" : declared + " (config.json)");
   line("shape", fmt::format("{} layers, hidden {}, {} heads of {} ({} kv), ffn {}, vocabulary {}", m.layers, m.hidden,
                             m.heads, m.head_dim, m.kv_heads, m.intermediate, m.vocab));
   const int64_t windows = std::count_if(m.window.begin(), m.window.end(), [](int64_t w) { return w > 0; });

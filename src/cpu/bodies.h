@@ -16,7 +16,8 @@ std::span<const Body* const> bodies();
 // processor lacks it.
 const Body& find_body(std::string_view name);
 
-// Bytes per second that a plain read of [data, data + bytes) by all workers reaches: the best of `rounds`.
+// Bytes per second that a plain read of `data`, in whole MiB, by all workers reaches: the best of `rounds`. 0 below
+// one.
 double read_bandwidth(ThreadPool& pool, const Body& body, std::span<const std::byte> data, int rounds);
 
 }  // namespace qgen::cpu

@@ -26,7 +26,7 @@ constexpr int64_t kBatchTokens = 512;  // tokens that go through the plan togeth
 constexpr int64_t kLogitsTokens = 16;  // rows of logits held at once when all are asked for
 constexpr int64_t kMaxTaskRows = 1024;
 
-constexpr int64_t kKeyBlock = 16;
+constexpr int64_t kHeadPad = 16;  // values are padded to a multiple of this
 
 // A step's own state: its layers and the input they share.
 struct StepState {
@@ -43,7 +43,7 @@ class CpuEngine : public Engine {
         body_(find_body(options.body)),
         batch_(std::min(kBatchTokens, options.context)),
         group_(model_.heads / model_.kv_heads),
-        padded_dim_(round_up(model_.head_dim, kKeyBlock)),
+        padded_dim_(round_up(model_.head_dim, kHeadPad)),
         cache_shape_{round_up(options.context, kCacheUnit), model_.kv_heads, model_.head_dim, padded_dim_},
         workers_(options.threads > 0 ? options.threads : useful_cpu_threads(plan)),
         rotary_(model_.rope, model_.head_dim) {
@@ -347,7 +347,8 @@ class CpuEngine : public Engine {
     const int64_t tiles = (group_ + kMaxAttendRows - 1) / kMaxAttendRows;
     const int64_t row = padded_dim_ + 2;
     pool_->share(model_.kv_heads * tiles * splits, [&](int64_t task) {
-      const int64_t split = task % splits, tile = task / splits % tiles, h = task / splits / tiles;
+      const int64_t tile = task % tiles, h = task / tiles % model_.kv_heads;
+      const int64_t split = task / tiles / model_.kv_heads;  // in the order of memory
       AttendArguments a = attend_arguments(step, h, worker);
       a.rows = int(std::min<int64_t>(kMaxAttendRows, group_ - tile * kMaxAttendRows));
       for (int r = 0; r < a.rows; ++r) {
@@ -360,8 +361,7 @@ class CpuEngine : public Engine {
       for (int r = 0; r < a.rows; ++r) {
         const int64_t g = h * group_ + tile * kMaxAttendRows + r;
         if (splits == 1) {
-          const float sum = a.sum[r] + (a.highest[r] - a.highest[r]);  // a score that is no number makes none of it
-          for (int64_t i = 0; i < d; ++i) out.row(0)[g * d + i] = a.out[r][i] / sum;
+          for (int64_t i = 0; i < d; ++i) out.row(0)[g * d + i] = a.out[r][i] / a.sum[r];
           continue;
         }
         float* part = partial_ + (g * splits_ + split) * row;
@@ -399,8 +399,8 @@ class CpuEngine : public Engine {
     const int64_t size = std::clamp<int64_t>(share, 2 * kMaxTileTokens, kMaxAttendRows);
     const int64_t tiles = (rows + size - 1) / size;
     pool_->share(model_.kv_heads * tiles, [&](int64_t task) {
-      const int64_t h = task % model_.kv_heads;
-      const int64_t tile = tiles - 1 - task / model_.kv_heads;  // the longest first
+      const int64_t h = task / tiles;  // a worker's stretch is of few heads, and of long tiles as of short ones
+      const int64_t tile = tiles - 1 - task % tiles;
       AttendArguments a = attend_arguments(step, h, worker);
       a.rows = int(std::min(size, rows - tile * size));
       for (int r = 0; r < a.rows; ++r) {

@@ -28,6 +28,7 @@ constexpr int64_t kCacheLine = 64;         // bytes
 constexpr int64_t kBytesGroup = 32;        // columns that share a scale in the form of bytes
 constexpr int kMaxTileTokens = 12;         // tokens whose sums a body's tiles hold in registers, at most
 constexpr int64_t kAttendChunk = 256;      // keys whose scores are held at once
+constexpr int64_t kKeyBlock = 16;          // keys that lie element by element in the cache
 constexpr int64_t kCacheUnit = 32;         // the cache is as long as a multiple of this many tokens
 
 // How a kernel wants its activations.
@@ -40,7 +41,7 @@ enum class Form : uint8_t {
   kBf16Pair,  // x = high + low, bf16 each: 16 bits of mantissa
 };
 
-// W (rows, cols) as storage.h describes it; scales and offsets may be null.
+// W (rows, cols) as storage.h describes it; offsets may be null, and scales where codes are floats of 16 or 32 bits.
 struct Matrix {
   const uint8_t* codes;  // the first of row 0
   int64_t rows, cols, row_bytes;
@@ -102,7 +103,7 @@ struct CodeKernels {
 };
 
 // The cache of a layer is made of chunks of kAttendChunk tokens, the last one of what is left of `held`; a chunk has
-// its tokens head after head. Keys lie in blocks of 16 tokens, [block][head_dim][16]; values in rows of padded_dim. So
+// its tokens head after head. Keys lie in blocks, [block][head_dim][kKeyBlock]; values in rows of padded_dim. So
 // memory is touched as the context grows, and a head's chunk is one stream.
 struct CacheShape {
   int64_t held;  // tokens, a multiple of kCacheUnit
@@ -164,7 +165,7 @@ struct Body {
   float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
   // The fastest dot products of the body on registers alone, `rounds` times round: returns how many operations,
   // multiplications and additions, that was: of floats, and of those integers that INT8 weights are multiplied in
-  // (16-bit ones without VNNI; floats in the portable body).
+  // (16-bit ones without AVX-512 VNNI; floats in the portable body).
   int64_t (*float_peak)(int64_t rounds);
   int64_t (*int8_peak)(int64_t rounds);
 };

@@ -87,10 +87,6 @@ class StepInput {
 
     // Whether the other wants the same.
     bool agrees(const Slot& other) const;
-    bool wants(Form form) const {
-      return kernels.one.form == form || kernels.rows.form == form || kernels.few.form == form ||
-             kernels.many.form == form;
-    }
     // How many rows of `form` are held at once, of at most `most` tokens, or of one by each worker.
     int64_t rows_of(Form form, int64_t most, int64_t workers) const {
       const int64_t rows = kernels.many.form == form   ? most

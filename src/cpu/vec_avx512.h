@@ -121,8 +121,8 @@ struct Vec {
 
 // Thirty-two 16-bit integers, in pairs whose products are added to 32-bit sums.
 struct Words {
-  // Zen 4 and 5 add beside products; processors with BF16 and without these have AMX.
-#ifdef __AVX512BF16__
+  // Whether processors of the body add beside products.
+#ifdef QGEN_ADDS_BESIDE_PRODUCTS
   static constexpr bool kCrosses = true;
 #else
   static constexpr bool kCrosses = false;

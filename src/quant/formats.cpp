@@ -144,7 +144,7 @@ Weight Module::take_codes(std::string_view suffix, Codes codes) {
   const TensorView& tensor = take(suffix);
   if (tensor.shape != std::vector<int64_t>{rows_, cols_}) {
     fail_tensor(tensor, fmt::format("wrong shape (expected [{}, {}], found {})", rows_, cols_, tensor.shape_text()),
-                "config.json and the weights do not belong together?");
+                "the configuration and the weights do not belong together?");
   }
   Weight weight;
   weight.name = name_;
@@ -312,7 +312,7 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string_view> pr
     }
     const bool ours = std::any_of(prefixes.begin(), prefixes.end(),
                                   [&](std::string_view prefix) { return tensor.name.starts_with(prefix); });
-    if (ours) fail_tensor(tensor, fmt::format("not part of a {} model as config.json describes it", family));
+    if (ours) fail_tensor(tensor, fmt::format("not part of a {} model as its configuration describes it", family));
     ignored.push_back({tensor.name, "not part of the language model"});
   }
   return ignored;
