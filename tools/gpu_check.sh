@@ -2,13 +2,13 @@
 # Everything that wants a GPU: builds for the one that is here, runs the tests of the kernels and of whole models on it,
 # the same under compute-sanitizer, measures, alone and beside PyTorch, and ends with a short table. Each part can be had
 # alone.
-#   tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed] [peers]
+#   tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed] [start] [peers]
 # QGEN_CMAKE_OPTIONS goes to cmake (where libraries lie in unusual places), QGEN_SHARED is the shared test data.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${1:?usage: tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed] [peers]}
+build=${1:?usage: tools/gpu_check.sh BUILD_FOLDER [build] [tests] [sanitizer] [speed] [start] [peers]}
 shift
-parts=${*:-build tests sanitizer speed peers}
+parts=${*:-build tests sanitizer speed start peers}
 shared=${QGEN_SHARED:-$(pwd)/../shared}
 table=()
 has() { [[ " $parts " == *" $1 "* ]]; }
@@ -60,7 +60,9 @@ if has speed; then
   for shape in qwen3-0.6b-fp8 qwen3-4b-fp8 qwen3-8b-fp8 qwen3-8b-int8 qwen3-32b-fp8; do
     [ -d "bench/configs/$shape" ] || continue
     log=$build/bench-$shape.txt
-    if "$qgen" bench --device cuda --dummy "bench/configs/$shape" -p 512,4096 -n 64 -d 0,4096 -r 3 > "$log" 2>&1; then
+    depths=0,4096
+    [[ $shape == qwen3-8b-* ]] && depths+=,32768
+    if "$qgen" bench --device cuda --dummy "bench/configs/$shape" -p 512,4096 -n 64 -d $depths -r 3 > "$log" 2>&1; then
       cat "$log"
       while read -r test speed _; do note "$shape $test" "$speed tok/s"; done < <(grep -E '^ +(pp|tg)' "$log" | sed 's/ @ d/@/')
     else
@@ -84,6 +86,27 @@ if has speed; then
   note "memory, qwen3-4b-fp8, 4096 tokens" "said $(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["memory"]["total"] >> 20)' \
     "$build/plan.json") MiB, taken $(($(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -1) - before)) MiB, driver included"
   wait || true
+fi
+if has start; then
+  # From the program's start to its first scores, with the files in the system's cache: a model of 9 GB on disk.
+  model=$build/start-qwen3-8b-fp8
+  trap 'rm -rf "$model"' EXIT
+  if python3 bench/make_safetensors.py bench/configs/qwen3-8b-fp8 "$model" > "$build/start.log" 2>&1; then
+    cat "$model"/*.safetensors > /dev/null
+    for device in cuda cpu; do
+      times=()
+      for _ in 1 2 3; do
+        begin=$(date +%s%N)
+        "$qgen" score -m "$model" --tokens 1,2 --device $device -c 4096 >> "$build/start.log" 2>&1 || { times+=("FAILED"); failed=1; continue; }
+        times+=("$((($(date +%s%N) - begin) / 1000000)) ms")
+      done
+      note "qwen3-8b-fp8, start, $device" "$(printf '%s  ' "${times[@]}")"
+    done
+  else
+    note "qwen3-8b-fp8, start" "FAILED, see $build/start.log"
+    failed=1
+  fi
+  rm -rf "$model"
 fi
 if has peers; then
   for shape in qwen3-0.6b-fp8 qwen3-8b-fp8; do
