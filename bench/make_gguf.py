@@ -21,14 +21,12 @@ try:
 except ModuleNotFoundError as error:
     sys.exit(f"make_gguf: Python has no {error.name}\nhint: tools/venv.sh makes an environment that has it (see the first lines here)")
 
+from versus import stop
+
 Q8_0_CODES = 32  # of a block: so many codes after a scale in F16
 INT8_RMS = 127 / math.sqrt(3)  # of codes that are all equally likely
 FILE_TYPES = {"q8_0": gguf.LlamaFileType.MOSTLY_Q8_0, "bf16": gguf.LlamaFileType.MOSTLY_BF16}
 DIRECT_BYTES = "!~", "¡¬", "®ÿ"  # first and last of those that byte-level BPE spells as themselves
-
-
-def stop(subject, problem, hint):
-    sys.exit(f"make_gguf: {subject}: {problem}\nhint: {hint}")
 
 
 def read_config(folder):

@@ -2,7 +2,7 @@
 """Write a safetensors model of random weights in the shape of a config.json with block FP8, to time how it is loaded.
 
     bench/make_safetensors.py bench/configs/qwen3-8b-fp8 /tmp/qwen3-8b-fp8
-    time build/qgen score -m /tmp/qwen3-8b-fp8 --tokens 1 > /dev/null
+    time build/qgen score -m /tmp/qwen3-8b-fp8 --tokens 1,2 > /dev/null
 
 Shards and names are those of the published Qwen3 models: matrices of layers as F8_E4M3 with weight_scale_inv, the rest in
 BF16. There is no tokenizer, so `qgen score --tokens` and `qgen bench` are what can use it. Nothing but Python is needed; the
@@ -15,17 +15,14 @@ import math
 import random
 import shutil
 import struct
-import sys
 from pathlib import Path
+
+from versus import stop
 
 E4M3_RMS = 107.0  # of finite codes that are all equally likely
 NO_NAN = bytes(code - 1 if code & 0x7F == 0x7F else code for code in range(256))  # E4M3 has two codes that are no numbers
 PIECE = 1 << 22  # bytes of random weights that are repeated
 SHARD = 4 << 30
-
-
-def stop(subject, problem, hint):
-    sys.exit(f"make_safetensors: {subject}: {problem}\nhint: {hint}")
 
 
 def read_config(folder):
@@ -82,7 +79,7 @@ class Pieces:
         spread = math.sqrt(3 / hidden)
         self.matrix = b"".join(bf16(source.uniform(-spread, spread)) for _ in range(1 << 16)) * (PIECE >> 17)
 
-    def of(self, name, kind, shape, block):
+    def of(self, kind, shape, block):
         """Pieces that, repeated, fill the tensor."""
         if kind == "F8_E4M3":
             return self.codes
@@ -100,8 +97,8 @@ def write_shard(path, part, pieces, block):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
-        for name, kind, shape in part:
-            piece, left = pieces.of(name, kind, shape, block), size(kind, shape)
+        for _, kind, shape in part:
+            piece, left = pieces.of(kind, shape, block), size(kind, shape)
             while left > 0:
                 piece = piece * math.ceil(min(left, PIECE) / len(piece))
                 out.write(piece[:left])

@@ -67,7 +67,7 @@ else()
 endif()
 
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/device/*.cu)
 set(cuda_objects)
 foreach(source ${cuda_sources})
   get_filename_component(name ${source} NAME_WE)

@@ -20,6 +20,7 @@
 #include "base/token.h"
 #include "checkpoint/safetensors.h"
 #include "engine/engine.h"
+#include "model/open.h"
 #include "model/plan.h"
 
 namespace qgen::test {
@@ -163,7 +164,7 @@ inline void scan_weights(std::span<Weight* const> weights) {
 }
 
 inline std::unique_ptr<Plan> load_plan(const fs::path& model) {
-  auto plan = make_plan(Checkpoint::open(locate_model(model.string())));
+  auto plan = make_plan(open_checkpoint(locate_model(model.string())));
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
   scan_weights(weights);

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/prompt.h"
-#include "chat/interpreter.h"
 #include "chat/template.h"
+#include "jinja/interpreter.h"
 
-namespace qgen::chat {
+namespace qgen::jinja {
 
 struct Program {
   std::string subject;
@@ -22,4 +22,4 @@ Program parse_program(std::string_view source, std::string subject);
 Prompt render_program(const Program& program, const std::vector<Message>& messages, const TemplateOptions& options,
                       const Limits& limits);
 
-}  // namespace qgen::chat
+}  // namespace qgen::jinja

@@ -8,16 +8,16 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "chat/parser.h"
-#include "chat/print.h"
 #include "chat/program.h"
+#include "jinja/parser.h"
+#include "jinja/print.h"
 
 namespace qgen {
 namespace {
 
-using chat::Dict;
-using chat::Heap;
-using chat::Value;
+using jinja::Dict;
+using jinja::Heap;
+using jinja::Value;
 
 constexpr size_t kMaxSourceBytes = size_t{4} << 20;
 
@@ -29,12 +29,12 @@ constexpr size_t kMaxSourceBytes = size_t{4} << 20;
   const size_t newline = before.rfind('\n');
   const std::string_view start = newline == std::string_view::npos ? before : before.substr(newline + 1);
   fail(ErrorKind::kModel,
-       fmt::format("{}:{}:{}: {}", subject, line, chat::count_code_points(start) + 1, replace_invalid_utf8(problem)));
+       fmt::format("{}:{}:{}: {}", subject, line, jinja::count_code_points(start) + 1, replace_invalid_utf8(problem)));
 }
 
 Value member(Heap& heap, const std::string& json, const std::string& subject, ErrorKind kind, bool user) {
   const auto document = JsonDocument::parse(json, subject, kind);
-  return chat::from_json(heap, document->root(), user);
+  return jinja::from_json(heap, document->root(), user);
 }
 
 // The names under which a message's reasoning is passed; templates read the first.
@@ -73,7 +73,7 @@ Value message_value(Heap& heap, const Message& message, size_t index) {
   return with_reasoning(heap, dict);
 }
 
-void define_all(chat::Interpreter& interpreter, const std::vector<Message>& messages, const TemplateOptions& options) {
+void define_all(jinja::Interpreter& interpreter, const std::vector<Message>& messages, const TemplateOptions& options) {
   Heap& heap = interpreter.heap();
   std::vector<Value> list;
   for (size_t i = 0; i < messages.size(); ++i) list.push_back(message_value(heap, messages[i], i));
@@ -91,7 +91,7 @@ void define_all(chat::Interpreter& interpreter, const std::vector<Message>& mess
   }
 }
 
-Prompt parts_of(const chat::Text& text) {
+Prompt parts_of(const jinja::Text& text) {
   Prompt prompt;
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.run_end(at);
@@ -103,9 +103,9 @@ Prompt parts_of(const chat::Text& text) {
 
 }  // namespace
 
-struct ChatTemplate::Program : chat::Program {};
+struct ChatTemplate::Program : jinja::Program {};
 
-namespace chat {
+namespace jinja {
 
 Program parse_program(std::string_view source, std::string subject) {
   if (source.starts_with("\xEF\xBB\xBF")) source.remove_prefix(3);
@@ -136,7 +136,7 @@ Prompt render_program(const Program& program, const std::vector<Message>& messag
   }
 }
 
-}  // namespace chat
+}  // namespace jinja
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Program> program) : program_(std::move(program)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
@@ -144,11 +144,11 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 ChatTemplate ChatTemplate::parse(std::string_view source, std::string subject) {
-  return ChatTemplate(std::make_unique<Program>(Program{chat::parse_program(source, std::move(subject))}));
+  return ChatTemplate(std::make_unique<Program>(Program{jinja::parse_program(source, std::move(subject))}));
 }
 
 Prompt ChatTemplate::render(const std::vector<Message>& messages, const TemplateOptions& options) const {
-  return chat::render_program(*program_, messages, options, chat::Limits());
+  return jinja::render_program(*program_, messages, options, jinja::Limits());
 }
 
 bool ChatTemplate::mentions(std::string_view variable) const {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "checkpoint/gguf_model.h"
 #include "checkpoint/safetensors.h"
 
 namespace qgen {
@@ -102,28 +101,16 @@ WeightFiles find_weight_files(const fs::path& folder) {
   return files;
 }
 
-ModelFiles model_files(const ModelLocation& location) {
-  if (location.gguf_files.empty()) return ModelFiles(location.folder);
-  return GgufModel::files(GgufModel::open(location.gguf_files));
-}
-
 Checkpoint Checkpoint::open(const ModelLocation& location) {
   Checkpoint checkpoint;
   checkpoint.location_ = location;
+  checkpoint.model_files_ = ModelFiles(location.folder);
+  checkpoint.config_ = read_config(location);
   WeightFiles files;
-  if (!location.gguf_files.empty()) {
-    const auto gguf = GgufModel::open(location.gguf_files);
-    checkpoint.model_files_ = GgufModel::files(gguf);
-    checkpoint.config_ = JsonDocument::parse(gguf->config_json(), checkpoint.model_files_.subject("config.json"));
-    checkpoint.tensors_ = gguf->tensors();
+  if (location.single_file) {
+    files.paths = {*location.single_file};
   } else {
-    checkpoint.model_files_ = ModelFiles(location.folder);
-    checkpoint.config_ = read_config(location);
-    if (location.single_file) {
-      files.paths = {*location.single_file};
-    } else {
-      files = find_weight_files(location.folder);
-    }
+    files = find_weight_files(location.folder);
   }
   for (const fs::path& path : files.paths) {
     checkpoint.files_.emplace_back(path);
@@ -139,6 +126,17 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
                        tensor == nullptr ? "nowhere" : fs::path(tensor->file).filename().string()));
     }
   }
+  return checkpoint;
+}
+
+Checkpoint Checkpoint::assemble(const ModelLocation& location, ModelFiles files, std::unique_ptr<JsonDocument> config,
+                                std::vector<TensorView> tensors) {
+  Checkpoint checkpoint;
+  checkpoint.location_ = location;
+  checkpoint.model_files_ = std::move(files);
+  checkpoint.config_ = std::move(config);
+  checkpoint.tensors_ = std::move(tensors);
+  checkpoint.index_names();
   return checkpoint;
 }
 

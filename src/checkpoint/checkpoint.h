@@ -36,13 +36,13 @@ std::vector<ModelLocation> cached_models();
 // The cache's folder, by huggingface_hub's environment variables.
 std::filesystem::path cache_root();
 
-// The configuration and tokenizer of a model, without its weights.
-ModelFiles model_files(const ModelLocation& location);
-
 class Checkpoint {
  public:
-  // Maps every weight file and reads config.json. Throws a model Error.
+  // Maps every safetensors file and reads config.json. Throws a model Error.
   static Checkpoint open(const ModelLocation& location);
+  // From tensors whose bytes `files` keeps mapped, or somebody who outlives the checkpoint.
+  static Checkpoint assemble(const ModelLocation& location, ModelFiles files, std::unique_ptr<JsonDocument> config,
+                             std::vector<TensorView> tensors);
   // A checkpoint without files: tensors of these names, types and shapes, all zeros, which take no memory until
   // they are written. `config` is its config.json.
   static Checkpoint blank(const ModelLocation& location, std::unique_ptr<JsonDocument> config,

@@ -318,6 +318,18 @@ namespace {
                        type_name(value.type == Type::kArray ? value.element : value.type)));
 }
 
+int64_t integer_within(const Gguf& file, std::string_view key, const GgufValue& value, int64_t low, int64_t high,
+                       std::string_view expected) {
+  if (value.type == Type::kArray) fail_type(file, key, expected, value);
+  const auto number = integer_at(value.type, value.bytes, 0);
+  if (!number && value.type != Type::kU64) fail_type(file, key, expected, value);
+  if (!number || *number < low || *number > high) {
+    file.fail_key(key, fmt::format("out of range (expected {} to {}, found {})", low, high,
+                                   number ? fmt::format("{}", *number) : "more than 2^63"));
+  }
+  return *number;
+}
+
 // The value of `key` as an array; nullptr if it is absent.
 const GgufValue* find_array(const Gguf& file, std::string_view key, std::string_view expected) {
   const GgufValue* value = file.find(key);
@@ -339,25 +351,14 @@ std::optional<std::string_view> Gguf::text(std::string_view key) const {
 std::optional<int64_t> Gguf::integer(std::string_view key, int64_t low, int64_t high) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return {};
-  if (value->type == Type::kArray) fail_type(*this, key, "an integer", *value);
-  const auto number = integer_at(value->type, value->bytes, 0);
-  if (!number && value->type != Type::kU64) fail_type(*this, key, "an integer", *value);
-  if (!number || *number < low || *number > high) {
-    fail_key(key, fmt::format("out of range (expected {} to {}, found {})", low, high,
-                              number ? fmt::format("{}", *number) : "more than 2^63"));
-  }
-  return number;
+  return integer_within(*this, key, *value, low, high, "an integer");
 }
 
 std::optional<std::string> Gguf::decimal(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return {};
-  if (value->type != Type::kF32 && value->type != Type::kF64) {
-    const bool is_integer = value->type == Type::kU64 ||
-                            (value->type != Type::kArray && integer_at(value->type, value->bytes, 0).has_value());
-    if (!is_integer) fail_type(*this, key, "a number", *value);
-    return fmt::format("{}", *integer(key));
-  }
+  if (value->type != Type::kF32 && value->type != Type::kF64)
+    return fmt::format("{}", integer_within(*this, key, *value, INT64_MIN, INT64_MAX, "a number"));
   const bool single = value->type == Type::kF32;
   const double number = single ? load<float>(value->bytes) : load<double>(value->bytes);
   if (!std::isfinite(number)) fail_key(key, fmt::format("not a finite number (found {})", number));

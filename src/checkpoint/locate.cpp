@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/gguf_model.h"
+#include "checkpoint/gguf_files.h"
 
 namespace qgen {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/file_map.h"
 #include "cli/answer.h"
 #include "cli/answer_writer.h"
-#include "cli/generation.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
+#include "generate/generation.h"
 
 namespace qgen::cli {
 namespace {
@@ -72,9 +72,9 @@ int answer(const AnswerOptions& options) {
   settings.logprobs = options.logprobs;
   settings.prompt_lookup = options.prompt_lookup;
   settings.split_reasoning = model.has_template() && writer.splits();
-  settings.quiet = options.report.quiet;
+  settings.control = terminal_control(options.report.quiet);
   const ModelInput input = prepare(options, model, gather_prompt(options));
-  model.load(int64_t(input.ids.size()), options.report.quiet);
+  load(model, int64_t(input.ids.size()), options.report.quiet);
 
   start_answer();
   Session session(model.engine());

@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "cli/answer.h"
 #include "cli/answer_writer.h"
-#include "cli/generation.h"
 #include "cli/line_reader.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
+#include "generate/generation.h"
 
 namespace qgen::cli {
 namespace {
@@ -159,7 +159,7 @@ class Batch {
  public:
   explicit Batch(const AnswerOptions& options) : options_(options), model_(options.model, false) {
     model_.logit_bias(options.logit_bias);  // a wrong one ends the run, not each line
-    model_.load(1, options.report.quiet);
+    load(model_, 1, options.report.quiet);
   }
 
   // Answers line `number`; false once a signal came.
@@ -200,7 +200,7 @@ class Batch {
     settings.logprobs = options.logprobs;
     settings.prompt_lookup = options.prompt_lookup;
     settings.split_reasoning = input.chat_template && options.reasoning.show != "show";
-    settings.quiet = options.report.quiet;
+    settings.control = terminal_control(options.report.quiet);
     std::string answer, thinking;
     Session session(model_.engine());
     const Generation g = generate(session, model_, input, settings, [&](const ReasoningPiece& piece) {

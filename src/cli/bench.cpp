@@ -10,10 +10,13 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/loader.h"
+#include "base/units.h"
+#include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "generate/loader.h"
 #include "model/declare.h"
+#include "model/open.h"
 
 namespace qgen::cli {
 namespace {
@@ -162,10 +165,10 @@ LoadedModel load(std::unique_ptr<Plan> plan, const ModelOptions& options, bool d
                        ? fmt::format("-d {} fits with the same numbers of tokens", placement.largest - longest)
                        : fmt::format("{} tokens fit", placement.largest));
   }
-  if (!dummy) return load_model(std::move(plan), options, options.context, false, true);
+  if (!dummy) return load_model(std::move(plan), options, options.context, terminal_control(false).progress, true);
   LoadedModel model;
   model.name = plan->checkpoint.location().name;
-  Progress progress(false);
+  ProgressLine progress(false);
   fill_randomly(*plan, kSeed, [&](size_t done) {
     progress.show([&] {
       return fmt::format("random weights: {} of {}", format_bytes(double(done)),
@@ -244,7 +247,7 @@ class Runner {
 
   Bench& bench_;
   Engine& engine_;
-  Progress progress_;
+  ProgressLine progress_;
   std::vector<TokenId> tokens_;
 };
 
@@ -375,7 +378,7 @@ int bench(BenchOptions options) {
     fail(ErrorKind::kModel, fmt::format("{}: its weights are not there", location.name),
          fmt::format("--dummy {} measures with random weights of the same shapes", options.model.model));
   }
-  auto plan = make_plan(bench.dummy ? declare_checkpoint(location) : Checkpoint::open(location));
+  auto plan = make_plan(bench.dummy ? declare_checkpoint(location) : open_checkpoint(location));
   if (bench.dummy) {
     if (const std::string note = declared_size_note(plan->checkpoint); !note.empty())
       write_stderr(fmt::format("qgen: warning: {}\n", note));

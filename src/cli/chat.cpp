@@ -49,7 +49,7 @@ void answer(Chat& chat, const ChatOptions& options, const std::string& question)
   settings.max_tokens = options.max_tokens;
   settings.prompt_lookup = options.prompt_lookup;
   settings.split_reasoning = writer.splits();
-  settings.quiet = options.report.quiet;
+  settings.control = terminal_control(options.report.quiet);
 
   if (chat.interactive) {
     forget_interrupt();  // a Ctrl-C between turns
@@ -105,7 +105,7 @@ int chat(const ChatOptions& options) {
   }
   model.sampling(options.sampling);
   const auto thinking = options.reasoning.enable_thinking();
-  model.load(tokens_of_next_turn(model, conversation, thinking), options.report.quiet);
+  load(model, tokens_of_next_turn(model, conversation, thinking), options.report.quiet);
 
   std::vector<std::string> words;
   for (const ChatCommand& command : chat_commands()) words.push_back(fmt::format("/{}", command.name));

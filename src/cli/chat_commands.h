@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/chat_session.h"
 #include "cli/report.h"
+#include "generate/chat_session.h"
 
 namespace qgen::cli {
 

@@ -5,7 +5,7 @@
 
 #include "cli/command_line.h"
 #include "engine/engine.h"
-#include "model/families.h"
+#include "model/families/table.h"
 #include "quant/formats.h"
 
 namespace qgen::cli {

@@ -5,9 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "cli/loader.h"
+#include "base/units.h"
+#include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "generate/loader.h"
 
 namespace qgen::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/loader.h"
 #include "cli/terminal.h"
+#include "generate/loader.h"
 
 namespace qgen::cli {
 

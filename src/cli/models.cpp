@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/loader.h"
+#include "base/units.h"
+#include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
-#include "model/families.h"
+#include "generate/loader.h"
+#include "model/families/table.h"
+#include "model/open.h"
 
 namespace qgen::cli {
 namespace {
@@ -32,7 +35,7 @@ std::vector<Cached> look_at_cache() {
     entry.name = location.name;
     entry.folder = location.folder.string();
     try {
-      const auto plan = make_plan(Checkpoint::open(location));
+      const auto plan = make_plan(open_checkpoint(location));
       entry.family = plan->model.family;
       entry.method = plan->method();
       for (const TensorView& tensor : plan->checkpoint.tensors()) entry.bytes += tensor.bytes.size();

@@ -11,7 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "sample/settings.h"
+#include "generate/loader.h"
+#include "generate/sampling_settings.h"
 
 namespace qgen::cli {
 
@@ -74,15 +75,6 @@ extern const Command kTokensCommand;
 
 // Options that several commands share.
 
-// Which model, and where and how it runs.
-struct ModelOptions {
-  std::string model;
-  std::string device = "auto";
-  int threads = 0;      // 0: all physical cores
-  int64_t context = 0;  // 0: what the model was made for, as far as it fits
-  std::string kv = "f16";
-  std::string activations = "16bit";
-};
 Option model_option(ModelOptions& target);                                   // which model
 void add_model_options(std::vector<Option>& options, ModelOptions& target);  // which model, and how it runs
 // A usage Error if no model was named.

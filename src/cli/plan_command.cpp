@@ -6,9 +6,11 @@
 #include "base/error.h"
 #include "base/file_map.h"
 #include "base/memory.h"
-#include "cli/loader.h"
+#include "base/units.h"
+#include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "generate/loader.h"
 #include "model/declare.h"
 
 namespace qgen::cli {

@@ -6,8 +6,9 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/units.h"
 #include "cli/terminal.h"
-#include "cpu/bodies.h"
+#include "cpu/isa/targets.h"
 
 namespace qgen::cli {
 namespace {
@@ -194,6 +195,17 @@ void print_report(const ReportOptions& options, Report& report, const Tokenizer&
   } else {
     write_stderr(report_text(report, options.verbose), Style::kDim);
   }
+}
+
+void load(TextModel& model, int64_t needed, bool quiet) {
+  model.load(needed, terminal_control(quiet).progress);
+  if (!quiet) warn(nan_warning(model.loaded()));
+}
+
+void warn_if_full(const Generation& generation, const TextModel& model, bool quiet) {
+  if (generation.stop != "context" || quiet) return;
+  warn(fmt::format("{}: the context of {} tokens is full, the answer is not complete", model.name(),
+                   model.loaded().context));
 }
 
 }  // namespace qgen::cli

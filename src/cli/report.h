@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/generation.h"
-#include "cli/loader.h"
 #include "cli/options.h"
+#include "generate/generation.h"
+#include "generate/loader.h"
 
 namespace qgen::cli {
 
@@ -25,6 +25,12 @@ struct Report {
 };
 
 std::string report_text(const Report& report, bool verbose);
+// Loads the model's weights (TextModel::load()) with progress on the terminal, and warns about NaN codes; silent when
+// `quiet`.
+void load(TextModel& model, int64_t needed, bool quiet);
+// Warns where the context was full before the answer was complete.
+void warn_if_full(const Generation& generation, const TextModel& model, bool quiet);
+
 // "140 tokens, 120 accepted (86%)"
 std::string drafts_text(int64_t drafted, int64_t accepted);
 // A JSON list: for each step the token that was chosen and the likeliest ones.

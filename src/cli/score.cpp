@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/file_map.h"
-#include "cli/generation.h"
-#include "cli/loader.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
-#include "sample/sampler.h"
+#include "generate/generation.h"
+#include "generate/loader.h"
+#include "generate/sampler.h"
 
 namespace qgen::cli {
 namespace {
@@ -37,7 +37,8 @@ class Scorer {
 
   // False if a signal stopped it.
   bool run(size_t window, size_t stride) {
-    const PrefillWatch watch(*model_.engine, int64_t(std::min(window, ids_.size())), false);
+    const RunControl control = terminal_control(false);
+    const PrefillWatch watch(*model_.engine, int64_t(std::min(window, ids_.size())), control);
     for (size_t begin = 0, done = 0; done < ids_.size(); begin += stride) {
       const size_t end = std::min(begin + window, ids_.size());
       model_.engine->rewind(0);
@@ -123,8 +124,8 @@ int score(const ScoreOptions& options) {
     if (!file) fail(ErrorKind::kRuntime, fmt::format("--logits {}: cannot write", options.logits));
   }
 
-  const LoadedModel model = load_model(std::move(plan), options.model, window, false, true);
-  warn_about_weights(model);
+  const LoadedModel model = load_model(std::move(plan), options.model, window, terminal_control(false).progress, true);
+  warn(nan_warning(model));
   if (window > native) {
     write_stderr(fmt::format("qgen: warning: {}: {} tokens go beyond the context it was made for ({})\n", model.name,
                              window, native));

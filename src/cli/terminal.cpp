@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_map.h"
 #include "base/utf8.h"
 
 namespace qgen::cli {
@@ -84,13 +85,13 @@ bool stdout_has_color() { return has_color(stdout_is_terminal()); }
 bool stderr_has_color() { return has_color(stderr_is_terminal()); }
 std::string dimmed(std::string_view text) { return fmt::format("\x1b[2m{}\x1b[0m", text); }
 
-Progress::Progress(bool quiet)
+ProgressLine::ProgressLine(bool quiet)
     : enabled_(!quiet && stderr_is_terminal() && !terminal_is_dumb()),
       next_(Clock::now() + std::chrono::milliseconds(500)) {}
 
-Progress::~Progress() { clear(); }
+ProgressLine::~ProgressLine() { clear(); }
 
-void Progress::show(const std::function<std::string()>& text) {
+void ProgressLine::show(const std::function<std::string()>& text) {
   if (!enabled_ || Clock::now() < next_) return;
   next_ = Clock::now() + std::chrono::milliseconds(100);
   shown_ = true;
@@ -98,7 +99,7 @@ void Progress::show(const std::function<std::string()>& text) {
   write_raw_stderr(fmt::format("\r{}\x1b[K", stderr_has_color() ? dimmed(line) : line));
 }
 
-void Progress::clear() {
+void ProgressLine::clear() {
   if (shown_) write_raw_stderr("\r\x1b[K");
   shown_ = false;
 }
@@ -159,6 +160,22 @@ int noted_signal() { return signal_seen; }
 void forget_interrupt() {
   int seen = SIGINT;
   signal_seen.compare_exchange_strong(seen, 0);
+}
+
+std::string read_text(const std::string& input, std::string_view command) {
+  if (input.empty() && stdin_is_terminal())
+    fail(ErrorKind::kUsage, fmt::format("{}: no text", command), "name a file, or - for standard input");
+  return input.empty() || input == "-" ? read_stdin() : read_file(input, kMaxTextBytes, ErrorKind::kUsage);
+}
+
+void warn(std::string_view text) {
+  if (!text.empty()) write_stderr(fmt::format("qgen: warning: {}\n", text));
+}
+
+RunControl terminal_control(bool quiet) {
+  const auto line = std::make_shared<ProgressLine>(quiet);
+  return {[line](const std::function<std::string()>& text) { text ? line->show(text) : line->clear(); },
+          [] { return noted_signal() != 0; }};
 }
 
 }  // namespace qgen::cli

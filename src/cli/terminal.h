@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "generate/loader.h"
+
 namespace qgen::cli {
 
 // Ends the program from anywhere in the command line room with this exit code, silently.
@@ -33,17 +35,23 @@ bool stdout_is_terminal();
 bool terminal_is_dumb();  // TERM=dumb: it only prints
 bool stderr_is_terminal();
 bool stdin_is_terminal();
-bool stdin_is_pipe_or_file();  // something a shell put there for us to read
+bool stdin_is_pipe_or_file();                      // something a shell put there for us to read
+constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of prompts and texts
 // All of it; a usage Error above `limit_bytes`.
-std::string read_stdin(size_t limit_bytes = size_t{1} << 30);
+std::string read_stdin(size_t limit_bytes = kMaxTextBytes);
+// A text for a command: a file, standard input for "-", and that too where nothing is named and it is no terminal.
+// A usage Error that begins with the command's name if there is none.
+std::string read_text(const std::string& input, std::string_view command);
+// "qgen: warning: …" on standard error; nothing for an empty text.
+void warn(std::string_view text);
 
 // One line on the terminal that says how far something is; it appears after half a second and goes away with the
 // object. Nothing at all where standard error is no terminal, or when `quiet`.
-class Progress {
+class ProgressLine {
  public:
-  explicit Progress(bool quiet);
-  ~Progress();
-  Progress(const Progress&) = delete;
+  explicit ProgressLine(bool quiet);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
   // `text` is made only when it is shown.
   void show(const std::function<std::string()>& text);
   void clear();
@@ -54,6 +62,9 @@ class Progress {
   bool shown_ = false;
   Clock::time_point next_;
 };
+
+// Progress on such a line (none when `quiet`); stopped by a signal noted since start_answer().
+RunControl terminal_control(bool quiet);
 
 // Model output made safe for a terminal: control characters go, newline and tab aside.
 std::string without_controls(std::string_view text);

@@ -9,8 +9,10 @@
 #include "base/utf8.h"
 #include "chat/template.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/loader.h"
+#include "cli/options.h"
 #include "cli/terminal.h"
+#include "generate/loader.h"
+#include "model/open.h"
 
 namespace qgen::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/rounding.h"
 #include "cpu/arena.h"
-#include "cpu/bodies.h"
+#include "cpu/isa/targets.h"
 #include "cpu/linear.h"
 #include "cpu/thread_pool.h"
 #include "engine/engine.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cpu/arena.h"
-#include "cpu/kernels.h"
+#include "cpu/isa/kernels.h"
 #include "engine/engine.h"
 #include "model/plan.h"
 #include "quant/storage.h"

@@ -7,7 +7,7 @@
 #include "base/blank_memory.h"
 #include "base/cores.h"
 #include "base/memory.h"
-#include "cpu/bodies.h"
+#include "cpu/isa/targets.h"
 #include "engine/engine.h"
 
 namespace qgen {

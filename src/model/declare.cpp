@@ -12,7 +12,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/numbers.h"
-#include "model/families.h"
+#include "model/families/table.h"
 #include "quant/declaration.h"
 
 namespace qgen {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "model/families.h"
+#include "model/families/table.h"
 
 namespace qgen {
 namespace {

@@ -1,5 +1,5 @@
 # `qgen completion bash|zsh|fish`: scripts that the shells can read and that know every command and option.
-# tests/completion.sh tries what they offer.
+# tests/build/completion.sh tries what they offer.
 
 # A script is read by bash, and completes a command
 $ qgen completion bash > script && bash -n script && bash -c 'eval "$(qgen completion bash)"; COMP_WORDS=(qgen sc) COMP_CWORD=1; _qgen; echo "${COMPREPLY[@]}"'

@@ -2,7 +2,7 @@
 #include <cstdlib>
 
 #include "checkpoint/checkpoint.h"
-#include "model/families.h"
+#include "model/families/table.h"
 #include "quant/formats.h"
 #include "tests/fuzz/support.h"
 

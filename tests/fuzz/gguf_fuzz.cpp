@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "chat/template.h"
-#include "checkpoint/gguf_model.h"
-#include "model/families.h"
+#include "model/families/table.h"
+#include "model/gguf_model.h"
 #include "tests/fuzz/support.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     std::vector<qgen::Gguf> parts;
     parts.push_back(std::move(parsed));
-    const auto model = std::make_shared<const qgen::GgufModel>(std::move(parts));
+    const auto model = std::make_shared<const qgen::GgufModel>(qgen::GgufParts(std::move(parts)));
     expect_model_error([&] {
       qgen::describe(qgen::JsonDocument::parse(model->config_json(), "config.json")->root());
       model->tensors();

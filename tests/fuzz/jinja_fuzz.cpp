@@ -18,7 +18,7 @@ constexpr std::string_view kUserMark = "\xF4\x8F\xBF\xBD";
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view source(reinterpret_cast<const char*>(data), size);
-  qgen::chat::Limits limits;
+  qgen::jinja::Limits limits;
   limits.steps = 20000;
   limits.text_bytes = size_t{1} << 16;
   limits.items = size_t{1} << 12;
@@ -35,8 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.now = 0;
   options.variables = {{"d", "{\"a\": 1, \"b\": [2, 3], \"c\": {\"d\": \"x\"}}"}, {"l", "[3, 1, 2]"}};
   try {
-    const auto program = qgen::chat::parse_program(source, "fuzz");
-    const qgen::Prompt prompt = qgen::chat::render_program(program, messages, options, limits);
+    const auto program = qgen::jinja::parse_program(source, "fuzz");
+    const qgen::Prompt prompt = qgen::jinja::render_program(program, messages, options, limits);
     // A source that spells the mark, or can build it from its number, proves nothing.
     const bool can_spell = source.find('\\') != std::string_view::npos ||
                            source.find("format") != std::string_view::npos ||

@@ -1,0 +1,150 @@
+// From codes to numbers: one at a time as floats, and four at a time as pairs of the 16-bit floats that matrix products
+// take. All of it is exact: the 256 values of I8, E4M3 and E5M2 are numbers of F16.
+#pragma once
+
+#include "kernels/device/primitives.cuh"
+#include "kernels/steps.h"
+
+namespace qgen::QGEN_BACKEND {
+
+template <Codes kCodes>
+constexpr int kCodeBytes = kCodes == Codes::kF32                             ? 4
+                           : kCodes == Codes::kF16 || kCodes == Codes::kBf16 ? 2
+                                                                             : 1;
+
+template <Codes kCodes>
+QGEN_DEVICE float code_value(const uint8_t* codes, int64_t index) {
+  if constexpr (kCodes == Codes::kF32) {
+    return reinterpret_cast<const float*>(codes)[index];
+  } else if constexpr (kCodes == Codes::kF16) {
+    return f16_value(reinterpret_cast<const uint16_t*>(codes)[index]);
+  } else if constexpr (kCodes == Codes::kBf16) {
+    return bf16_value(reinterpret_cast<const uint16_t*>(codes)[index]);
+  } else if constexpr (kCodes == Codes::kI8) {
+    return float(int8_t(codes[index]));
+  } else if constexpr (kCodes == Codes::kE4M3) {
+    return e4m3_value(codes[index]);
+  } else {
+    static_assert(kCodes == Codes::kE5M2);
+    return e5m2_value(codes[index]);
+  }
+}
+
+QGEN_DEVICE float scale_at(const Matrix& w, int64_t tile) {
+  if (w.scale == nullptr) return 1;
+  return w.half_scales ? f16_value(static_cast<const uint16_t*>(w.scale)[tile])
+                       : static_cast<const float*>(w.scale)[tile];
+}
+
+// The same where scales are known to be there, and of which type.
+template <bool kHalf>
+QGEN_DEVICE float tile_scale(const Matrix& w, int tile) {
+  return kHalf ? f16_value(static_cast<const uint16_t*>(w.scale)[tile]) : static_cast<const float*>(w.scale)[tile];
+}
+
+// W[n, stored column k].
+template <Codes kCodes>
+QGEN_DEVICE float element(const Matrix& w, int n, int k) {
+  const int64_t tile = w.scale == nullptr ? 0 : int64_t(n / w.group_rows) * w.tile_cols + k / w.group_cols;
+  float code = code_value<kCodes>(w.codes + n * w.row_bytes, k);
+  if (w.offset != nullptr) code -= w.offset[tile];
+  return code * scale_at(w, tile);
+}
+
+// For I8 with an offset: what add_f16_pairs() must add to a code's magic number (see below).
+QGEN_DEVICE uint32_t i8_bias(float offset) {
+  const float bias = -1152 - offset;
+  return f16_pair(bias, bias);
+}
+
+// Four codes of 8 bits as two pairs: codes 0 and 1, codes 2 and 3.
+template <Codes kCodes>
+QGEN_DEVICE void four_codes(uint32_t word, uint32_t bias, uint32_t& first, uint32_t& second) {
+  if constexpr (kCodes == Codes::kI8) {
+    // A byte u below the upper byte 0x64 is the F16 number 1024 + u; u is the code + 128.
+    const uint32_t moved = word ^ 0x80808080u;
+    first = add_f16_pairs(permute_bytes(moved, 0x64646464u, 0x4140), bias);
+    second = add_f16_pairs(permute_bytes(moved, 0x64646464u, 0x4342), bias);
+  } else if constexpr (kCodes == Codes::kE4M3) {
+    first = e4m3_pair_to_f16(word & 0xFFFF);
+    second = e4m3_pair_to_f16(word >> 16);
+  } else {
+    static_assert(kCodes == Codes::kE5M2);  // the upper byte of F16
+    first = permute_bytes(word, 0, 0x1404);
+    second = permute_bytes(word, 0, 0x3424);
+  }
+}
+
+// c += a b in the kind of floats that the codes become.
+template <Codes kCodes>
+QGEN_DEVICE void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  if constexpr (kCodes == Codes::kBf16) {
+    mma_bf16(c, a, b);
+  } else {
+    mma_f16(c, a, b);
+  }
+}
+
+// Of all values of a block of kWarps: the sum of `a` and the largest `b`, in all its threads. `shared` has two numbers
+// for each warp.
+template <int kWarps>
+QGEN_DEVICE void reduce(float& a, float& b, float* shared) {
+  a = sum_lanes(a);
+  b = largest_lane(b);
+  if (lane_index() == 0) {
+    shared[2 * warp_index()] = a;
+    shared[2 * warp_index() + 1] = b;
+  }
+  barrier();
+  a = shared[0];
+  b = shared[1];
+  QGEN_UNROLL
+  for (int w = 1; w < kWarps; ++w) {
+    a += shared[2 * w];
+    b = larger(b, shared[2 * w + 1]);
+  }
+}
+
+// True in all threads of the block that ends last, which then sees what the others wrote before. `counter` is zero
+// between calls, `flag` is shared memory.
+QGEN_DEVICE bool ends_last(uint32_t* counter, uint32_t blocks, uint32_t* flag) {
+  barrier();
+  if (thread_index() == 0) {
+    fence();  // for what all threads wrote before the barrier
+    const bool last = add_to(counter, 1) + 1 == blocks;
+    if (last) *counter = 0;
+    fence();
+    *flag = last;
+  }
+  barrier();
+  return *flag != 0;
+}
+
+// The power of two that brings numbers of at most `peak` below 2^14, where F16 has all of its 11 bits, and what undoes
+// it. 1 for 0 and for what is no number.
+struct PowerOfTwo {
+  float factor, inverse;
+};
+QGEN_DEVICE float power_of_two(int exponent) {
+  union {
+    uint32_t bits;
+    float value;
+  } out;
+  out.bits = uint32_t(exponent + 127) << 23;
+  return out.value;
+}
+QGEN_DEVICE PowerOfTwo f16_range(float peak) {
+  union {
+    float value;
+    uint32_t bits;
+  } in;
+  in.value = peak;
+  const int exponent = int(in.bits >> 23 & 0xFF) - 127;  // peak < 2^(exponent + 1)
+  if (!(peak > 0) || exponent >= 128 || exponent < -100) return {1, 1};
+  const int shift = 13 - exponent;
+  return {power_of_two(shift), power_of_two(-shift)};
+}
+
+QGEN_DEVICE float silu(float x) { return x / (1 + exp_fast(-x)); }
+
+}  // namespace qgen::QGEN_BACKEND

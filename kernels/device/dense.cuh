@@ -1,0 +1,62 @@
+// What stands around the products of a library (gemm.h): weights written out as 16-bit floats, and what its results
+// still lack.
+#pragma once
+
+#include "kernels/device/codes.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int kCopyThreads = 256, kCopyColumns = 8;  // of a thread
+
+template <Codes kCodes>
+QGEN_KERNEL(kCopyThreads, 1)
+copy_as_halves_kernel(const CopyArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  const Matrix& w = args.w;
+  const int row = args.first_row + int(block_index().y);
+  const int first = (int(block_index().x) * kCopyThreads + thread_index()) * kCopyColumns;
+  if (first >= args.stride) return;
+  uint16_t* const out = args.out + block_index().y * args.stride;
+  if (w.column_order != nullptr || w.group_cols % kCopyColumns != 0 || first + kCopyColumns > w.cols) {
+    for (int k = first; k < first + kCopyColumns; ++k) {
+      const int to = w.column_order != nullptr && k < w.cols ? w.column_order[k] : k;
+      out[to] = k < w.cols ? f16_bits(element<kCodes>(w, row, k) * args.factor) : 0;
+    }
+    return;
+  }
+  // All of one tile.
+  const int64_t tile = int64_t(row / w.group_rows) * w.tile_cols + first / w.group_cols;
+  const float scale = scale_at(w, tile) * args.factor, offset = w.offset != nullptr ? w.offset[tile] : 0;
+  const Bytes8 codes = *reinterpret_cast<const Bytes8*>(w.codes + row * w.row_bytes + first);
+  Bytes16 pairs;
+  QGEN_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t two = codes.word[i / 2] >> (i % 2 * 16);
+    const uint8_t bytes[2] = {uint8_t(two), uint8_t(two >> 8)};
+    pairs.word[i] =
+        f16_pair((code_value<kCodes>(bytes, 0) - offset) * scale, (code_value<kCodes>(bytes, 1) - offset) * scale);
+  }
+  *reinterpret_cast<Bytes16*>(out + first) = pairs;
+}
+
+constexpr int kFinishThreads = 256;
+
+template <bool kIntegers>
+QGEN_KERNEL(kFinishThreads, 1)
+finish_kernel(const FinishArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  const int row = int(block_index().x) * kFinishThreads + thread_index();
+  if (row >= args.w.rows) return;
+  const int64_t token = block_index().y, at = token * args.raw_stride + row;
+  const float raw =
+      kIntegers ? float(static_cast<const int32_t*>(args.raw)[at]) : static_cast<const float*>(args.raw)[at];
+  const float row_scale = args.row_scale ? scale_at(args.w, row / args.w.group_rows) : 1;
+  const float token_scale = args.token_scale != nullptr ? args.token_scale[token] : 1;
+  const float value = raw * row_scale * token_scale + (args.w.bias != nullptr ? args.w.bias[row] : 0);
+  float* const y = args.y + token * args.y_stride + row;
+  *y = args.add ? *y + value : value;
+}
+
+}  // namespace qgen::QGEN_BACKEND

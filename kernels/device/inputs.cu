@@ -1,0 +1,21 @@
+#include "kernels/device/inputs.cuh"
+
+#include "kernels/device/launch.cuh"
+
+namespace qgen::QGEN_BACKEND {
+namespace {
+
+constexpr size_t kRangeBytes = 2 * (kInputThreads / kWarp) * sizeof(float);
+
+}  // namespace
+
+void halve(Stream& stream, const HalveArgs& args) {
+  launch(stream, "halve", halve_kernel, {unsigned(args.tokens)}, kInputThreads, kRangeBytes, args);
+}
+
+void quantize(Stream& stream, const QuantizeArgs& args) {
+  const auto kernel = args.e4m3 ? quantize_kernel<true> : quantize_kernel<false>;
+  launch(stream, "quantize", kernel, {unsigned(args.tokens)}, kInputThreads, kRangeBytes, args);
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,89 @@
+// The inputs of products of many tokens, rounded to the 16-bit floats or the 8-bit codes that the products take.
+#pragma once
+
+#include "kernels/device/codes.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int kInputThreads = 256;
+
+// A row of inputs before it is rounded: x, x * norm, or silu(x) * up, without the factor that normalizes it.
+template <typename Args>
+QGEN_DEVICE float raw_input(const Args& args, int64_t token, int c) {
+  const float x = args.x[token * args.x_stride + c];
+  if (args.up != nullptr) return silu(x) * args.up[token * args.x_stride + c];
+  return args.norm != nullptr ? x * args.norm[c] : x;
+}
+// That factor, and the largest input after it; for all threads of a block. shared: two floats for each warp.
+struct InputRange {
+  float norm, peak;
+};
+template <typename Args>
+QGEN_DEVICE InputRange input_range(const Args& args, int64_t token) {
+  float squares = 0, peak = 0;
+  for (int c = thread_index(); c < args.cols; c += kInputThreads) {
+    const float x = args.x[token * args.x_stride + c], v = raw_input(args, token, c);
+    squares += x * x;
+    peak = larger(peak, v < 0 ? -v : v);
+  }
+  reduce<kInputThreads / kWarp>(squares, peak, shared_memory<float>());
+  const float norm = args.norm != nullptr ? rsqrt_exact(squares / float(args.cols) + args.norm_eps) : 1;
+  return {norm, peak * norm};
+}
+
+// A block a token.
+QGEN_KERNEL(kInputThreads, 1) halve_kernel(const HalveArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  const int64_t token = block_index().x;
+  const InputRange row = input_range(args, token);
+  const PowerOfTwo range = args.bf16        ? PowerOfTwo{1, 1}
+                           : args.range > 0 ? PowerOfTwo{args.range, 1 / args.range}
+                                            : f16_range(row.peak);
+  uint16_t* out = args.out.values + token * args.out.stride;
+  for (int c = thread_index(); c < int(args.out.stride); c += kInputThreads) {
+    const float v = c < args.cols ? raw_input(args, token, c) * row.norm * range.factor : 0;
+    out[c] = args.bf16 ? bf16_bits(v) : f16_bits(v);
+  }
+  if (thread_index() == 0) args.out.factor[token] = range.inverse;
+}
+
+constexpr int kInputGroup = 128;
+
+// A block a token.
+template <bool kE4M3>
+QGEN_KERNEL(kInputThreads, 1)
+quantize_kernel(const QuantizeArgs args) {
+  constexpr float kLargest = kE4M3 ? 448 : 127;
+  let_next_start();
+  wait_for_inputs();
+  const int64_t token = block_index().x;
+  const InputRange row = input_range(args, token);
+  uint8_t* const codes = args.codes + token * args.stride;
+  const auto code = [&](int c, float inverse) {
+    const float v = c < args.cols ? raw_input(args, token, c) * row.norm * inverse : 0;
+    if (!(v == v)) return uint8_t(0);  // the scale is no number either
+    return kE4M3 ? e4m3_bits(v) : uint8_t(int8_t(round_to_even(v)));
+  };
+  const auto inverse_of = [&](float peak) { return peak > 0 ? kLargest / peak : 0; };
+  if (!args.grouped) {
+    const float inverse = inverse_of(row.peak);
+    for (int c = thread_index(); c < int(args.stride); c += kInputThreads) codes[c] = code(c, inverse);
+    if (thread_index() == 0) args.scale[token] = row.peak / kLargest;
+    return;
+  }
+  for (int group = warp_index(); group < int(args.stride) / kInputGroup; group += kInputThreads / kWarp) {
+    const int first = group * kInputGroup + lane_index();
+    float peak = 0;
+    for (int c = first; c < first - lane_index() + kInputGroup; c += kWarp) {
+      const float v = c < args.cols ? raw_input(args, token, c) * row.norm : 0;
+      peak = larger(peak, v < 0 ? -v : v);
+    }
+    peak = largest_lane(peak);
+    const float inverse = inverse_of(peak);
+    for (int c = first; c < first - lane_index() + kInputGroup; c += kWarp) codes[c] = code(c, inverse);
+    if (lane_index() == 0) args.scale[group * args.scale_stride + token] = peak / kLargest;
+  }
+}
+
+}  // namespace qgen::QGEN_BACKEND

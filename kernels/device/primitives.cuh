@@ -1,0 +1,194 @@
+// What the kernels are written in: threads, barriers, shuffles, loads, conversions, matrix products. Here for GPUs;
+// kernels/simt/primitives.h has the same names for the executor that runs kernels without one. PTX names are those of
+// the PTX ISA 8.8 (docs.nvidia.com/cuda/parallel-thread-execution).
+#pragma once
+
+#include "kernels/backend.h"
+
+#if defined(QGEN_SIMT)
+#include "kernels/simt/primitives.h"
+#else
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#define QGEN_DEVICE __device__ __forceinline__
+// A kernel for blocks of `threads`, of which `blocks` shall fit on a processor.
+#define QGEN_KERNEL(threads, ...) __global__ void __launch_bounds__(threads, ##__VA_ARGS__)
+#define QGEN_UNROLL _Pragma("unroll")
+#define QGEN_PRAGMA(text) _Pragma(#text)
+#define QGEN_UNROLL_BY(count) QGEN_PRAGMA(unroll count)
+
+namespace qgen::cuda {
+
+constexpr int kWarp = 32;
+
+// Blocks are one-dimensional, grids have up to three dimensions.
+QGEN_DEVICE int thread_index() { return int(threadIdx.x); }
+QGEN_DEVICE int lane_index() { return int(threadIdx.x) % kWarp; }
+QGEN_DEVICE int warp_index() { return int(threadIdx.x) / kWarp; }
+QGEN_DEVICE uint3 block_index() { return blockIdx; }
+QGEN_DEVICE dim3 grid_size() { return gridDim; }
+template <typename T>
+QGEN_DEVICE T* shared_memory() {
+  extern __shared__ __align__(128) unsigned char memory[];
+  return reinterpret_cast<T*>(memory);
+}
+// All threads of the block must reach it.
+QGEN_DEVICE void barrier() { __syncthreads(); }
+// All lanes of the warp must reach these.
+QGEN_DEVICE void warp_barrier() { __syncwarp(); }
+QGEN_DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
+// The sum, and the largest, of groups of `lanes` neighbouring lanes (a power of two), in each of them; what is no
+// number stays none.
+QGEN_DEVICE float sum_lanes(float value, int lanes = kWarp) {
+  for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+QGEN_DEVICE float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
+QGEN_DEVICE float largest_lane(float value, int lanes = kWarp) {
+  for (int mask = lanes / 2; mask > 0; mask /= 2) value = larger(value, shuffle_xor(value, mask));
+  return value;
+}
+
+struct alignas(16) Bytes16 {
+  uint32_t word[4];
+};
+struct alignas(8) Bytes8 {
+  uint32_t word[2];
+};
+// What is read once a token and must not push anything out of the nearest cache. Neither "nc" nor without the clobber:
+// ptxas would move the loads behind wait_for_inputs().
+QGEN_DEVICE Bytes16 load_once16(const void* p) {
+  Bytes16 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(p)
+               : "memory");
+  return v;
+}
+QGEN_DEVICE Bytes8 load_once8(const void* p) {
+  Bytes8 v;
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.word[0]), "=r"(v.word[1])
+               : "l"(p)
+               : "memory");
+  return v;
+}
+// `bytes`, a multiple of 16, on their way into L2.
+QGEN_DEVICE void prefetch(const uint8_t* p, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
+#else
+  for (int i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(p + i));
+#endif
+}
+
+QGEN_DEVICE float f16_value(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+QGEN_DEVICE float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
+QGEN_DEVICE uint16_t f16_bits(float value) { return __half_as_ushort(__float2half_rn(value)); }
+QGEN_DEVICE uint16_t bf16_bits(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
+QGEN_DEVICE uint32_t f16_pair(float low, float high) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+QGEN_DEVICE uint32_t bf16_pair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+// (a + b) of both halves, in f16.
+QGEN_DEVICE uint32_t add_f16_pairs(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
+// Byte i of the result is byte (selector >> 4 i) & 7 of the eight bytes b:a.
+QGEN_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
+// Two e4m3 codes in the low bytes as two f16, exactly. Processors before 8.9 have no instruction for it: the seven bits
+// behind the sign, moved to where f16 has its lowest seven bits of exponent and fraction, are the value times 2^-8, and
+// the code of NaN would be 480.
+QGEN_DEVICE uint32_t e4m3_pair_to_f16(uint32_t two) {
+  uint32_t pair;
+#if __CUDA_ARCH__ >= 890
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(uint16_t(two)));
+#else
+  const uint32_t wide = __byte_perm(two, 0, 0x1404);  // each code in the upper byte of a half
+  const uint32_t small = (wide & 0x80008000u) | ((wide & 0x7F007F00u) >> 1);
+  const uint32_t factor = 0x5C005C00u;  // 256, twice
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(small), "r"(factor));
+  if ((two & 0x7Fu) == 0x7Fu) pair |= 0x7FFFu;
+  if ((two & 0x7F00u) == 0x7F00u) pair |= 0x7FFF0000u;
+#endif
+  return pair;
+}
+QGEN_DEVICE float e4m3_value(uint8_t bits) { return f16_value(uint16_t(e4m3_pair_to_f16(bits))); }
+QGEN_DEVICE float e5m2_value(uint8_t bits) { return f16_value(uint16_t(bits << 8)); }
+// The nearest code, at most 448.
+QGEN_DEVICE uint8_t e4m3_bits(float value) { return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3); }
+QGEN_DEVICE float round_to_even(float value) { return rintf(value); }
+QGEN_DEVICE float exp_fast(float value) { return __expf(value); }
+QGEN_DEVICE float rsqrt_exact(float value) { return 1.0f / sqrtf(value); }
+
+// c += a b for a (16, 16), b (16, 8), c (16, 8), spread over the lanes as PTX lays down for mma.m16n8k16: with
+// g = lane / 4 and q = lane % 4, a holds rows g and g + 8 by turns at columns 2q, 2q + 1 and then 2q + 8, 2q + 9; b the
+// same columns as its rows at column g; c rows g and g + 8 at columns 2q, 2q + 1.
+QGEN_DEVICE void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+QGEN_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Four matrices of 8 rows of 8 16-bit elements from shared memory, transposed: lane l says where row l % 8 of matrix
+// l / 8 begins, and gets elements 2q and 2q + 1 of column g of each.
+QGEN_DEVICE void load_transposed(uint32_t (&out)[4], const void* row) {
+  const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(from)
+               : "memory");
+}
+
+// 16 bytes into shared memory while the thread goes on; zeros where not `valid`, and then `source` is not read.
+QGEN_DEVICE void copy_async16(void* shared_target, const void* source, bool valid) {
+  const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
+  const uint32_t bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
+}
+QGEN_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until no more than kLeft committed groups of this thread are open.
+template <int kLeft>
+QGEN_DEVICE void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+// What it was before; whoever comes next finds it `more` larger. In either memory.
+QGEN_DEVICE uint32_t add_to(uint32_t* counter, uint32_t more) { return atomicAdd(counter, more); }
+// What this thread wrote is there for whoever sees what it writes after.
+QGEN_DEVICE void fence() { __threadfence(); }
+// A kernel may start while the one before it ends (programmatic dependent launch, 9.0 and later): before the first it
+// may read only what no kernel writes, and the second says that the next may start.
+QGEN_DEVICE void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+QGEN_DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+}  // namespace qgen::cuda
+#endif

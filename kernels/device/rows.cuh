@@ -1,0 +1,63 @@
+// What is done to rows of activations between the products.
+#pragma once
+
+#include "kernels/device/codes.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int kRowThreads = 256;
+
+// A block a token. shared: two floats for each warp.
+QGEN_KERNEL(kRowThreads, 1) normalize_kernel(const NormArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  const float* x = args.x + block_index().x * args.stride;
+  float squares = 0, unused = 0;
+  for (int c = thread_index(); c < args.cols; c += kRowThreads) squares += x[c] * x[c];
+  reduce<kRowThreads / kWarp>(squares, unused, shared_memory<float>());
+  const float factor = rsqrt_exact(squares / float(args.cols) + args.eps);
+  float* y = args.y + block_index().x * args.stride;
+  for (int c = thread_index(); c < args.cols; c += kRowThreads) y[c] = x[c] * factor * args.norm[c];
+}
+
+struct SiluArgs {
+  float* gate;
+  const float* up;
+  int64_t stride;
+  int cols;
+};
+QGEN_KERNEL(kRowThreads, 1) silu_mul_kernel(const SiluArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  const int c = int(block_index().x) * kRowThreads + thread_index();
+  if (c >= args.cols) return;
+  const int64_t at = block_index().y * args.stride + c;
+  args.gate[at] = silu(args.gate[at]) * args.up[at];
+}
+
+template <Codes kCodes>
+QGEN_KERNEL(kRowThreads, 1)
+embed_kernel(const EmbedArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  const int c = int(block_index().x) * kRowThreads + thread_index();
+  if (c >= args.table.cols) return;
+  const int to = args.table.column_order != nullptr ? args.table.column_order[c] : c;
+  args.y[block_index().y * args.y_stride + to] = element<kCodes>(args.table, args.call.tokens[block_index().y], c);
+}
+
+constexpr int kQ8Block = 32, kQ8BlockBytes = 34;
+
+// A thread takes two codes, so a block of Q8_0 half a warp.
+QGEN_KERNEL(kRowThreads, 1) unpack_q8_0_kernel(const UnpackArgs args) {
+  const int64_t blocks = args.cols / kQ8Block;
+  const int64_t index = int64_t(block_index().x) * (kRowThreads / 16) + thread_index() / 16;
+  if (index >= args.rows * blocks) return;
+  const int64_t row = index / blocks, block = index % blocks;
+  const uint16_t* from = reinterpret_cast<const uint16_t*>(args.blocks + index * kQ8BlockBytes);
+  const int i = thread_index() % 16;
+  reinterpret_cast<uint16_t*>(args.codes + row * args.row_bytes + block * kQ8Block)[i] = from[1 + i];
+  if (i == 0) args.scales[index] = from[0];
+}
+
+}  // namespace qgen::QGEN_BACKEND

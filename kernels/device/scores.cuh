@@ -1,0 +1,100 @@
+// What is wanted of the scores of a whole vocabulary: which is best, and the few best, so that they need not all
+// travel.
+#pragma once
+
+#include "kernels/device/codes.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int kScoreThreads = 256, kScoreBlocks = 64;
+// Scores are sorted into bins by how far they are below the best.
+constexpr int kScoreBins = 1024;
+constexpr float kBinsPerUnit = 16;
+
+QGEN_DEVICE bool finite(float x) { return x - x == 0; }
+
+// Of two, the better; of equals the one that comes first.
+QGEN_DEVICE void keep_better(BestScore& a, const BestScore& b) {
+  const bool all = a.all_finite && b.all_finite;
+  if (b.token >= 0 && (a.token < 0 || b.score > a.score || (b.score == a.score && b.token < a.token))) a = b;
+  a.all_finite = all;
+}
+
+QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  BestScore* const shared = shared_memory<BestScore>();
+  uint32_t* const flag = reinterpret_cast<uint32_t*>(shared + kScoreThreads);
+  BestScore* const partial = args.scratch->partial;
+  const auto of_block = [&](BestScore best) {
+    shared[thread_index()] = best;
+    barrier();
+    for (int half = kScoreThreads / 2; half > 0; half /= 2) {
+      if (thread_index() < half) keep_better(shared[thread_index()], shared[thread_index() + half]);
+      barrier();
+    }
+  };
+  BestScore best{0, -1, 1, 0};
+  for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count; i += kScoreBlocks * kScoreThreads)
+    keep_better(best, {args.scores[i], i, finite(args.scores[i]), 0});
+  of_block(best);
+  if (thread_index() == 0) partial[block_index().x] = shared[0];
+  if (!ends_last(&args.scratch->counter, kScoreBlocks, flag)) return;
+  of_block(thread_index() < kScoreBlocks ? partial[thread_index()] : BestScore{0, -1, 1, 0});
+  if (thread_index() == 0) args.found->best = shared[0];
+}
+
+QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
+  const float below = (args.found->best.score - args.scores[i]) * kBinsPerUnit;
+  return below < kScoreBins - 1 ? int(below) : kScoreBins - 1;
+}
+
+// How far down the best `wanted` reach, in bins; and what all weigh.
+QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  uint32_t* const counts = shared_memory<uint32_t>();
+  uint32_t* const flag = counts + kScoreBins;
+  for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) counts[bin] = 0;
+  barrier();
+  float mass = 0, unused = 0;
+  for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
+       i += kScoreBlocks * kScoreThreads) {
+    add_to(counts + score_bin(args, i), 1);
+    mass += exp_fast((args.scores[i] - args.found->best.score) * args.inverse_temperature);
+  }
+  float* const shared = reinterpret_cast<float*>(flag + 1);
+  reduce<kScoreThreads / kWarp>(mass, unused, shared);
+  if (thread_index() == 0) args.scratch->mass[block_index().x] = mass;
+  for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) {
+    if (counts[bin] != 0) add_to(args.scratch->bins + bin, counts[bin]);
+  }
+  if (!ends_last(&args.scratch->counter, kScoreBlocks, flag)) return;
+  for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) {
+    counts[bin] = args.scratch->bins[bin];
+    args.scratch->bins[bin] = 0;
+  }
+  mass = thread_index() < kScoreBlocks ? args.scratch->mass[thread_index()] : 0;
+  reduce<kScoreThreads / kWarp>(mass, unused, shared);
+  if (thread_index() != 0) return;
+  args.found->mass = mass;
+  uint32_t reached = 0;
+  int bin = -1;
+  while (reached < uint32_t(args.wanted) && bin + 1 < kScoreBins) reached += counts[++bin];
+  args.scratch->last_bin = bin;
+  args.found->count = 0;
+}
+
+// Those that are not below that; in any order.
+QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
+       i += kScoreBlocks * kScoreThreads) {
+    if (score_bin(args, i) > args.scratch->last_bin) continue;
+    const uint32_t place = add_to(&args.found->count, 1);
+    if (place < uint32_t(kMostBest)) args.found->token[place] = {args.scores[i], i};
+  }
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,285 @@
+#include "kernels/simt/executor.h"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace qgen::simt {
+namespace {
+
+constexpr size_t kStackBytes = 256 << 10;
+
+// A thread of execution with a stack of its own. The first entry goes through ucontext, later ones through the faster
+// jumps, which save no signal mask.
+class Fibre {
+ public:
+  Fibre() {
+    stack_ = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack_ == MAP_FAILED) throw std::bad_alloc();
+  }
+  ~Fibre() { ::munmap(stack_, kStackBytes); }
+  Fibre(const Fibre&) = delete;
+
+  // Until the fibre leaves.
+  void enter(void (*entry)()) {
+    current_ = this;
+    before_switch(&scheduler_fake_, stack_, kStackBytes);
+    if (_setjmp(outside_) == 0) {
+      if (started_) _longjmp(inside_, 1);
+      started_ = true;
+      ::getcontext(&context_);
+      context_.uc_stack.ss_sp = stack_;
+      context_.uc_stack.ss_size = kStackBytes;
+      context_.uc_link = nullptr;
+      ::makecontext(&context_, entry, 0);
+      ::setcontext(&context_);
+    }
+    after_switch(scheduler_fake_, nullptr, nullptr);
+  }
+  // On its own stack: as the first thing, and to go back to where it was entered.
+  void arrive() { after_switch(nullptr, &scheduler_stack_, &scheduler_size_); }
+  void leave() {
+    before_switch(&fake_, scheduler_stack_, scheduler_size_);
+    if (_setjmp(inside_) == 0) _longjmp(outside_, 1);
+    after_switch(fake_, &scheduler_stack_, &scheduler_size_);
+  }
+  // Forgets what it was at: the next time it begins anew.
+  void forget() { started_ = false; }
+  static Fibre* current() { return current_; }
+
+ private:
+#if defined(__SANITIZE_ADDRESS__)
+  static void before_switch(void** fake, const void* stack, size_t size) {
+    __sanitizer_start_switch_fiber(fake, stack, size);
+  }
+  static void after_switch(void* fake, const void** stack, size_t* size) {
+    __sanitizer_finish_switch_fiber(fake, stack, size);
+  }
+#else
+  static void before_switch(void**, const void*, size_t) {}
+  static void after_switch(void*, const void**, size_t*) {}
+#endif
+
+  void* stack_ = nullptr;
+  bool started_ = false;
+  ucontext_t context_{};
+  jmp_buf inside_, outside_;
+  void* fake_ = nullptr;
+  void* scheduler_fake_ = nullptr;
+  const void* scheduler_stack_ = nullptr;
+  size_t scheduler_size_ = 0;
+  static thread_local Fibre* current_;
+};
+
+thread_local Fibre* Fibre::current_ = nullptr;
+
+enum class State { kReady, kAtBarrier, kInExchange, kDone };
+
+struct Copy {
+  void* target;
+  const void* source;
+  size_t bytes;
+};
+
+struct Thread {
+  State state = State::kReady;
+  Place place;
+  int exchanges = 0;
+  std::vector<Copy> open;
+  std::vector<std::vector<Copy>> committed;  // oldest first
+};
+
+struct Warp {
+  int arrived = 0;
+  size_t bytes = 0;  // of the exchange under way
+  // Two sets in turns: a lane may give again while others still read.
+  alignas(64) std::byte slots[2][kWarp * kExchangeBytes];
+};
+
+struct Block {
+  const std::function<void()>* body = nullptr;
+  const char* name = "";
+  std::vector<std::byte> shared_storage;
+  std::byte* shared = nullptr;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  int done = 0;
+  std::string error;  // what a thread did that no GPU allows
+};
+
+Order order = Order::kAscending;
+thread_local Block* block = nullptr;
+thread_local Thread* self = nullptr;
+thread_local std::vector<std::unique_ptr<Fibre>> fibres;
+
+[[noreturn]] void fail_kernel(const std::string& what) {
+  for (const auto& fibre : fibres) fibre->forget();
+  throw std::logic_error(std::string(block->name) + ": " + what);
+}
+
+void entry() {
+  Fibre::current()->arrive();
+  for (;;) {
+    (*block->body)();
+    self->state = State::kDone;
+    Fibre::current()->leave();
+  }
+}
+
+template <typename T>
+void in_order(std::vector<T>& sequence, std::mt19937& random) {
+  if (order == Order::kDescending) std::reverse(sequence.begin(), sequence.end());
+  if (order == Order::kShuffled) std::shuffle(sequence.begin(), sequence.end(), random);
+}
+
+void run_block(std::mt19937& random) {
+  const int count = int(block->threads.size());
+  std::vector<int> sequence(size_t(count), 0);
+  std::iota(sequence.begin(), sequence.end(), 0);
+  in_order(sequence, random);
+  while (block->done < count) {
+    bool moved = false;
+    for (const int i : sequence) {
+      Thread& thread = block->threads[i];
+      if (thread.state != State::kReady) continue;
+      moved = true;
+      self = &thread;
+      fibres[i]->enter(entry);
+      if (!block->error.empty()) fail_kernel(block->error);
+      if (thread.state == State::kDone) ++block->done;
+    }
+    if (moved) continue;
+    // Nobody can go on: a barrier with all threads opens, anything else never would.
+    int at_barrier = 0, exchanging = 0;
+    for (const Thread& thread : block->threads) {
+      at_barrier += thread.state == State::kAtBarrier;
+      exchanging += thread.state == State::kInExchange;
+    }
+    if (at_barrier != count) {
+      fail_kernel("of " + std::to_string(count) + " threads " + std::to_string(at_barrier) + " wait at a barrier, " +
+                  std::to_string(exchanging) + " for their warp, " + std::to_string(block->done) + " are done");
+    }
+    for (Thread& thread : block->threads) thread.state = State::kReady;
+  }
+  for (const Thread& thread : block->threads) {
+    if (!thread.open.empty() || !thread.committed.empty()) fail_kernel("a copy was never waited for");
+  }
+}
+
+}  // namespace
+
+void set_order(Order wanted) { order = wanted; }
+
+void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std::function<void()>& thread) {
+  Block state;
+  state.name = name;
+  state.body = &thread;
+  block = &state;
+  if (threads <= 0 || threads % kWarp != 0 || threads > 1024)
+    fail_kernel("a block has whole warps, 1024 threads at most");
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) fail_kernel("a grid without blocks");
+  while (fibres.size() < size_t(threads)) fibres.push_back(std::make_unique<Fibre>());
+  // Exactly as large as asked for, so that a sanitizer sees what lies beyond.
+  state.shared_storage.resize(shared_bytes + 127);
+  state.shared = state.shared_storage.data();
+  state.shared += (128 - reinterpret_cast<uintptr_t>(state.shared) % 128) % 128;
+  state.warps.resize(size_t(threads / kWarp));
+  std::mt19937 random(1);
+  std::vector<size_t> blocks(size_t(grid.x) * grid.y * grid.z);
+  std::iota(blocks.begin(), blocks.end(), size_t{0});
+  in_order(blocks, random);
+  for (const size_t index : blocks) {
+    const Dim at{unsigned(index % grid.x), unsigned(index / grid.x % grid.y), unsigned(index / grid.x / grid.y)};
+    state.threads.assign(size_t(threads), {});
+    for (int i = 0; i < threads; ++i) state.threads[i].place = {at, grid, i, threads};
+    for (Warp& warp : state.warps) warp.arrived = 0;
+    state.done = 0;
+    std::memset(state.shared, 0xFF, shared_bytes);
+    run_block(random);
+  }
+  block = nullptr;
+  self = nullptr;
+}
+
+void stop(const char* error) {
+  block->error = error;
+  Fibre::current()->leave();
+}
+
+namespace {
+thread_local std::vector<std::function<void()>>* recorded = nullptr;
+}
+void perform(std::function<void()> work) {
+  if (recorded != nullptr) {
+    recorded->push_back(std::move(work));
+  } else {
+    work();
+  }
+}
+std::vector<std::function<void()>> record(const std::function<void()>& work) {
+  std::vector<std::function<void()>> out;
+  recorded = &out;
+  work();
+  recorded = nullptr;
+  return out;
+}
+
+const Place& place() { return self->place; }
+std::byte* shared() { return block->shared; }
+
+void meet() {
+  self->state = State::kAtBarrier;
+  Fibre::current()->leave();
+}
+
+const std::byte* exchange(const void* given, size_t bytes) {
+  Thread* const mine = self;
+  Warp& warp = block->warps[mine->place.thread / kWarp];
+  if (warp.arrived > 0 && warp.bytes != bytes) stop("the lanes of a warp are at different exchanges");
+  warp.bytes = bytes;
+  std::byte* const slots = warp.slots[mine->exchanges++ % 2];
+  std::memcpy(slots + size_t(mine->place.thread % kWarp) * kExchangeBytes, given, bytes);
+  if (++warp.arrived < kWarp) {
+    mine->state = State::kInExchange;
+    Fibre::current()->leave();
+  } else {
+    warp.arrived = 0;
+    const int first = mine->place.thread / kWarp * kWarp;
+    for (int i = first; i < first + kWarp; ++i) block->threads[i].state = State::kReady;
+  }
+  return slots;
+}
+
+void copy_later(void* target, const void* source, size_t bytes) { self->open.push_back({target, source, bytes}); }
+void commit_copies() {
+  self->committed.push_back(std::move(self->open));
+  self->open.clear();
+}
+void wait_copies(int left) {
+  while (int(self->committed.size()) > left) {
+    for (const Copy& copy : self->committed.front()) {
+      if (copy.source != nullptr) {
+        std::memcpy(copy.target, copy.source, copy.bytes);
+      } else {
+        std::memset(copy.target, 0, copy.bytes);
+      }
+    }
+    self->committed.erase(self->committed.begin());
+  }
+}
+
+}  // namespace qgen::simt

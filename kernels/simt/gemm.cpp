@@ -1,0 +1,74 @@
+// kernels/gemm.h for the executor: each product as its definition has it.
+#include "kernels/gemm.h"
+
+#include "base/numbers.h"
+#include "kernels/simt/executor.h"
+
+namespace qgen::simt {
+namespace {
+
+template <typename T>
+T at(const void* rows, int64_t index) {
+  return static_cast<const T*>(rows)[index];
+}
+
+// Of row n of W and token t of x.
+double product(const GemmArgs& a, int64_t n, int64_t t) {
+  const int64_t w = n * a.w_stride, x = t * a.x_stride;
+  double sum = 0;
+  for (int64_t k = 0; k < a.cols; ++k) {
+    switch (a.kind) {
+      case GemmKind::kF16:
+        sum += double(f16_to_float(at<uint16_t>(a.w, w + k))) * f16_to_float(at<uint16_t>(a.x, x + k));
+        break;
+      case GemmKind::kBf16:
+        sum += double(bf16_to_float(at<uint16_t>(a.w, w + k))) * bf16_to_float(at<uint16_t>(a.x, x + k));
+        break;
+      case GemmKind::kI8: sum += at<int8_t>(a.w, w + k) * at<int8_t>(a.x, x + k); break;
+      case GemmKind::kE4M3:
+      case GemmKind::kE4M3Blocks: {
+        const double scale = a.kind == GemmKind::kE4M3
+                                 ? 1.0
+                                 : double(at<float>(a.w_scale, n / 128 * a.w_scale_stride + k / 128)) *
+                                       at<float>(a.x_scale, k / 128 * a.tokens + t);
+        sum += scale * e4m3_to_float(at<uint8_t>(a.w, w + k)) * e4m3_to_float(at<uint8_t>(a.x, x + k));
+      }
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+// Small, so that small models are done in several pieces.
+const GemmLimits& gemm_limits() {
+  static const GemmLimits limits{24, 16 << 10, 32, 256};
+  return limits;
+}
+
+struct Gemm::State {};
+Gemm::Gemm(Device&, void*) {}
+Gemm::~Gemm() = default;
+std::string Gemm::library() const { return "loops"; }
+bool Gemm::can(const GemmArgs& args) {
+  if (args.kind == GemmKind::kF16 || args.kind == GemmKind::kBf16) return true;
+  return args.tokens % kGemmTokens == 0 && args.rows % (args.kind == GemmKind::kI8 ? 4 : 16) == 0 &&
+         args.cols % 16 == 0;
+}
+bool Gemm::multiply(const GemmArgs& args) {
+  perform([=] {
+    for (int64_t t = 0; t < args.tokens; ++t) {
+      for (int64_t n = 0; n < args.rows; ++n) {
+        const double y = product(args, n, t) * args.factor;
+        if (args.kind == GemmKind::kI8) {
+          static_cast<int32_t*>(args.y)[t * args.y_stride + n] = int32_t(y);
+        } else {
+          static_cast<float*>(args.y)[t * args.y_stride + n] = float(y);
+        }
+      }
+    }
+  });
+  return true;
+}
+
+}  // namespace qgen::simt

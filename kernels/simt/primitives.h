@@ -1,0 +1,179 @@
+// The primitives of kernels/primitives.cuh for the executor.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "base/numbers.h"
+#include "kernels/simt/executor.h"
+
+#define QGEN_DEVICE inline
+#define QGEN_KERNEL(...) inline void
+#define QGEN_UNROLL
+#define QGEN_UNROLL_BY(count)
+
+namespace qgen::simt {
+
+inline int thread_index() { return place().thread; }
+inline int lane_index() { return place().thread % kWarp; }
+inline int warp_index() { return place().thread / kWarp; }
+inline Dim block_index() { return place().block; }
+inline Dim grid_size() { return place().grid; }
+template <typename T>
+T* shared_memory() {
+  return reinterpret_cast<T*>(shared());
+}
+inline void barrier() { meet(); }
+inline void warp_barrier() {
+  const uint32_t nothing = 0;
+  exchange(&nothing, sizeof(nothing));
+}
+inline float shuffle_xor(float value, int mask) {
+  const std::byte* slots = exchange(&value, sizeof(value));
+  float out;
+  std::memcpy(&out, slots + size_t(lane_index() ^ mask) * kExchangeBytes, sizeof(out));
+  return out;
+}
+// In the order of the shuffles that a GPU does it with, by one exchange.
+template <typename Combine>
+float combine_lanes(float value, int lanes, const Combine& combine) {
+  const std::byte* slots = exchange(&value, sizeof(value));
+  float values[kWarp];
+  const int first = lane_index() / lanes * lanes;
+  for (int i = 0; i < lanes; ++i) std::memcpy(&values[i], slots + size_t(first + i) * kExchangeBytes, sizeof(float));
+  for (int mask = lanes / 2; mask > 0; mask /= 2) {
+    for (int i = 0; i < mask; ++i) values[i] = combine(values[i], values[i + mask]);
+  }
+  return values[0];
+}
+inline float sum_lanes(float value, int lanes = kWarp) {
+  return combine_lanes(value, lanes, [](float a, float b) { return a + b; });
+}
+inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
+inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, lanes, larger); }
+
+struct alignas(16) Bytes16 {
+  uint32_t word[4];
+};
+struct alignas(8) Bytes8 {
+  uint32_t word[2];
+};
+// A GPU demands the alignment that these take for granted.
+inline void check_alignment(const void* p, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0) stop("a load from an unaligned address");
+}
+inline Bytes16 load_once16(const void* p) {
+  check_alignment(p, 16);
+  return *static_cast<const Bytes16*>(p);
+}
+inline Bytes8 load_once8(const void* p) {
+  check_alignment(p, 8);
+  return *static_cast<const Bytes8*>(p);
+}
+inline void prefetch(const uint8_t* p, int bytes) {
+  check_alignment(p, 16);
+  if (bytes % 16 != 0) stop("a prefetch of no whole pieces");
+}
+
+inline float f16_value(uint16_t bits) { return f16_to_float(bits); }
+inline float bf16_value(uint16_t bits) { return bf16_to_float(bits); }
+inline uint16_t f16_bits(float value) { return float_to_f16(value); }
+inline uint16_t bf16_bits(float value) { return float_to_bf16(value); }
+inline float e4m3_value(uint8_t bits) { return e4m3_to_float(bits); }
+inline float e5m2_value(uint8_t bits) { return e5m2_to_float(bits); }
+inline uint32_t f16_pair(float low, float high) { return f16_bits(low) | uint32_t(f16_bits(high)) << 16; }
+inline uint32_t bf16_pair(float low, float high) { return bf16_bits(low) | uint32_t(bf16_bits(high)) << 16; }
+inline uint32_t e4m3_pair_to_f16(uint32_t two) {
+  return f16_pair(e4m3_to_float(uint8_t(two)), e4m3_to_float(uint8_t(two >> 8)));
+}
+// (a + b) of both halves, in f16.
+inline uint32_t add_f16_pairs(uint32_t a, uint32_t b) {
+  return f16_pair(f16_value(uint16_t(a)) + f16_value(uint16_t(b)),
+                  f16_value(uint16_t(a >> 16)) + f16_value(uint16_t(b >> 16)));
+}
+// Byte i of the result is byte (selector >> 4 i) & 7 of the eight bytes b:a.
+inline uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t both = uint64_t(b) << 32 | a;
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) out |= uint32_t(both >> (8 * (selector >> (4 * i) & 7)) & 0xFF) << (8 * i);
+  return out;
+}
+inline uint8_t e4m3_bits(float value) {
+  int best = 0;
+  const float size = std::abs(value);
+  for (int code = 1; code < 0x7F; ++code) {
+    const float there = std::abs(e4m3_to_float(uint8_t(code)) - size),
+                here = std::abs(e4m3_to_float(uint8_t(best)) - size);
+    if (there < here || (there == here && code % 2 == 0)) best = code;
+  }
+  return uint8_t(value != value ? 0x7F : best | (std::signbit(value) ? 0x80 : 0));
+}
+inline float round_to_even(float value) { return std::nearbyint(value); }
+inline float exp_fast(float value) { return std::exp(value); }
+inline float rsqrt_exact(float value) { return 1 / std::sqrt(value); }
+
+// c += a b for a (16, 16), b (16, 8), c (16, 8), in the registers that PTX lays down for mma.m16n8k16: with g = lane /
+// 4 and q = lane % 4, a holds rows g and g + 8 by turns at columns 2q, 2q + 1 and then 2q + 8, 2q + 9; b the same
+// columns as its rows at column g; c rows g and g + 8 at columns 2q, 2q + 1.
+template <float (*Value)(uint16_t)>
+void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  // What each lane gives: eight numbers of a, four of b.
+  float given[12];
+  for (int i = 0; i < 6; ++i) {
+    const uint32_t two = i < 4 ? a[i] : b[i - 4];
+    given[2 * i] = Value(uint16_t(two));
+    given[2 * i + 1] = Value(uint16_t(two >> 16));
+  }
+  const std::byte* slots = exchange(given, sizeof(given));
+  const auto of_lane = [&](int lane) { return reinterpret_cast<const float*>(slots + size_t(lane) * kExchangeBytes); };
+  const int g = lane_index() / 4, q = lane_index() % 4;
+  double sum[4] = {c[0], c[1], c[2], c[3]};
+  for (int owner = 0; owner < 4; ++owner) {
+    const float* const row = of_lane(4 * g + owner);
+    for (int j = 0; j < 2; ++j) {
+      const float* const column = of_lane(4 * (2 * q + j) + owner) + 8;
+      for (int k = 0; k < 4; ++k) {  // columns 2 owner, 2 owner + 1, and those 8 further
+        const int at = k / 2 * 4 + k % 2;
+        sum[j] += double(row[at]) * column[k];
+        sum[2 + j] += double(row[at + 2]) * column[k];
+      }
+    }
+  }
+  for (int i = 0; i < 4; ++i) c[i] = float(sum[i]);
+}
+inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<f16_value>(c, a, b); }
+inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<bf16_value>(c, a, b); }
+
+inline void load_transposed(uint32_t (&out)[4], const void* row) {
+  check_alignment(row, 16);
+  const std::byte* slots = exchange(row, 16);
+  const int g = lane_index() / 4, q = lane_index() % 4;
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    uint16_t two[2];
+    for (int i = 0; i < 2; ++i)
+      std::memcpy(&two[i], slots + size_t(matrix * 8 + 2 * q + i) * kExchangeBytes + size_t(g) * 2, 2);
+    out[matrix] = two[0] | uint32_t(two[1]) << 16;
+  }
+}
+
+inline void copy_async16(void* shared_target, const void* source, bool valid) {
+  check_alignment(shared_target, 16);
+  if (valid) check_alignment(source, 16);
+  copy_later(shared_target, valid ? source : nullptr, 16);
+}
+inline void copy_async_commit() { commit_copies(); }
+template <int kLeft>
+void copy_async_wait() {
+  wait_copies(kLeft);
+}
+
+inline uint32_t add_to(uint32_t* counter, uint32_t more) {
+  *counter += more;
+  return *counter - more;
+}
+inline void fence() {}
+inline void wait_for_inputs() {}
+inline void let_next_start() {}
+
+}  // namespace qgen::simt

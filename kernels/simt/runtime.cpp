@@ -1,0 +1,89 @@
+// kernels/runtime.h for the executor: memory of the host, everything done at once.
+#include "kernels/runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/rounding.h"
+#include "kernels/simt/launch.h"
+
+namespace qgen::simt {
+
+namespace {
+constexpr size_t kAlignment = 256;  // as a GPU's allocator has it
+
+std::byte* allocate(size_t bytes) {
+  auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size_t(round_up(int64_t(bytes), kAlignment))));
+  std::memset(data, 0, bytes);
+  return data;
+}
+}  // namespace
+
+int device_count() { return 1; }
+std::string device_problem() { return ""; }
+size_t free_device_memory(int) { return size_t{8} << 30; }
+
+struct Device::State {
+  DeviceProperties properties{"executor", 4, 1 << 20};
+  Stream stream;
+};
+Device::Device(int) : state_(std::make_unique<State>()) {}
+Device::~Device() = default;
+const DeviceProperties& Device::properties() const { return state_->properties; }
+Stream& Device::stream() { return state_->stream; }
+void Device::bind_thread() {}
+void Device::settle() noexcept {}
+void Device::wait() {}
+
+DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)) {}
+void DeviceMemory::Free::operator()(std::byte* data) const { std::free(data); }
+PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)) {}
+void PinnedMemory::Free::operator()(std::byte* data) const { std::free(data); }
+
+void copy_to_device(Stream&, void* device, const void* host, size_t bytes) {
+  perform([=] { std::memcpy(device, host, bytes); });
+}
+void copy_to_host(Stream&, void* host, const void* device, size_t bytes) {
+  perform([=] { std::memcpy(host, device, bytes); });
+}
+
+struct Uploader::State {
+  PinnedMemory halves;
+  size_t half_bytes;
+  int index;
+  int next = 0;
+  Stream stream;
+};
+Uploader::Uploader(Device&, size_t half_bytes, int index)
+    : state_(new State{PinnedMemory(2 * half_bytes, "upload"), half_bytes, index, 0, {}}) {}
+Uploader::~Uploader() = default;
+std::byte* Uploader::next_half() {
+  return state_->halves.data() + (state_->next = 1 - state_->next) * state_->half_bytes;
+}
+void Uploader::send(void* device, size_t bytes) {
+  std::memcpy(device, state_->halves.data() + state_->next * state_->half_bytes, bytes);
+}
+void Uploader::send_rows(void* device, size_t pitch, size_t bytes, size_t rows) {
+  for (size_t r = 0; r < rows; ++r) {
+    std::memcpy(static_cast<std::byte*>(device) + r * pitch,
+                state_->halves.data() + state_->next * state_->half_bytes + r * bytes, bytes);
+  }
+}
+Stream& Uploader::stream() { return state_->stream; }
+int Uploader::index() const { return state_->index; }
+void Uploader::wait() {}
+
+struct Recording::State {
+  std::vector<std::function<void()>> work;
+};
+Recording::Recording(Device&, const std::function<void()>& work) : state_(new State{record(work)}) {}
+Recording::Recording() = default;
+Recording::~Recording() = default;
+Recording::Recording(Recording&&) noexcept = default;
+Recording& Recording::operator=(Recording&&) noexcept = default;
+void Recording::run(Device&) const {
+  for (const auto& work : state_->work) work();
+}
+
+}  // namespace qgen::simt

@@ -1,0 +1,146 @@
+// What a model's folder says about its chat: the template and its special tokens; and conversations from JSON.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "chat/template.h"
+#include "jinja/print.h"
+
+namespace qgen {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{64} << 20;
+
+std::optional<std::string> read_if_there(const ModelFiles& files, std::string_view name) {
+  if (!files.has(name)) return {};
+  return files.read(name, kMaxFileBytes);
+}
+
+// The "chat_template" member of a JSON file.
+std::optional<ChatTemplate> template_member(const std::string& text, const std::string& file) {
+  const auto document = JsonDocument::parse(text, file);
+  if (!document->root().is_object()) return {};
+  const auto member = document->root().get("chat_template");
+  if (!member) return {};
+  const std::string subject = file + ": chat_template";
+  if (member->is_string()) return ChatTemplate::parse(member->as_string(), subject);
+  if (!member->is_array()) member->fail("expected a string or a list of named templates");
+  for (const Json& entry : member->elements()) {
+    if (entry.at("name").as_string() == "default") {
+      return ChatTemplate::parse(entry.at("template").as_string(), subject);
+    }
+  }
+  if (member->elements().empty()) return {};
+  member->fail("none of the templates is named \"default\"");
+}
+
+void append_json_text(std::string& out, const Json& json) {
+  const auto separator = [&](bool& first) {
+    if (!first) out += ", ";
+    first = false;
+  };
+  bool first = true;
+  if (json.is_string()) {
+    out += json_quote(json.as_string());
+  } else if (json.is_array()) {
+    out += '[';
+    for (const Json& element : json.elements()) {
+      separator(first);
+      append_json_text(out, element);
+    }
+    out += ']';
+  } else if (json.is_object()) {
+    out += '{';
+    for (const auto& [key, value] : json.members()) {
+      separator(first);
+      out += json_quote(key) + ": ";
+      append_json_text(out, value);
+    }
+    out += '}';
+  } else if (json.is_bool()) {
+    out += json.as_bool() ? "true" : "false";
+  } else if (json.is_null()) {
+    out += "null";
+  } else if (json.is_integer()) {
+    out += fmt::format("{}", json.as_integer());
+  } else {
+    const double number = json.as_number();
+    out += std::isnan(number)   ? "NaN"
+           : std::isinf(number) ? (number < 0 ? "-Infinity" : "Infinity")
+                                : jinja::float_text(number);
+  }
+}
+
+std::string content_of(const Json& content) {
+  if (!content.is_array()) {
+    if (!content.is_string()) content.fail("expected a string or a list of parts");
+    return std::string(content.as_string());
+  }
+  std::string text;
+  for (const Json& part : content.elements()) {
+    if (!part.is_object() || part.at("type").as_string() != "text")
+      part.fail("only parts of the type \"text\" are supported");
+    text += part.at("text").as_string();
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<ChatTemplate> ChatTemplate::load(const ModelFiles& files) {
+  if (const auto source = read_if_there(files, "chat_template.jinja")) {
+    return parse(*source, files.subject("chat_template.jinja"));
+  }
+  for (const char* file : {"chat_template.json", "tokenizer_config.json"}) {
+    if (const auto text = read_if_there(files, file)) {
+      if (auto found = template_member(*text, files.subject(file))) return found;
+    }
+  }
+  return {};
+}
+
+std::pair<std::string, std::string> ChatTemplate::special_tokens(const ModelFiles& files) {
+  const auto text = read_if_there(files, "tokenizer_config.json");
+  if (!text) return {};
+  const auto document = JsonDocument::parse(*text, files.subject("tokenizer_config.json"));
+  const auto token = [&](std::string_view key) -> std::string {
+    const auto value = document->root().get(key);
+    if (!value) return {};
+    return std::string(value->is_object() ? value->at("content").as_string() : value->as_string());
+  };
+  return {token("bos_token"), token("eos_token")};
+}
+
+std::vector<Message> parse_messages(std::string_view json, std::string subject) {
+  return read_messages(JsonDocument::parse(json, std::move(subject), ErrorKind::kUsage)->root());
+}
+
+std::vector<Message> read_messages(const Json& list) {
+  if (!list.is_array()) list.fail("expected a list of messages");
+  std::vector<Message> messages;
+  for (const Json& entry : list.elements()) {
+    if (!entry.is_object()) entry.fail("expected a message, an object with \"role\" and \"content\"");
+    Message message;
+    message.role = std::string(entry.at("role").as_string());
+    const auto content = entry.get("content");
+    if (content) {
+      message.content = content_of(*content);
+    } else {
+      if (message.role == "user" || message.role == "system") entry.fail("has no content");
+      // A message that only calls tools has none; templates then see None.
+      message.extra.emplace_back("content", "null");
+    }
+    for (const auto& [key, value] : entry.members()) {
+      if (key == "role" || key == "content") continue;
+      std::string text;
+      append_json_text(text, value);
+      message.extra.emplace_back(std::string(key), std::move(text));
+    }
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+}  // namespace qgen

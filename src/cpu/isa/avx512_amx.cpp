@@ -1,0 +1,67 @@
+// AVX-512 as in the body avx512-bf16 with AMX-INT8 and AMX-BF16 (Sapphire Rapids and later): products for several
+// tokens by tiles; one token, which is bound by memory, and all else as there.
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cpu/isa/tile_config.h"
+#include "cpu/isa/vec_avx512.h"
+
+namespace qgen::cpu {
+namespace {
+
+// Written as instructions: the intrinsics take no tile numbers from templates, and GCC 12's do not say that
+// they read memory, so that the compiler could put off what fills it.
+struct Tiles {
+  static void configure(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config)); }
+  static void release() { asm volatile("tilerelease"); }
+  template <int kTile>
+  static __attribute__((always_inline)) void zero() {
+    asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+  }
+  template <int kTile>
+  static __attribute__((always_inline)) void load(const void* rows, int64_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kTile>
+  static __attribute__((always_inline)) void store(void* rows, int64_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(rows), "r"(stride), "i"(kTile) : "memory");
+  }
+  template <int kSum, int kA, int kB>
+  static __attribute__((always_inline)) void dot_bytes() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));
+  }
+  template <int kSum, int kA, int kB>
+  static __attribute__((always_inline)) void dot_bf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));
+  }
+};
+
+#include "cpu/isa/generic.inc"
+#include "cpu/isa/int8_vnni.inc"
+#include "cpu/isa/linear_bf16.inc"
+#include "cpu/isa/linear_tiles.inc"
+#include "cpu/isa/words.inc"
+#include "cpu/isa/words_attention.inc"
+#include "cpu/isa/words_linear.inc"
+
+// Tiles are 8 KiB of state a thread that Linux (5.16 and later) keeps for processes that ask, and only for these.
+bool may_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool allowed = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return allowed;
+}
+
+bool supported() {
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;  // of leaf 7, edx
+  constexpr unsigned kAll = kBf16 | kTile | kInt8;
+  unsigned eax, ebx, ecx, edx;
+  return supports_avx512_bf16() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAll) == kAll &&
+         may_use_tiles();
+}
+
+}  // namespace
+
+const Body kAvx512AmxBody = QGEN_AMX_BODY("avx512-amx", supported);
+
+}  // namespace qgen::cpu

@@ -1,0 +1,23 @@
+// The table of bodies, best first, and the memory bandwidth they are measured against.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "cpu/isa/kernels.h"
+#include "cpu/thread_pool.h"
+
+namespace qgen::cpu {
+
+std::span<const Body* const> bodies();
+// The best body this processor supports, or the named one: a usage Error if unknown, a device Error if the
+// processor lacks it.
+const Body& find_body(std::string_view name);
+
+// Bytes per second that a plain read of `data`, in whole MiB, by all workers reaches: the best of `rounds`. 0 below
+// one.
+double read_bandwidth(ThreadPool& pool, const Body& body, std::span<const std::byte> data, int rounds);
+
+}  // namespace qgen::cpu

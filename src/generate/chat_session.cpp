@@ -1,0 +1,124 @@
+#include "generate/chat_session.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen {
+namespace {
+
+constexpr const char* kMoreRoom = "/undo takes back the last turn, /clear starts over, --context N makes more room";
+
+void check_room(int64_t tokens, const TextModel& model) {
+  if (tokens <= model.loaded().context) return;
+  fail(ErrorKind::kUsage,
+       fmt::format("{}: the conversation does not fit in the context (expected at most {} tokens, found {})",
+                   model.name(), model.loaded().context, tokens),
+       kMoreRoom);
+}
+
+// What the model wrote as the message that the template is given: thinking comes apart.
+class AnswerText {
+ public:
+  // `split`: the pieces come apart already.
+  AnswerText(bool thinking, bool split) : splitter_(thinking), split_(split) {}
+  void add(const ReasoningPiece& piece) {
+    if (split_) {
+      take(piece);
+    } else {
+      take_all(splitter_.push(piece.text));
+    }
+  }
+  Message message() {
+    if (!split_) take_all(splitter_.finish());
+    Message out{"assistant", answer_, {}};
+    if (!thinking_.empty()) out.extra.emplace_back("reasoning_content", json_quote(thinking_));
+    return out;
+  }
+
+ private:
+  void take(const ReasoningPiece& piece) { (piece.thinking ? thinking_ : answer_) += piece.text; }
+  void take_all(const std::vector<ReasoningPiece>& pieces) {
+    for (const ReasoningPiece& piece : pieces) take(piece);
+  }
+
+  ReasoningSplitter splitter_;
+  bool split_;
+  std::string answer_, thinking_;
+};
+
+}  // namespace
+
+int64_t tokens_of_next_turn(const TextModel& model, const Conversation& conversation,
+                            std::optional<bool> enable_thinking) {
+  std::vector<Message> messages = conversation.all();
+  if (conversation.messages.empty() || messages.back().role != "user") messages.push_back({"user", "?", {}});
+  return int64_t(model.render(messages, enable_thinking).ids.size());
+}
+
+ChatSession::ChatSession(const TextModel& model, std::optional<bool> enable_thinking)
+    : model_(model), enable_thinking_(enable_thinking), session_(model.engine()) {}
+
+Generation ChatSession::ask(const std::string& question, const GenerationSettings& settings, const TextSink& sink) {
+  std::vector<Message> messages = conversation_.all();
+  messages.push_back({"user", question, {}});
+  Prompt prompt = model_.render_prompt(messages, enable_thinking_);
+  ModelInput input = model_.input_of(prompt, timeline_.encode(prompt, model_.tokenizer()));
+  check_room(int64_t(input.ids.size()), model_);
+
+  changed_ = true;
+  AnswerText answer(input.thinking, settings.split_reasoning);
+  Generation generation;
+  try {
+    generation = generate(*session_, model_, input, settings, [&](const ReasoningPiece& piece) {
+      answer.add(piece);
+      sink(piece);
+    });
+  } catch (...) {
+    computed_before_ += session_->computed_tokens();
+    session_.emplace(model_.engine());
+    throw;
+  }
+  if (generation.stop == "interrupted" && generation.tokens.empty()) return generation;
+  Message message = answer.message();
+  timeline_.record(std::move(prompt), std::move(input.ids), generation.tokens, message.content, model_.tokenizer());
+  conversation_.messages.push_back(std::move(messages.back()));
+  conversation_.messages.push_back(std::move(message));
+  changed_ = false;
+  return generation;
+}
+
+void ChatSession::check(const Conversation& conversation) const {
+  check_room(tokens_of_next_turn(model_, conversation, enable_thinking_), model_);
+}
+
+void ChatSession::replace(Conversation conversation) {
+  check(conversation);
+  conversation_ = std::move(conversation);
+  changed_ = true;
+}
+
+bool ChatSession::undo() {
+  changed_ = true;
+  return conversation_.undo();
+}
+
+void ChatSession::clear() {
+  conversation_.messages.clear();
+  changed_ = true;
+}
+
+int64_t ChatSession::tokens_in_context() const {
+  if (!changed_) return int64_t(session_->tokens().size());
+  if (conversation_.messages.empty()) return 0;
+  return int64_t(
+      timeline_.encode(model_.render_prompt(conversation_.all(), enable_thinking_), model_.tokenizer()).size());
+}
+
+void ChatSession::set_system(std::optional<std::string> text) {
+  Conversation conversation = conversation_;
+  conversation.system = std::move(text);
+  replace(std::move(conversation));
+}
+
+}  // namespace qgen

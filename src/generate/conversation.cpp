@@ -1,0 +1,138 @@
+#include "generate/conversation.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file_map.h"
+#include "base/json.h"
+
+namespace qgen {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+
+std::string json_text(const Conversation& conversation, std::string_view model) {
+  std::string out = fmt::format("{{\"schema\":1,\"model\":{},\"system\":{},\"messages\":[", json_quote(model),
+                                conversation.system ? json_quote(*conversation.system) : "null");
+  bool first = true;
+  for (const Message& message : conversation.messages) {
+    out += fmt::format("{}\n  {{\"role\":{}", first ? "" : ",", json_quote(message.role));
+    // A message without content has it as null among its further members.
+    const bool without = std::any_of(message.extra.begin(), message.extra.end(),
+                                     [](const auto& member) { return member.first == "content"; });
+    if (!without) out += fmt::format(",\"content\":{}", json_quote(message.content));
+    for (const auto& [name, value] : message.extra) out += fmt::format(",{}:{}", json_quote(name), value);
+    out += "}";
+    first = false;
+  }
+  return out + (first ? "]}\n" : "\n]}\n");
+}
+
+[[noreturn]] void fail_write(const fs::path& path) {
+  fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", path.string(), std::strerror(errno)));
+}
+
+// A file that takes the place of another once it is complete, and goes away if it never is.
+class Replacement {
+ public:
+  explicit Replacement(const fs::path& target)
+      : target_(target), path_(fmt::format("{}.{}.tmp", target.string(), ::getpid())) {
+    descriptor_ =
+        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);  // what was said is nobody else's
+    if (descriptor_ < 0) fail_write(target_);
+  }
+  ~Replacement() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (!kept_) ::unlink(path_.c_str());
+  }
+  Replacement(const Replacement&) = delete;
+
+  void write(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = ::write(descriptor_, text.data(), text.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail_write(target_);
+      text.remove_prefix(size_t(written));
+    }
+  }
+  void keep() {
+    if (::fsync(descriptor_) != 0 || ::rename(path_.c_str(), target_.c_str()) != 0) fail_write(target_);
+    kept_ = true;
+  }
+
+ private:
+  fs::path target_;
+  std::string path_;
+  int descriptor_ = -1;
+  bool kept_ = false;
+};
+
+}  // namespace
+
+std::vector<Message> Conversation::all() const {
+  std::vector<Message> out;
+  if (system) out.push_back({"system", *system, {}});
+  out.insert(out.end(), messages.begin(), messages.end());
+  return out;
+}
+
+int64_t Conversation::turns() const {
+  return std::count_if(messages.begin(), messages.end(), [](const Message& m) { return m.role == "user"; });
+}
+
+bool Conversation::undo() {
+  const auto last =
+      std::find_if(messages.rbegin(), messages.rend(), [](const Message& message) { return message.role == "user"; });
+  if (last == messages.rend()) return false;
+  messages.erase(last.base() - 1, messages.end());
+  return true;
+}
+
+Conversation parse_conversation(std::string_view json, const std::string& subject) {
+  const auto document = JsonDocument::parse(json, subject, ErrorKind::kUsage);
+  const Json root = document->root();
+  Conversation out;
+  if (root.is_array()) {
+    out.messages = read_messages(root);
+  } else {
+    if (!root.is_object()) root.fail("expected a conversation: an object with \"messages\", or a list of messages");
+    if (const auto schema = root.get("schema"); schema && (!schema->is_integer() || schema->as_integer() != 1))
+      schema->fail("expected 1", "another version of qgen wrote this file");
+    out.messages = read_messages(root.at("messages"));
+    if (const auto system = root.get("system")) out.system = std::string(system->as_string());
+  }
+  if (!out.system && !out.messages.empty() && out.messages.front().role == "system") {
+    out.system = out.messages.front().content;
+    out.messages.erase(out.messages.begin());
+  }
+  return out;
+}
+
+Conversation read_conversation(const fs::path& path) {
+  return parse_conversation(read_file(path, kMaxFileBytes, ErrorKind::kUsage), path.string());
+}
+
+void save_conversation(const fs::path& path, const Conversation& conversation, std::string_view model) {
+  std::error_code error;
+  // What a link points to is replaced, not the link; and nothing but a file is.
+  fs::path target = fs::canonical(path, error);
+  if (error) {
+    target = path;
+  } else if (!fs::is_regular_file(target, error)) {
+    fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
+  }
+  Replacement file(target);
+  file.write(json_text(conversation, model));
+  file.keep();
+}
+
+}  // namespace qgen

@@ -1,0 +1,34 @@
+// A conversation as people see it: the system message, questions and answers; and the file it is kept in
+// (schemas/chat.schema.json).
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/template.h"
+
+namespace qgen {
+
+struct Conversation {
+  std::optional<std::string> system;
+  std::vector<Message> messages;  // without the system message
+
+  // As a chat template wants them: the system message first.
+  std::vector<Message> all() const;
+  // Questions that were asked.
+  int64_t turns() const;
+  // Takes back the last question with all that followed it; false where there is none.
+  bool undo();
+};
+
+// From a file that save_conversation() wrote, or a bare list of messages. A usage Error that names the file.
+Conversation read_conversation(const std::filesystem::path& path);
+// The same from text; `subject` names it in errors.
+Conversation parse_conversation(std::string_view json, const std::string& subject);
+// One JSON object. The file is there as a whole or not at all; a runtime Error if it cannot be written.
+void save_conversation(const std::filesystem::path& path, const Conversation& conversation, std::string_view model);
+
+}  // namespace qgen

@@ -1,0 +1,76 @@
+// One answer: the prompt through the engine, then token by token until something ends it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "chat/reasoning.h"
+#include "generate/sampler.h"
+#include "generate/session.h"
+#include "generate/text_model.h"
+
+namespace qgen {
+
+struct GenerationSettings {
+  SamplingSettings sampling;
+  std::vector<std::string> stops;
+  int64_t max_tokens = -1;       // -1: until the model ends or the context is full
+  int64_t logprobs = 0;          // the so many likeliest tokens of each step are kept
+  int64_t prompt_lookup = 0;     // tokens that a draft from the text itself has at most; 0: no drafts
+  bool split_reasoning = false;  // thinking apart from the answer, its tags dropped
+  RunControl control;
+};
+
+struct LogprobEntry {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
+};
+
+struct Generation {
+  int64_t prompt_tokens = 0;
+  int64_t computed_tokens = 0;  // of the prompt: those the cache did not hold already
+  double prompt_seconds = 0;
+  double first_token_seconds = 0;  // from the start; 0 without a token
+  std::vector<TokenId> tokens;     // what was generated, without the end token
+  double output_seconds = 0;       // of the tokens after the first
+  int64_t output_calls = 0;        // of the engine, for these tokens
+  int64_t thinking_tokens = 0;
+  int64_t drafted_tokens = 0;   // run before it was known whether they come
+  int64_t accepted_tokens = 0;  // of those: that came
+  std::string stop;             // "end", "max-tokens", "stop-string", "context", "interrupted"
+  std::string stop_string;      // the one that was met
+  uint32_t logits_hash = 0;
+  std::vector<LogprobEntry> logprobs;
+
+  double tokens_per_second() const;
+};
+
+// Takes text as soon as it is certain: whole characters that are no part of a stop string.
+using TextSink = std::function<void(const ReasoningPiece& piece)>;
+
+// Runs what is new in input.ids, then generates. settings.control may stop it. The prompt must fit
+// in the context. Throws a runtime Error where scores are not finite.
+Generation generate(Session& session, const TextModel& model, const ModelInput& input,
+                    const GenerationSettings& settings, const TextSink& sink);
+
+// A usage Error with both numbers if the prompt does not leave room for one token.
+void check_fits(const ModelInput& input, const TextModel& model);
+
+// FNV-1a over the bits of the scores.
+uint32_t hash_logits(std::span<const float> logits);
+
+// Shows how far the prefill of `tokens` is, and stops it where the control says so; ends with the object.
+class PrefillWatch {
+ public:
+  PrefillWatch(Engine& engine, int64_t tokens, const RunControl& control);
+  ~PrefillWatch();
+  PrefillWatch(const PrefillWatch&) = delete;
+
+ private:
+  Engine& engine_;
+  const RunControl& control_;
+};
+
+}  // namespace qgen

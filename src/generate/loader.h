@@ -1,0 +1,102 @@
+// From the name of a model to something that can run: the plan, the tokenizer, the memory account, the engine.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "base/model_files.h"
+#include "engine/engine.h"
+#include "model/plan.h"
+#include "tokenizer/tokenizer.h"
+
+namespace qgen {
+
+// Which model, and where and how it runs.
+struct ModelOptions {
+  std::string model;
+  std::string device = "auto";
+  int threads = 0;      // 0: all physical cores
+  int64_t context = 0;  // 0: what the model was made for, as far as it fits
+  std::string kv = "f16";
+  std::string activations = "16bit";
+};
+
+// Shows how far something is: called now and then with what makes the line, which is made only where it is shown; with
+// an empty function the line goes away.
+using Progress = std::function<void(const std::function<std::string()>& line)>;
+// How a run is followed: it tells `progress` how far it is, and ends early once `stopped` says so. Either may be empty.
+struct RunControl {
+  Progress progress;
+  std::function<bool()> stopped;
+};
+
+struct LoadedModel {
+  std::string name;
+  std::unique_ptr<Plan> plan;
+  std::unique_ptr<Engine> engine;
+  int64_t context = 0;
+  double load_seconds = 0;
+  const EngineRow* engine_row = nullptr;
+  EngineOptions engine_options;
+};
+
+// The plan from the files' headers, nothing else. `may_declare`: where the weights are missing, from config.json alone.
+std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool may_declare = false);
+
+// Where a plan would run, with which context, and what that takes.
+struct Placement {
+  const EngineRow* engine = nullptr;
+  EngineOptions options;  // with the context: the one asked for, or the largest that is sensible and fits
+  int64_t native = 0;     // the context the model was made for
+  int64_t wanted = 0;     // the context asked for, or else the native one
+  int64_t largest = 0;    // the largest context that fits, up to `wanted`
+  MemoryUse use;          // with `wanted` tokens if it does not fit, else with options.context
+  size_t free = 0;        // bytes; 0 if unknown
+  bool fits = true;
+};
+// At least `needed` tokens must fit in the context. A context that nobody asked for is made smaller until it fits and
+// leaves a tenth of the memory to others.
+Placement place(const Plan& plan, const ModelOptions& options, int64_t needed);
+// The memory Error that says what a placement needs and what would fit: `hint`, or a smaller --context.
+[[noreturn]] void fail_placement(const Plan& plan, const Placement& placement, std::string hint = {});
+
+// Places the plan (exit 4 with what would fit), reads the weights into memory and makes the engine, telling
+// `progress`, where given, how far it is. A `needed` beyond the model's own context is allowed only with an explicit
+// --context or `may_exceed`.
+LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, int64_t needed,
+                       const Progress& progress = {}, bool may_exceed = false);
+
+// --kv as the engines' type.
+KvType parse_kv(const std::string& name);
+// --activations as the engines'.
+Activations parse_activations(const std::string& name);
+
+// The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
+int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit, double memory);
+
+// Ids between commas, white space or brackets, each below `vocab`; a usage Error that begins with `subject`.
+std::vector<TokenId> parse_token_ids(std::string_view text, std::string_view subject, int64_t vocab);
+
+// A model Error if the tokenizer gives ids that the model has no scores for.
+void check_vocabulary(std::span<const TokenId> ids, const Plan& plan);
+
+// What to warn about where fp8 codes of the weights are NaN; "" where none is.
+std::string nan_warning(const LoadedModel& model);
+
+// The context the model was made for, with the factor of those rotary scalings that extend it.
+int64_t model_context(const Description& model);
+
+// generation_config.json, if there is one.
+std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files);
+
+// The union of the end tokens of config.json, generation_config.json and the tokenizer.
+std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,
+                                const ModelFiles& files, const Tokenizer& tokenizer);
+
+// The tokenizer of a model folder, or a model Error that says what is missing.
+std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files);
+
+}  // namespace qgen

@@ -1,0 +1,83 @@
+#include "generate/sampling_settings.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen {
+namespace {
+
+struct Range {
+  double low, high;
+  bool open_low;  // low itself is not allowed
+};
+
+template <typename T>
+void check(const T& value, Range range, std::string_view flag, Origin origin) {
+  const double number = double(value);
+  if (std::isfinite(number) && number <= range.high && (range.open_low ? number > range.low : number >= range.low))
+    return;
+  const bool ours = origin == Origin::kFlag;
+  fail(ours ? ErrorKind::kUsage : ErrorKind::kModel,
+       fmt::format("{}{}: {} is out of range (expected {}{} to {})", ours ? "--" : "generation_config.json: ", flag,
+                   value, range.open_low ? "above " : "", range.low, range.high));
+}
+
+}  // namespace
+
+std::string_view origin_name(Origin origin) {
+  switch (origin) {
+    case Origin::kBuiltIn: return "built-in";
+    case Origin::kModel: return "generation_config.json";
+    case Origin::kFlag: return "flag";
+  }
+  return "?";
+}
+
+SamplingSettings resolve_sampling(const SamplingFlags& flags, const std::optional<Json>& config, uint64_t random_seed) {
+  SamplingSettings out;
+  constexpr double kBig = 1e9;
+  const auto from_model = [&](std::string_view key) { return config ? config->get(key) : std::nullopt; };
+  const auto resolve = [&](auto& setting, const auto& flag, std::string_view key, std::string_view flag_name,
+                           Range range) {
+    using Value = std::decay_t<decltype(setting.value)>;
+    if (flag) {
+      setting = {*flag, Origin::kFlag};
+    } else if (const auto value = from_model(key)) {
+      if constexpr (std::is_same_v<Value, int64_t>) {
+        setting = {value->as_integer(), Origin::kModel};
+      } else {
+        setting = {value->as_number(), Origin::kModel};
+      }
+    }
+    check(setting.value, range, setting.origin == Origin::kFlag ? flag_name : key, setting.origin);
+  };
+  resolve(out.temperature, flags.temperature, "temperature", "temp", {0, kBig, false});
+  resolve(out.top_k, flags.top_k, "top_k", "top-k", {0, kBig, false});
+  resolve(out.top_p, flags.top_p, "top_p", "top-p", {0, 1, false});
+  resolve(out.min_p, flags.min_p, "min_p", "min-p", {0, 1, false});
+  resolve(out.typical_p, flags.typical_p, "typical_p", "typical-p", {0, 1, true});
+  resolve(out.repetition_penalty, flags.repetition_penalty, "repetition_penalty", "repeat-penalty", {0, kBig, true});
+  resolve(out.presence_penalty, flags.presence_penalty, "presence_penalty", "presence-penalty", {-kBig, kBig, false});
+  resolve(out.frequency_penalty, flags.frequency_penalty, "frequency_penalty", "frequency-penalty",
+          {-kBig, kBig, false});
+  for (const auto& [token, bias] : flags.logit_bias) check(bias, {-kBig, kBig, false}, "logit-bias", Origin::kFlag);
+  out.logit_bias = flags.logit_bias;
+
+  if (out.temperature.origin != Origin::kFlag) {
+    const auto do_sample = from_model("do_sample");
+    const bool asked = flags.top_k || flags.top_p || flags.min_p || flags.typical_p;
+    if (do_sample && !do_sample->as_bool() && !asked) {
+      out.temperature = {0, Origin::kModel};
+    } else if (out.temperature.origin == Origin::kBuiltIn && (asked || (do_sample && do_sample->as_bool()))) {
+      out.temperature = {1, asked ? Origin::kBuiltIn : Origin::kModel};
+    }
+  }
+  out.seed =
+      flags.seed ? Setting<uint64_t>{*flags.seed, Origin::kFlag} : Setting<uint64_t>{random_seed, Origin::kBuiltIn};
+  return out;
+}
+
+}  // namespace qgen

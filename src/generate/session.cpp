@@ -1,0 +1,68 @@
+#include "generate/session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace qgen {
+
+Scores Session::sync(std::span<const TokenId> tokens) {
+  if (tokens.empty()) fail(ErrorKind::kRuntime, "the text is empty: nothing to go on from");
+  forget_draft();
+  const size_t limit = std::min(tokens.size() - 1, tokens_.size());  // at least one token is run, for its scores
+  const size_t common =
+      size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
+  engine_.rewind(int64_t(common));
+  tokens_.resize(common);  // what an exception leaves
+  const Scores logits = engine_.prefill(tokens.subspan(common));
+  tokens_.assign(tokens.begin(), tokens.begin() + engine_.position());
+  computed_tokens_ += engine_.position() - int64_t(common);
+  return logits;
+}
+
+void Session::forget_draft() {
+  if (followed_ < draft_.size()) engine_.rewind(int64_t(tokens_.size()));
+  draft_.clear();
+  followed_ = 0;
+}
+
+Scores Session::append(TokenId token, std::span<const TokenId> draft) {
+  if (foresaw(token)) {
+    ++followed_;
+    tokens_.push_back(token);
+    ++computed_tokens_;
+    const size_t vocab = scores_.size() / (1 + draft_.size());
+    return std::span<const float>(scores_).subspan(followed_ * vocab, vocab);
+  }
+  forget_draft();
+  if (!draft.empty()) return append_with(token, draft);
+  const Scores logits = engine_.decode(token);
+  tokens_.push_back(token);
+  ++computed_tokens_;
+  return logits;
+}
+
+Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
+  const int64_t before = engine_.position();
+  std::vector<TokenId> call = {token};
+  call.insert(call.end(), draft.begin(), draft.end());
+  scores_.clear();
+  const Scores last = engine_.prefill(call, [&](int64_t, std::span<const float> logits) {
+    scores_.insert(scores_.end(), logits.begin(), logits.end());
+  });
+  if (last.empty()) {
+    // The observer stopped it. What was drafted goes, the token stays where it was run.
+    engine_.rewind(before + 1);
+    if (engine_.position() > before) {
+      tokens_.push_back(token);
+      ++computed_tokens_;
+    }
+    return {};
+  }
+  tokens_.push_back(token);
+  ++computed_tokens_;
+  draft_.assign(draft.begin(), draft.end());
+  return std::span<const float>(scores_).first(scores_.size() / call.size());
+}
+
+}  // namespace qgen

@@ -1,0 +1,89 @@
+#include "generate/text_model.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "chat/reasoning.h"
+
+namespace qgen {
+
+TextModel::TextModel(const ModelOptions& options, bool raw) : options_(options), plan_(open_plan(options)) {
+  const ModelFiles& files = plan_->checkpoint.files();
+  tokenizer_ = load_tokenizer(files);
+  generation_config_ = read_generation_config(files);
+  if (!raw) template_ = ChatTemplate::load(files);
+  std::tie(bos_token_, eos_token_) = ChatTemplate::special_tokens(files);
+  ends_ = end_tokens(plan_->model, generation_config_.get(), files, *tokenizer_);
+}
+
+void TextModel::check(const std::vector<TokenId>& ids) const {
+  if (ids.empty()) fail(ErrorKind::kUsage, "the prompt is empty", "this model needs at least one token to start from");
+  check_vocabulary(ids, plan());
+}
+
+ModelInput TextModel::continue_text(std::string_view text) const {
+  EncodeOptions encode;
+  encode.parse_special_tokens = false;
+  ModelInput input;
+  input.ids = tokenizer_->encode(text, encode).ids;
+  check(input.ids);
+  return input;
+}
+
+Prompt TextModel::render_prompt(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const {
+  TemplateOptions options;
+  options.enable_thinking = enable_thinking;
+  options.bos_token = bos_token_;
+  options.eos_token = eos_token_;
+  return template_->render(messages, options);
+}
+
+ModelInput TextModel::render(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const {
+  const Prompt prompt = render_prompt(messages, enable_thinking);
+  return input_of(prompt, tokenizer_->encode(prompt));
+}
+
+ModelInput TextModel::input_of(const Prompt& prompt, std::vector<TokenId> ids) const {
+  ModelInput input;
+  input.ids = std::move(ids);
+  input.chat_template = true;
+  if (!prompt.empty() && prompt.back().trusted) input.thinking = ends_in_thinking(prompt.back().text);
+  check(input.ids);
+  return input;
+}
+
+SamplingSettings TextModel::sampling(const SamplingFlags& flags) const {
+  std::optional<Json> model_settings;
+  if (generation_config_) model_settings = generation_config_->root();
+  // Short enough to type again.
+  return resolve_sampling(flags, model_settings, std::random_device{}() % 10'000'000);
+}
+
+std::vector<std::pair<TokenId, double>> TextModel::logit_bias(const std::vector<std::string>& entries) const {
+  std::vector<std::pair<TokenId, double>> out;
+  const int64_t vocabulary = plan().model.vocab;
+  for (const std::string& entry : entries) {
+    char* end = nullptr;
+    const long id = std::strtol(entry.c_str(), &end, 10);
+    char* value_end = nullptr;
+    const double bias = *end == '=' ? std::strtod(end + 1, &value_end) : 0;
+    if (end == entry.c_str() || value_end == nullptr || *value_end != '\0' || value_end == end + 1 || id < 0 ||
+        id >= vocabulary) {
+      fail(ErrorKind::kUsage, fmt::format("--logit-bias {}: not ID=BIAS (expected an id below {})", entry, vocabulary),
+           "--logit-bias 42=-5; `qgen tokens` prints ids");
+    }
+    out.emplace_back(TokenId(id), bias);
+  }
+  return out;
+}
+
+void TextModel::load(int64_t needed, const Progress& progress) {
+  loaded_ = load_model(std::move(plan_), options_, needed, progress);
+}
+
+bool TextModel::is_end(TokenId id) const { return std::binary_search(ends_.begin(), ends_.end(), id); }
+
+}  // namespace qgen

@@ -1,0 +1,288 @@
+// Keys to config.json, names to names. llama.cpp's converter is what is undone here (conversion/base.py, llama.py).
+#include "model/gguf_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace qgen {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arch {
+  std::string_view name;    // general.architecture
+  std::string_view family;  // model_type of config.json
+  bool paired_rows;         // the rows of attn_q and attn_k are reordered
+};
+constexpr Arch kArchs[] = {{"llama", "llama", true}, {"qwen2", "qwen2", false}, {"qwen3", "qwen3", false}};
+
+constexpr int64_t kMaxCount = int64_t{1} << 31;
+constexpr std::string_view kRopeFactors = "rope_freqs.weight";
+
+const Arch& arch_of(const Gguf& keys) {
+  const auto name = keys.text("general.architecture");
+  if (!name) keys.fail_key("general.architecture", "missing");
+  for (const Arch& row : kArchs) {
+    if (row.name == *name) return row;
+  }
+  std::string known;
+  for (const Arch& row : kArchs) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  keys.fail_key("general.architecture", fmt::format("{} is not supported", json_quote(*name)), "supported: " + known);
+}
+
+int64_t required(const Gguf& keys, const std::string& key) {
+  const auto value = keys.integer(key, 1, kMaxCount);
+  if (!value) keys.fail_key(key, "missing");
+  return *value;
+}
+
+// A number for the whole model, also where the file has one for each layer, if they agree.
+std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& key) {
+  const GgufValue* value = keys.find(key);
+  if (value == nullptr || value->type != GgufValue::Type::kArray) return keys.integer(key, 1, kMaxCount);
+  const auto list = *keys.integers(key);
+  if (list.empty() || list.front() < 1 || list.front() > kMaxCount) keys.fail_key(key, "empty or out of range");
+  if (std::any_of(list.begin(), list.end(), [&](int64_t n) { return n != list.front(); })) {
+    keys.fail_key(key, "differs between layers, which is not supported");
+  }
+  return list.front();
+}
+
+// Keys that change what a layer computes, each with the value that changes nothing.
+struct Neutral {
+  std::string_view key;  // after the architecture
+  double value;
+};
+constexpr Neutral kNeutral[] = {{"expert_count", 0},
+                                {"attention.clamp_kqv", 0},
+                                {"attention.max_alibi_bias", 0},
+                                {"attn_logit_softcapping", 0},
+                                {"final_logit_softcapping", 0},
+                                {"logit_scale", 1},
+                                {"embedding_scale", 1},
+                                {"residual_scale", 1},
+                                {"attention.temperature_scale", 0},
+                                {"rope.scaling.yarn_ext_factor", 1},
+                                {"rope.scaling.yarn_log_multiplier", 0},
+                                {"rope.scaling.attn_factor", 1}};
+
+void check_neutral(const Gguf& keys, const std::string& arch) {
+  for (const Neutral& row : kNeutral) {
+    const std::string key = fmt::format("{}.{}", arch, row.key);
+    const auto value = keys.decimal(key);
+    if (value && std::strtod(value->c_str(), nullptr) != row.value) {
+      keys.fail_key(key, fmt::format("{} is not supported (expected {})", *value, row.value));
+    }
+  }
+  for (const char* name : {"attention.causal"}) {
+    const std::string key = fmt::format("{}.{}", arch, name);
+    if (const auto causal = keys.flag(key); causal && !*causal) keys.fail_key(key, "false is not supported");
+  }
+}
+
+// A tensor's Hugging Face name.
+std::string plain_name(const std::string& name) {
+  static const std::map<std::string_view, std::string_view> kTop = {
+      {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+  static const std::map<std::string_view, std::string_view> kLayer = {
+      {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+      {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+      {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+      {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+      {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+      {"ffn_down", "mlp.down_proj"}};
+  if (name == kRopeFactors) return name;
+  const auto renamed = [](const auto& table, std::string_view rest) -> std::string {
+    const size_t dot = rest.find('.');
+    const auto found = table.find(rest.substr(0, dot));
+    if (found == table.end()) return std::string(rest);
+    return std::string(found->second) + std::string(dot == rest.npos ? "" : rest.substr(dot));
+  };
+  if (name.starts_with("blk.")) {
+    const size_t dot = name.find('.', 4);
+    if (dot == std::string::npos) return "model." + name;
+    return fmt::format("model.layers.{}.{}", name.substr(4, dot - 4), renamed(kLayer, name.substr(dot + 1)));
+  }
+  const std::string out = renamed(kTop, name);
+  // What is left is nothing that the supported families have: the binder says so if it is called theirs.
+  return out != name ? out : "model." + name;
+}
+
+}  // namespace
+
+std::shared_ptr<const GgufModel> GgufModel::open(const std::vector<fs::path>& paths) {
+  return std::make_shared<GgufModel>(GgufParts::open(paths));
+}
+
+std::string GgufModel::arch() const { return std::string(arch_of(keys()).name); }
+
+std::vector<TensorView> GgufModel::tensors() const {
+  const Arch& arch = arch_of(keys());
+  const std::string prefix = fmt::format("{}.attention.", arch.name);
+  const int64_t heads = same_for_all_layers(keys(), prefix + "head_count").value_or(0);
+  const int64_t kv_heads = same_for_all_layers(keys(), prefix + "head_count_kv").value_or(heads);
+  std::vector<TensorView> out;
+  for (const Gguf& part : parts_.all()) {
+    for (TensorView tensor : part.tensors()) {
+      tensor.name = plain_name(tensor.name);
+      const bool q = tensor.name.find(".self_attn.q_proj.") != std::string::npos;
+      const bool k = tensor.name.find(".self_attn.k_proj.") != std::string::npos;
+      if (arch.paired_rows && (q || k)) {
+        tensor.paired_heads = q ? heads : kv_heads;
+        if (tensor.paired_heads < 1 || tensor.shape.front() % (2 * tensor.paired_heads) != 0) {
+          fail(ErrorKind::kModel, fmt::format("{}: tensor {}: its {} rows are no pairs in {} heads", tensor.file,
+                                              tensor.name, tensor.shape.front(), tensor.paired_heads));
+        }
+      }
+      out.push_back(std::move(tensor));
+    }
+  }
+  return out;
+}
+
+std::string GgufModel::rope_scaling_json() const {
+  const Gguf& file = keys();
+  const std::string prefix = arch() + ".rope.";
+  const auto type = file.text(prefix + "scaling.type");
+  auto factor = file.decimal(prefix + "scaling.factor");
+  if (!factor && !type) factor = file.decimal(prefix + "scale_linear");  // what the key was once called
+  const std::string name(type ? *type : factor ? "linear" : "none");
+  const TensorView* factors = nullptr;
+  for (const Gguf& part : parts_.all()) {
+    for (const TensorView& tensor : part.tensors()) {
+      if (tensor.name == kRopeFactors) factors = &tensor;
+    }
+  }
+  if (factors != nullptr) {
+    if (name != "none" && !(name == "linear" && factor.value_or("1") == "1")) {
+      file.fail_key(prefix + "scaling.type", fmt::format("'{}' together with {} is not supported", name, kRopeFactors));
+    }
+    if (factors->dtype != Dtype::kF32 || factors->shape.size() != 1) {
+      fail(ErrorKind::kModel,
+           fmt::format("{}: tensor {}: unexpected form (expected a vector of F32, found {} {})", factors->file,
+                       kRopeFactors, dtype_name(factors->dtype), factors->shape_text()));
+    }
+    std::string list;
+    for (int64_t i = 0; i < factors->elements(); ++i) {
+      float value;
+      std::memcpy(&value, factors->bytes.data() + i * int64_t(sizeof value), sizeof value);
+      if (!(value > 0 && std::isfinite(value))) {
+        fail(ErrorKind::kModel,
+             fmt::format("{}: tensor {}: holds {} (expected numbers above 0)", factors->file, kRopeFactors, value));
+      }
+      list += fmt::format("{}{}", list.empty() ? "" : ",", double(value));
+    }
+    return fmt::format(R"({{"rope_type":"factors","factors":[{}]}})", list);
+  }
+  if (name == "none") return "null";
+  if (name == "linear") return fmt::format(R"({{"rope_type":"linear","factor":{}}})", factor.value_or("1"));
+  if (name != "yarn") {
+    file.fail_key(prefix + "scaling.type", fmt::format("'{}' is not supported", name), "supported: none, linear, yarn");
+  }
+  std::string out = R"({"rope_type":"yarn")";
+  const auto add = [&](std::string_view ours, std::string_view key) {
+    if (const auto value = file.decimal(prefix + std::string(key))) out += fmt::format(R"(,"{}":{})", ours, *value);
+  };
+  add("factor", "scaling.factor");
+  add("original_max_position_embeddings", "scaling.original_context_length");
+  add("beta_fast", "scaling.yarn_beta_fast");
+  add("beta_slow", "scaling.yarn_beta_slow");
+  add("attention_factor", "scaling.yarn_attn_factor");
+  return out + "}";
+}
+
+// The sliding window in the words of the family's config.json, with a comma in front; "" without one.
+std::string GgufModel::window_json(const std::string& family, int64_t layers) const {
+  const std::string key = arch() + ".attention.sliding_window", pattern_key = key + "_pattern";
+  const int64_t window = keys().integer(key, 0, kMaxCount).value_or(0);
+  if (window == 0) return family == "mistral" ? R"(,"sliding_window":null)" : "";
+  std::string types;
+  if (keys().has(pattern_key)) {
+    const auto pattern = *keys().flags(pattern_key);
+    if (int64_t(pattern.size()) != layers) {
+      keys().fail_key(pattern_key, fmt::format("expected {} layers, found {}", layers, pattern.size()));
+    }
+    for (const bool sliding : pattern) {
+      if (!sliding && family == "mistral") keys().fail_key(pattern_key, "layers without window are not supported here");
+      types += fmt::format(R"({}"{}")", types.empty() ? "" : ",", sliding ? "sliding_attention" : "full_attention");
+    }
+  }
+  std::string out = fmt::format(R"(,"sliding_window":{})", window);
+  if (family != "mistral") out += R"(,"use_sliding_window":true,"max_window_layers":0)";
+  if (!types.empty()) out += fmt::format(R"(,"layer_types":[{}])", types);
+  return out;
+}
+
+std::string GgufModel::config_json() const {
+  const Gguf& file = keys();
+  const Arch& arch = arch_of(file);
+  const std::string name(arch.name);
+  const auto key = [&](const char* rest) { return fmt::format("{}.{}", name, rest); };
+  check_neutral(file, name);
+  // Llama with a sliding window is called Mistral.
+  const bool window = file.integer(key("attention.sliding_window"), 0, kMaxCount).value_or(0) > 0;
+  const std::string family(name == "llama" && window ? "mistral" : arch.family);
+
+  const int64_t layers = required(file, key("block_count")), hidden = required(file, key("embedding_length"));
+  const auto heads = same_for_all_layers(file, key("attention.head_count"));
+  if (!heads) file.fail_key(key("attention.head_count"), "missing");
+  const int64_t kv_heads = same_for_all_layers(file, key("attention.head_count_kv")).value_or(*heads);
+  const auto inner = same_for_all_layers(file, key("feed_forward_length"));
+  if (!inner) file.fail_key(key("feed_forward_length"), "missing");
+  const auto key_length = file.integer(key("attention.key_length"), 1, kMaxCount);
+  if (!key_length && hidden % *heads != 0) {
+    file.fail_key(key("attention.key_length"), fmt::format("missing, and {} elements are no {} heads", hidden, *heads));
+  }
+  const int64_t head_dim = key_length.value_or(hidden / *heads);
+  for (const char* rest : {"attention.value_length", "rope.dimension_count"}) {
+    if (const auto value = file.integer(key(rest), 0, kMaxCount); value && *value != head_dim) {
+      file.fail_key(key(rest),
+                    fmt::format("not supported (expected {}, the length of a key, found {})", head_dim, *value));
+    }
+  }
+  auto vocab = file.integer(key("vocab_size"), 1, kMaxCount);
+  if (!vocab) {
+    if (const GgufValue* tokens = file.find("tokenizer.ggml.tokens")) vocab = int64_t(tokens->count);
+  }
+  if (!vocab) file.fail_key(key("vocab_size"), "missing");
+  const auto epsilon = file.decimal(key("attention.layer_norm_rms_epsilon"));
+  if (!epsilon) file.fail_key(key("attention.layer_norm_rms_epsilon"), "missing");
+
+  std::string out = fmt::format(
+      R"({{"model_type":"{}","num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},)"
+      R"("head_dim":{},"intermediate_size":{},"vocab_size":{},"rms_norm_eps":{},"rope_theta":{},"rope_scaling":{})",
+      family, layers, hidden, *heads, kv_heads, head_dim, *inner, *vocab, *epsilon,
+      file.decimal(key("rope.freq_base")).value_or("10000"), rope_scaling_json());
+  if (const auto context = file.integer(key("context_length"), 1, kMaxCount)) {
+    out += fmt::format(R"(,"max_position_embeddings":{})", *context);
+  }
+  out += window_json(family, layers);
+  return out + fmt::format(R"(,"eos_token_id":[{}]}})", fmt::join(gguf_end_tokens(file), ","));
+}
+
+ModelFiles GgufModel::files(const std::shared_ptr<const GgufModel>& model) {
+  ModelFiles::Texts texts;
+  const auto add = [&](const char* name, std::string (*make)(const Gguf&)) {
+    texts[name] = [model, make] { return make(model->keys()); };
+  };
+  texts["config.json"] = [model] { return model->config_json(); };
+  switch (gguf_tokenizer(model->keys())) {
+    case GgufTokenizer::kNone: break;
+    case GgufTokenizer::kSentencePiece: add("tokenizer.model", gguf_sentencepiece_model); break;
+    // Of a kind that is not supported the text says so.
+    case GgufTokenizer::kByteLevel:
+    case GgufTokenizer::kUnsupported: add("tokenizer.json", gguf_tokenizer_json); break;
+  }
+  add("tokenizer_config.json", gguf_tokenizer_config_json);
+  add("generation_config.json", gguf_generation_config_json);
+  return ModelFiles(fs::path(model->keys().file_name()), std::move(texts));
+}
+
+}  // namespace qgen

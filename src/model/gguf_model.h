@@ -1,0 +1,47 @@
+// A GGUF model presented as the Hugging Face folder it was made from: config.json and the tokenizer's files as texts
+// made from its keys, tensors under their Hugging Face names. So nothing beyond this room knows of GGUF.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/model_files.h"
+#include "checkpoint/gguf_files.h"
+
+namespace qgen {
+
+class GgufModel {
+ public:
+  // Maps the files of a model, all the parts in order; a model Error if they are not that.
+  static std::shared_ptr<const GgufModel> open(const std::vector<std::filesystem::path>& parts);
+  explicit GgufModel(GgufParts parts) : parts_(std::move(parts)) {}
+
+  const Gguf& keys() const { return parts_.first(); }
+  // Under their Hugging Face names; those that are not part of the language model keep theirs.
+  std::vector<TensorView> tensors() const;
+  std::string config_json() const;
+  // What stands in for the tokenizer's and generation's files. The texts keep `model` alive.
+  static ModelFiles files(const std::shared_ptr<const GgufModel>& model);
+
+ private:
+  std::string arch() const;
+  std::string rope_scaling_json() const;
+  std::string window_json(const std::string& family, int64_t layers) const;
+
+  GgufParts parts_;
+};
+
+// The tokenizer of a GGUF file as texts (gguf_tokenizer.cpp). Byte-level BPE becomes a tokenizer.json, SentencePiece
+// pieces a tokenizer.model; other kinds are a model Error that names them.
+enum class GgufTokenizer { kNone, kByteLevel, kSentencePiece, kUnsupported };
+GgufTokenizer gguf_tokenizer(const Gguf& keys);
+std::string gguf_tokenizer_json(const Gguf& keys);
+std::string gguf_sentencepiece_model(const Gguf& keys);
+std::string gguf_tokenizer_config_json(const Gguf& keys);
+std::string gguf_generation_config_json(const Gguf& keys);
+// Ids that end a text: those of the keys, and control tokens that every chat format uses so.
+std::vector<int64_t> gguf_end_tokens(const Gguf& keys);
+
+}  // namespace qgen

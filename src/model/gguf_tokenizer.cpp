@@ -1,0 +1,320 @@
+// tokenizer.ggml.* as the files that a Hugging Face folder would have: the same pieces and merges, and what the file
+// only names (the pattern that splits words) written out.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "model/gguf_model.h"
+
+namespace qgen {
+namespace {
+
+enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+constexpr std::string_view kModelKey = "tokenizer.ggml.model";
+constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+constexpr std::string_view kWholeKey = "tokenizer.huggingface.json";
+
+// What tokenizer.ggml.pre stands for, in the words of the tokenizer.json that the converter recognized by it.
+struct PreTokenizer {
+  std::string_view name;
+  std::string_view normalizer;  // JSON
+  std::string_view splits;      // JSON: what comes before the step that spells bytes, with a comma after it
+  bool words;                   // that step splits GPT-2's words as well
+  bool whole_words;             // a word that is a piece is that piece, whatever the merges say
+  bool bos;                     // texts begin with the beginning-of-text token where the file does not say
+};
+
+constexpr std::string_view kNone = "null";
+constexpr std::string_view kNfc = R"({"type":"NFC"})";
+constexpr std::string_view kDigits = R"({"type":"Digits","individual_digits":true},)";
+constexpr std::string_view kLlama3Words =
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|)"
+    R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+constexpr std::string_view kQwen2Words =
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|)"
+    R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+constexpr std::string_view kTekkenWords =
+    R"({"type":"Split","pattern":{"Regex":"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*)"
+    R"([\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+)"
+    R"([\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},)"
+    R"("behavior":"Isolated","invert":false},)";
+
+constexpr PreTokenizer kPreTokenizers[] = {
+    {"gpt-2", kNone, "", true, false, false},
+    {"mpt", kNfc, "", true, false, false},
+    {"olmo", kNfc, "", true, false, false},
+    {"smollm", kNone, kDigits, true, false, false},
+    {"starcoder", kNone, kDigits, true, false, false},
+    {"refact", kNone, kDigits, true, false, false},
+    {"llama-bpe", kNone, kLlama3Words, false, true, true},
+    {"llama3", kNone, kLlama3Words, false, true, true},
+    {"llama-v3", kNone, kLlama3Words, false, true, true},
+    {"smaug-bpe", kNone, kLlama3Words, false, false, false},
+    {"qwen2", kNfc, kQwen2Words, false, false, false},
+    {"deepseek-r1-qwen", kNone, kQwen2Words, false, false, false},
+    {"tekken", kNone, kTekkenWords, false, true, true},
+};
+
+const PreTokenizer& pre_tokenizer(const Gguf& keys) {
+  constexpr std::string_view kKey = "tokenizer.ggml.pre";
+  const auto name = keys.text(kKey);
+  if (!name) {
+    keys.fail_key(kKey, "missing", "an old file that does not say how its tokenizer splits words: a newer one does");
+  }
+  for (const PreTokenizer& row : kPreTokenizers) {
+    if (row.name == *name) return row;
+  }
+  std::string known;
+  for (const PreTokenizer& row : kPreTokenizers) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  keys.fail_key(kKey, fmt::format("'{}' is not supported", *name), "supported: " + known);
+}
+
+struct Pieces {
+  std::vector<std::string_view> texts;
+  std::vector<int64_t> types;
+
+  bool is(size_t i, TokenType type) const { return types[i] == type; }
+  // Pieces without text occur; as llama.cpp does, they get one that no text becomes.
+  std::string text(size_t i) const { return texts[i].empty() ? fmt::format("[EMPTY_{}]", i) : std::string(texts[i]); }
+};
+
+Pieces read_pieces(const Gguf& keys) {
+  Pieces out;
+  auto texts = keys.texts(kTokensKey);
+  if (!texts || texts->empty()) keys.fail_key(kTokensKey, texts ? "empty" : "missing");
+  out.texts = std::move(*texts);
+  constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
+  if (auto types = keys.integers(kTypesKey)) {
+    if (types->size() != out.texts.size()) {
+      keys.fail_key(kTypesKey, fmt::format("expected {} types, found {}", out.texts.size(), types->size()));
+    }
+    out.types = std::move(*types);
+  } else {
+    out.types.assign(out.texts.size(), kNormal);
+  }
+  return out;
+}
+
+// The id under tokenizer.ggml.<role>_token_id, within the vocabulary.
+std::optional<int64_t> token_id(const Gguf& keys, std::string_view role) {
+  const std::string key = fmt::format("tokenizer.ggml.{}_token_id", role);
+  const GgufValue* tokens = keys.find(kTokensKey);
+  // 2^32 - 1 stands for none in some files.
+  const auto id = keys.integer(key, -1);
+  if (!id || *id == -1 || *id == UINT32_MAX) return {};
+  const int64_t count = tokens == nullptr ? INT32_MAX : int64_t(tokens->count);
+  if (*id >= count) keys.fail_key(key, fmt::format("out of range (expected 0 to {}, found {})", count - 1, *id));
+  return id;
+}
+
+// The ids that frame a text: {before, after}.
+std::pair<std::optional<int64_t>, std::optional<int64_t>> frame(const Gguf& keys, bool bos_by_default) {
+  const bool bos = keys.flag("tokenizer.ggml.add_bos_token").value_or(bos_by_default);
+  const bool eos = keys.flag("tokenizer.ggml.add_eos_token").value_or(false);
+  return {bos ? token_id(keys, "bos") : std::nullopt, eos ? token_id(keys, "eos") : std::nullopt};
+}
+
+std::string post_processor(const Pieces& pieces, const std::optional<int64_t>& bos, const std::optional<int64_t>& eos) {
+  if (!bos && !eos) return "null";
+  std::string items, specials;
+  const auto add = [&](const std::optional<int64_t>& id) {
+    if (!id) return;
+    const std::string text = json_quote(pieces.text(size_t(*id)));
+    items += fmt::format(R"({}{{"SpecialToken":{{"id":{},"type_id":0}}}})", items.empty() ? "" : ",", text);
+    const std::string special = fmt::format(R"({}:{{"id":{},"ids":[{}],"tokens":[{}]}})", text, text, *id, text);
+    if (specials.find(special) == std::string::npos) specials += (specials.empty() ? "" : ",") + special;
+  };
+  add(bos);
+  items += fmt::format(R"({}{{"Sequence":{{"id":"A","type_id":0}}}})", items.empty() ? "" : ",");
+  add(eos);
+  return fmt::format(R"({{"type":"TemplateProcessing","single":[{}],"pair":[],"special_tokens":{{{}}}}})", items,
+                     specials);
+}
+
+std::string added_token(const std::string& text, bool special) {
+  return fmt::format(
+      R"("content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":{})",
+      json_quote(text), special);
+}
+
+// A protobuf message, field by field.
+class Message {
+ public:
+  void varint(uint32_t field, uint64_t value) {
+    put(uint64_t{field} << 3);
+    put(value);
+  }
+  void single(uint32_t field, float value) {
+    put(uint64_t{field} << 3 | 5);
+    const auto raw = std::bit_cast<std::array<char, 4>>(value);
+    bytes_.append(raw.data(), raw.size());
+  }
+  void text(uint32_t field, std::string_view value) {
+    put(uint64_t{field} << 3 | 2);
+    put(value.size());
+    bytes_ += value;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void put(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += char(value | 0x80);
+    bytes_ += char(value);
+  }
+  std::string bytes_;
+};
+
+}  // namespace
+
+GgufTokenizer gguf_tokenizer(const Gguf& keys) {
+  if (keys.has(kWholeKey)) return GgufTokenizer::kByteLevel;
+  const auto model = keys.text(kModelKey);
+  if (!model || *model == "none" || *model == "no_vocab") return GgufTokenizer::kNone;
+  if (*model == "gpt2") return GgufTokenizer::kByteLevel;
+  return *model == "llama" ? GgufTokenizer::kSentencePiece : GgufTokenizer::kUnsupported;
+}
+
+std::string gguf_tokenizer_json(const Gguf& keys) {
+  if (const auto whole = keys.text(kWholeKey)) return std::string(*whole);
+  if (gguf_tokenizer(keys) != GgufTokenizer::kByteLevel) {
+    keys.fail_key(kModelKey, fmt::format("'{}' is not supported", keys.text(kModelKey).value_or("")),
+                  "supported: gpt2 (byte-level BPE), llama (SentencePiece BPE)");
+  }
+  const PreTokenizer& pre = pre_tokenizer(keys);
+  const Pieces pieces = read_pieces(keys);
+  const auto merges = keys.texts("tokenizer.ggml.merges");
+  if (!merges) keys.fail_key("tokenizer.ggml.merges", "missing");
+  const auto [bos, eos] = frame(keys, pre.bos);
+
+  std::string added, vocab, pairs;
+  for (size_t i = 0; i < pieces.texts.size(); ++i) {
+    const std::string text = pieces.text(i);
+    fmt::format_to(std::back_inserter(vocab), "{}{}:{}", vocab.empty() ? "" : ",", json_quote(text), i);
+    const bool special = pieces.is(i, kControl) || pieces.is(i, kUnknown);
+    if (!special && !pieces.is(i, kUserDefined)) continue;
+    fmt::format_to(std::back_inserter(added), R"({}{{"id":{},{}}})", added.empty() ? "" : ",", i,
+                   added_token(text, special));
+  }
+  for (const std::string_view merge : *merges) {
+    pairs += pairs.empty() ? "" : ",";
+    pairs += json_quote(merge);
+  }
+  return fmt::format(
+      R"({{"version":"1.0","added_tokens":[{}],"normalizer":{},"pre_tokenizer":{{"type":"Sequence","pretokenizers":[)"
+      R"({}{{"type":"ByteLevel","add_prefix_space":{},"trim_offsets":false,"use_regex":{}}}]}},"post_processor":{},)"
+      R"("decoder":{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}},)"
+      R"("model":{{"type":"BPE","ignore_merges":{},"vocab":{{{}}},"merges":[{}]}}}})",
+      added, pre.normalizer, pre.splits, keys.flag("tokenizer.ggml.add_space_prefix").value_or(false), pre.words,
+      post_processor(pieces, bos, eos), pre.whole_words, vocab, pairs);
+}
+
+// SentencePiece's own message, as its reader knows it: pieces (1), the kind of model (2), the treatment of spaces (3).
+std::string gguf_sentencepiece_model(const Gguf& keys) {
+  const Pieces pieces = read_pieces(keys);
+  constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
+  const auto scores = keys.floats(kScoresKey);
+  if (!scores || scores->size() != pieces.texts.size()) {
+    keys.fail_key(kScoresKey,
+                  fmt::format("expected {} scores, found {}", pieces.texts.size(), scores ? scores->size() : 0));
+  }
+  Message model, trainer, normalizer;
+  bool bytes = false;
+  for (size_t i = 0; i < pieces.texts.size(); ++i) {
+    Message piece;
+    piece.text(1, pieces.text(i));
+    piece.single(2, (*scores)[i]);
+    if (pieces.types[i] < kNormal || pieces.types[i] > kByte) {
+      keys.fail_key("tokenizer.ggml.token_type", fmt::format("element {}: unknown type {}", i, pieces.types[i]));
+    }
+    // User-defined pieces are added tokens (tokenizer_config.json): the text is cut at them first.
+    piece.varint(3, uint64_t(pieces.is(i, kUserDefined) ? kNormal : pieces.types[i]));
+    model.text(1, piece.bytes());
+    bytes = bytes || pieces.is(i, kByte);
+  }
+  constexpr uint64_t kBpe = 2;
+  trainer.varint(3, kBpe);
+  trainer.varint(35, bytes);
+  model.text(2, trainer.bytes());
+  if (const GgufValue* map = keys.find("tokenizer.ggml.precompiled_charsmap")) {
+    normalizer.text(2, {reinterpret_cast<const char*>(map->bytes.data()), map->bytes.size()});
+  }
+  normalizer.varint(3, keys.flag("tokenizer.ggml.add_space_prefix").value_or(true));
+  normalizer.varint(4, keys.flag("tokenizer.ggml.remove_extra_whitespaces").value_or(false));
+  model.text(3, normalizer.bytes());
+  return model.bytes();
+}
+
+std::string gguf_tokenizer_config_json(const Gguf& keys) {
+  std::string out;
+  const auto add = [&](std::string_view name, const std::string& value) {
+    out += fmt::format(R"({}"{}":{})", out.empty() ? "" : ",", name, value);
+  };
+  const GgufTokenizer kind = gguf_tokenizer(keys);
+  const bool sentencepiece = kind == GgufTokenizer::kSentencePiece;
+  if (keys.has(kTokensKey)) {
+    const Pieces pieces = read_pieces(keys);
+    for (const char* role : {"bos", "eos"}) {
+      if (const auto id = token_id(keys, role)) {
+        add(fmt::format("{}_token", role), json_quote(pieces.text(size_t(*id))));
+      }
+    }
+    if (sentencepiece) {
+      std::string added;
+      for (size_t i = 0; i < pieces.texts.size(); ++i) {
+        if (!pieces.is(i, kUserDefined)) continue;
+        added += fmt::format(R"({}"{}":{{{}}})", added.empty() ? "" : ",", i, added_token(pieces.text(i), false));
+      }
+      add("added_tokens_decoder", "{" + added + "}");
+      const auto [bos, eos] = frame(keys, true);
+      add("add_bos_token", bos ? "true" : "false");
+      add("add_eos_token", eos ? "true" : "false");
+    }
+  }
+  if (const auto source = keys.text("tokenizer.chat_template")) add("chat_template", json_quote(*source));
+  return "{" + out + "}";
+}
+
+std::vector<int64_t> gguf_end_tokens(const Gguf& keys) {
+  std::vector<int64_t> out;
+  for (const char* role : {"eos", "eot", "eom"}) {
+    if (const auto id = token_id(keys, role)) out.push_back(*id);
+  }
+  if (keys.has(kTokensKey)) {
+    // Most files name one end token where the model's generation_config.json had several.
+    const Pieces pieces = read_pieces(keys);
+    constexpr std::string_view kEnds[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>"};
+    for (size_t i = 0; i < pieces.texts.size(); ++i) {
+      if (!pieces.is(i, kControl)) continue;
+      if (std::find(std::begin(kEnds), std::end(kEnds), pieces.texts[i]) != std::end(kEnds)) {
+        out.push_back(int64_t(i));
+      }
+    }
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+std::string gguf_generation_config_json(const Gguf& keys) {
+  constexpr std::pair<const char*, const char*> kSettings[] = {{"temp", "temperature"},
+                                                               {"top_k", "top_k"},
+                                                               {"top_p", "top_p"},
+                                                               {"min_p", "min_p"},
+                                                               {"penalty_repeat", "repetition_penalty"}};
+  std::string out;
+  for (const auto& [ours, theirs] : kSettings) {
+    if (const auto value = keys.decimal(fmt::format("general.sampling.{}", ours))) {
+      out += fmt::format(R"({}"{}":{})", out.empty() ? "" : ",", theirs, *value);
+    }
+  }
+  return out.empty() ? "{}" : "{\"do_sample\":true," + out + "}";
+}
+
+}  // namespace qgen

@@ -1,0 +1,20 @@
+#include "model/open.h"
+
+#include "model/gguf_model.h"
+
+namespace qgen {
+
+Checkpoint open_checkpoint(const ModelLocation& location) {
+  if (location.gguf_files.empty()) return Checkpoint::open(location);
+  const auto gguf = GgufModel::open(location.gguf_files);
+  ModelFiles files = GgufModel::files(gguf);
+  auto config = JsonDocument::parse(gguf->config_json(), files.subject("config.json"));
+  return Checkpoint::assemble(location, std::move(files), std::move(config), gguf->tensors());
+}
+
+ModelFiles model_files(const ModelLocation& location) {
+  if (location.gguf_files.empty()) return ModelFiles(location.folder);
+  return GgufModel::files(GgufModel::open(location.gguf_files));
+}
+
+}  // namespace qgen

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The engine for GPUs, compiled for every kind that a release runs on, without a warning (nvcc would fail) and with no
+# kernel that keeps anything in memory that should be in registers; and what the program says where there is no GPU.
+#   tests/build/cuda_build.sh BUILD_FOLDER
+set -euo pipefail
+build=$1
+cmake --build "$build" --target qgen_with_cuda -j "$(nproc)" > "$build/cuda/build.log" 2>&1 || {
+  cat "$build/cuda/build.log"
+  exit 1
+}
+
+# What ptxas says of a kernel stands in two lines after its name.
+report=$(awk '
+  /Compiling entry function/ { name = $0; sub(/.*function ./, "", name); sub(/. for .*/, "", name)
+                               arch = $0; sub(/.* for ./, "", arch); sub(/.$/, "", arch) }
+  /bytes stack frame/ { stack = $1; stores = $5; loads = $9
+                        for (i = 1; i <= NF; ++i) { if ($(i + 1) == "bytes" && $(i + 2) == "stack") stack = $i } }
+  /Used [0-9]+ registers/ { for (i = 1; i <= NF; ++i) if ($i == "Used") registers = $(i + 1)
+                            print arch, name, registers, stack, stores, loads }
+' "$build"/cuda/*.log)
+kernels=$(wc -l <<< "$report")
+archs=$(cut -d' ' -f1 <<< "$report" | sort -u | tr '\n' ' ')
+bad=0
+if [ "$kernels" -lt 80 ]; then
+  echo "cuda: only $kernels kernels were found in what ptxas said"
+  bad=1
+fi
+if spilled=$(awk '$4 + $5 + $6 > 0' <<< "$report") && [ -n "$spilled" ]; then
+  printf 'cuda: kernels with a stack or spilled registers:\n%s\n' "$spilled"
+  bad=1
+fi
+# Of the kernels for one token (the last flag of theirs is 0) two blocks of 256 threads must fit on a processor.
+if greedy=$(awk '/multiply_few.*Lb0EEEv/ && $3 > 128' <<< "$report") && [ -n "$greedy" ]; then
+  printf 'cuda: kernels for a few tokens with more than 128 registers:\n%s\n' "$greedy"
+  bad=1
+fi
+if grep -hE '\bwarning\b' "$build"/cuda/*.log; then
+  bad=1
+fi
+# Weights must be on their way before a kernel waits for the one before it; ptxas has moved such loads.
+if command -v cuobjdump > /dev/null; then
+  late=$(cuobjdump -sass -arch sm_90 "$build/cuda/linear_few.o" | awk '
+    /Function : / { if (name != "" && early < 8) print name, early; name = $3; early = 0; waited = 0 }
+    /ACQBULK/ { waited = 1 }
+    /LDG.E.*NA/ && !waited { ++early }
+    END { if (early < 8) print name, early }')
+  if [ -n "$late" ]; then
+    printf 'cuda: kernels with fewer than 8 loads of weights before they wait:\n%s\n' "$late"
+    bad=1
+  fi
+else
+  echo "cuda: no cuobjdump here, the order of loads was not looked at"
+fi
+echo "cuda: $kernels kernels for $archs"
+awk '{ n = $2; sub(/^_ZN4qgen4cuda[0-9]*/, "", n); sub(/_kernel.*/, "", n); if ($3 > most[n]) most[n] = $3; if (!(n in least) || $3 < least[n]) least[n] = $3 }
+     END { for (n in most) printf "  %-22s %3d to %3d registers\n", n, least[n], most[n] }' <<< "$report" | sort
+
+qgen=$build/cuda/qgen
+model=models/stories260K-FP8
+"$qgen" --help > /dev/null
+if ! nvidia-smi -L > /dev/null 2>&1; then
+  status=0
+  said=$("$qgen" -m "$model" -p x -n 1 --device cuda --no-stdin 2>&1) || status=$?
+  if [ $status -ne 5 ] || ! grep -q 'qgen: --device cuda: ' <<< "$said" || ! grep -q 'hint: ' <<< "$said"; then
+    printf 'cuda: without a GPU: exit %s\n%s\n' "$status" "$said"
+    bad=1
+  fi
+  if [ "$("$qgen" -m "$model" -p 'Once upon a time' -n 8 --no-stdin -q)" != "$("$build/qgen" -m "$model" -p 'Once upon a time' -n 8 --no-stdin -q)" ]; then
+    echo "cuda: without a GPU the processor's answer differs"
+    bad=1
+  fi
+fi
+exit $bad

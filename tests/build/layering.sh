@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Includes run one way through the rooms, and engines know no model family. Run from the repository's root.
+set -euo pipefail
+
+# Each room with the rooms it may include, itself aside.
+rooms=(
+  "base:"
+  "checkpoint:base"
+  "quant:base checkpoint"
+  "model:base checkpoint quant"
+  "engine:base checkpoint quant model"
+  "cpu:base checkpoint quant model engine"
+  "kernels:base checkpoint quant model engine"
+  "tokenizer:base"
+  "jinja:base"
+  "chat:base jinja"
+  "generate:base checkpoint quant model engine tokenizer chat"
+  "cli:base checkpoint quant model engine cpu tokenizer jinja chat generate"
+)
+folder_of() { [ "$1" = kernels ] && echo kernels || echo "src/$1"; }
+bad=0
+for entry in "${rooms[@]}"; do
+  room=${entry%%:*}
+  allowed=" $room ${entry#*:} "
+  while IFS=: read -r file line include; do
+    target=$(sed -E 's/.*"([a-z_]+)\/.*/\1/' <<< "$include")
+    if [[ $allowed != *" $target "* ]]; then
+      echo "layering: $file:$line: $room may not include $target"
+      bad=1
+    fi
+  done < <(grep -rnE '#include "[a-z_]+/' "$(folder_of "$room")" || true)
+  if grep -rnE '#include "[^/"]+"' "$(folder_of "$room")"; then
+    echo "layering: includes name their room"
+    bad=1
+  fi
+done
+for folder in src/*/; do
+  room=$(basename "$folder")
+  printf '%s\n' "${rooms[@]}" | grep -q "^$room:" || { echo "layering: $folder is no known room"; bad=1; }
+done
+
+families=$(sed -nE 's/^    \{"([a-z0-9_]+)", "[A-Za-z0-9]+", .*describe_.*/\1/p' src/model/families/table.cpp)
+[ "$(wc -l <<< "$families")" -ge 4 ] || { echo "layering: the table of families was not found"; bad=1; }
+for family in $families; do
+  for folder in src/cpu kernels; do
+    if [ -d "$folder" ] && grep -rniw "$family" "$folder"; then
+      echo "layering: $folder names the family $family"
+      bad=1
+    fi
+  done
+done
+
+# nvcc reads no headers of libraries.
+if grep -nE '#include [<"](fmt|simdjson|CLI)' kernels/device/*; then
+  echo "layering: kernels include what they may not"
+  bad=1
+fi
+
+# Only the command line room prints, and only main may leave the program.
+if grep -rnE '\b(std::cout|std::cerr|fmt::print|printf|puts)\b *\(' src kernels --include='*.cpp' --include='*.h' --include='*.inc' | grep -vE 'src/cli/|snprintf'; then
+  echo "layering: only src/cli prints"
+  bad=1
+fi
+if grep -rnE '\b(std::)?(exit|abort|quick_exit)\(' src kernels --include='*.cpp' --include='*.h'; then
+  echo "layering: nothing but main ends the program"
+  bad=1
+fi
+[ $bad -eq 0 ] && echo "layering: good"
+exit $bad

@@ -1,0 +1,172 @@
+// Whole models against the numbers of an independent implementation: weights bit for bit, logits and greedy
+// tokens within each golden's tolerance, for every engine and instruction set this machine has.
+#include <algorithm>
+
+#include "cpu/isa/targets.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+std::vector<std::string> cpu_devices() {
+  std::vector<std::string> devices;
+  for (const cpu::Body* body : cpu::bodies()) {
+    if (body->supported()) devices.push_back(std::string("cpu:") + body->name);
+  }
+  return devices;
+}
+
+// The scores of the whole prompt, one call.
+std::vector<float> logits_of(Engine& engine, std::span<const TokenId> ids) {
+  std::vector<float> out;
+  engine.prefill(ids, [&](int64_t, std::span<const float> row) { out.insert(out.end(), row.begin(), row.end()); });
+  return out;
+}
+
+TokenId best(std::span<const float> logits) {
+  return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// Greedy tokens after the prompt, up to the first whose margin could be bridged by two scores' errors.
+void check_greedy(Engine& engine, const Golden& golden, double score_error) {
+  std::span<const float> logits = engine.prefill(golden.ids);
+  size_t compared = 0;
+  for (; compared < golden.greedy.size() && golden.margins[compared] > 2 * score_error; ++compared) {
+    INFO("greedy token ", compared);
+    REQUIRE(best(logits) == golden.greedy[compared]);
+    logits = engine.decode(golden.greedy[compared]);
+  }
+  CHECK(compared > 0);
+}
+
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  double most = 0;
+  for (size_t i = 0; i < b.size(); ++i) most = std::max(most, std::abs(double(a[i]) - b[i]));
+  return most;
+}
+
+TEST_CASE("dequantized weights equal the goldens bit for bit") {
+  for (const Golden& golden : goldens()) {
+    INFO(golden.name);
+    const auto plan = load_plan(golden.folder);
+    size_t found = 0;
+    for (const Weight& weight : plan->weights) {
+      const auto expected = golden.weights.find(weight.name + ".weight");
+      if (expected == golden.weights.end()) continue;
+      ++found;
+      INFO(weight.name);
+      REQUIRE(int64_t(expected->second.size()) == weight.rows * weight.cols);
+      std::vector<double> row(weight.cols);
+      int64_t different = 0;
+      for (int64_t n = 0; n < weight.rows; ++n) {
+        dequantize_row(weight, n, row);
+        for (int64_t k = 0; k < weight.cols; ++k) different += float(row[k]) != expected->second[n * weight.cols + k];
+      }
+      CHECK(different == 0);
+    }
+    CHECK(found == golden.weights.size());
+  }
+}
+
+TEST_CASE("the reference engine reproduces the goldens' logits and greedy tokens") {
+  for (const Golden& golden : goldens()) {
+    INFO(golden.name);
+    const auto plan = load_plan(golden.folder);
+    const int64_t context = int64_t(golden.ids.size() + golden.greedy.size());
+    auto engine = make_engine(*plan, "reference", context);
+    CHECK(normwise_error(logits_of(*engine, golden.ids), golden.logits) < golden.reference_tolerance);
+    engine->rewind(0);
+    check_greedy(*engine, golden, 1e-5);
+  }
+}
+
+TEST_CASE("the CPU engine reproduces the goldens with every instruction set") {
+  for (const std::string& device : cpu_devices()) {
+    double worst = 0;
+    std::string worst_name;
+    for (const Golden& golden : goldens()) {
+      INFO(device, " ", golden.name);
+      const auto plan = load_plan(golden.folder);
+      const int64_t context = int64_t(golden.ids.size() + golden.greedy.size());
+      auto engine = make_engine(*plan, device, context);
+      const std::vector<float> logits = logits_of(*engine, golden.ids);
+      const double error = normwise_error(logits, golden.logits);
+      CHECK(error < golden.cpu_tolerance);
+      if (!(error <= worst)) {
+        worst = error;
+        worst_name = golden.name;
+      }
+      engine->rewind(0);
+      check_greedy(*engine, golden, largest_difference(logits, golden.logits));
+    }
+    MESSAGE(device, ": largest normwise error ", worst, " (", worst_name, ")");
+  }
+}
+
+// Token by token (the decoding kernels) instead of the whole prompt at once.
+TEST_CASE("decoding gives what prefill gives") {
+  for (const std::string& device : cpu_devices()) {
+    double worst = 0;
+    for (const Golden& golden : goldens()) {
+      // The whole prompt's length sets a dynamic rotation; token by token it cannot be known.
+      if (contains(golden.name, "dynamic")) continue;
+      INFO(device, " ", golden.name);
+      const auto plan = load_plan(golden.folder);
+      auto engine = make_engine(*plan, device, int64_t(golden.ids.size()));
+      std::vector<float> logits;
+      for (const TokenId id : golden.ids) {
+        const std::span<const float> row = engine->decode(id);
+        logits.insert(logits.end(), row.begin(), row.end());
+      }
+      const double error = normwise_error(logits, golden.logits);
+      CHECK(error < golden.cpu_tolerance);
+      worst = std::max(worst, error);
+    }
+    MESSAGE(device, ": largest normwise error when decoding ", worst);
+  }
+}
+
+// A really trained model against the program it came from (llama2.c, run.c in float32).
+TEST_CASE("stories260K writes what llama2.c writes") {
+  const fs::path shared = shared_folder();
+  if (shared.empty()) {
+    MESSAGE("QGEN_SHARED is not set: skipped");
+    return;
+  }
+  const fs::path folder = shared / "data/models/stories260K";
+  const auto document = JsonDocument::parse(read_file(folder / "ref/reference.json"), "reference.json");
+  std::vector<TokenId> text;  // the prompt and what follows it
+  for (const Json& id : document->root().at("greedy_ids").elements()) text.push_back(TokenId(id.as_integer()));
+  const size_t prompt = document->root().at("prompt_ids").elements().size();
+  const auto positions = document->root().at("logits_positions").elements();
+  const auto rows = document->root().at("logits").elements();
+
+  struct Case {
+    fs::path model;
+    std::string device;
+    double tolerance;
+  };
+  std::vector<Case> cases = {{folder / "hf", "reference", 1e-5},
+                             {source_folder() / "models/stories260K-FP8", "cpu", 0.15},
+                             {source_folder() / "models/stories260K-w8a8", "cpu", 0.05}};
+  for (const std::string& device : cpu_devices()) cases.push_back({folder / "hf", device, 5e-3});
+  for (const auto& [model, device, tolerance] : cases) {
+    INFO(model.string(), " ", device);
+    const auto plan = load_plan(model);
+    auto engine = make_engine(*plan, device, int64_t(text.size()));
+    std::vector<std::vector<float>> logits;
+    engine->prefill(text, [&](int64_t, std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); });
+    for (size_t i = 0; i < positions.size(); ++i) {
+      std::vector<float> expected;
+      for (const Json& value : rows[i].elements()) expected.push_back(float(value.as_number()));
+      CHECK(normwise_error(logits[size_t(positions[i].as_integer())], expected) < tolerance);
+    }
+    if (model != folder / "hf") continue;
+    size_t different = 0;
+    for (size_t t = prompt; t < text.size(); ++t) different += best(logits[t - 1]) != text[t];
+    CHECK(different == 0);
+  }
+}
+
+}  // namespace
+}  // namespace qgen::test

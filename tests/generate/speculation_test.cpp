@@ -1,0 +1,267 @@
+// Speculation: the same tokens from the same scores and random numbers as without, in fewer calls of the engine, which
+// scores by a rule here.
+#include "generate/speculation.h"
+
+#include <functional>
+
+#include "generate/sampler.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+// The scores after a timeline.
+using Rule = std::function<std::vector<float>(std::span<const TokenId> timeline)>;
+
+constexpr int64_t kVocab = 16;
+
+// Scores by a rule, one token at a time.
+class RuleEngine : public Engine {
+ public:
+  RuleEngine(Rule rule, int64_t context) : rule_(std::move(rule)), context_(context) {}
+
+  std::string description() const override { return "rule"; }
+  Activations activations() const override { return Activations::kF32; }
+  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
+    check_tokens(tokens, position(), context_, kVocab);
+    ++calls;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      timeline_.push_back(tokens[i]);
+      scores_ = rule_(timeline_);
+      if (each) each(int64_t(i), scores_);
+      if (observer_ && !observer_(double(i + 1))) return {};
+    }
+    return std::span<const float>(scores_);
+  }
+  void rewind(int64_t position) override { timeline_.resize(std::min(timeline_.size(), size_t(position))); }
+  int64_t position() const override { return int64_t(timeline_.size()); }
+  MemoryUse memory() const override { return {}; }
+  void set_trace(StepTrace) override {}
+  void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }
+
+  int64_t calls = 0;
+
+ private:
+  Rule rule_;
+  int64_t context_;
+  Tokens timeline_;
+  std::vector<float> scores_;
+  PrefillObserver observer_;
+};
+
+std::vector<float> certain(TokenId token) {
+  std::vector<float> scores(kVocab, 0.0f);
+  scores[size_t(token)] = 9;
+  return scores;
+}
+
+// Goes up, and over from 9 to 0.
+std::vector<float> counting(std::span<const TokenId> timeline) { return certain((timeline.back() + 1) % 10); }
+
+// Mostly counts; how surely, and what else comes, depends on the last three tokens.
+std::vector<float> mostly_counting(std::span<const TokenId> timeline) {
+  uint32_t hash = 2166136261u;
+  for (const TokenId token : timeline.last(std::min<size_t>(3, timeline.size())))
+    hash = (hash ^ uint32_t(token)) * 16777619u;
+  std::vector<float> scores(kVocab);
+  for (float& score : scores) score = float((hash = hash * 1664525u + 1013904223u) >> 8) * 0x1p-24f * 3;
+  scores[size_t(timeline.back() + 1) % 10] += 3;
+  return scores;
+}
+
+struct Answer {
+  Tokens tokens;
+  std::vector<std::vector<float>> scores;  // that each token was chosen from
+  int64_t calls = 0, drafted = 0, accepted = 0;
+};
+
+// What generate() does, in short: until `limit` tokens, the end token or the context.
+Answer answer(Session& session, RuleEngine& engine, Sampler& sampler, const Tokens& prompt, int64_t most, int64_t limit,
+              int64_t context, TokenId end = -1) {
+  Answer out;
+  std::span<const float> scores = session.sync(prompt);
+  Speculation speculation(session, most);
+  const int64_t before = engine.calls;
+  while (!scores.empty()) {
+    const TokenId token = sampler.choose(scores);
+    out.scores.emplace_back(scores.begin(), scores.end());
+    out.tokens.push_back(token);
+    sampler.see_generated(token);
+    const int64_t left = limit - int64_t(out.tokens.size()), length = int64_t(session.tokens().size());
+    if (token == end || left == 0 || length == context) break;
+    scores = speculation.append(token, std::min(left, context - length) - 1);
+    // Whatever is drafted, the timeline is what was chosen.
+    CHECK(session.tokens().size() == prompt.size() + out.tokens.size());
+    CHECK(session.tokens().back() == token);
+    CHECK(engine.position() >= int64_t(session.tokens().size()));
+  }
+  out.calls = engine.calls - before;
+  CHECK(speculation.calls() == out.calls);
+  out.drafted = speculation.drafted();
+  out.accepted = speculation.accepted();
+  return out;
+}
+
+struct Setup {
+  explicit Setup(Rule rule, int64_t context_tokens = 1000, const SamplingSettings& settings = {})
+      : context(context_tokens), engine(std::move(rule), context_tokens), session(engine), sampler(settings) {}
+  Answer run(const Tokens& prompt, int64_t most, int64_t limit, TokenId end = -1) {
+    return answer(session, engine, sampler, prompt, most, limit, context, end);
+  }
+  int64_t context;
+  RuleEngine engine;
+  Session session;
+  Sampler sampler;
+};
+
+const Tokens kCount = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3};
+
+TEST_CASE("A draft that comes true whole saves its calls") {
+  const Answer plain = Setup(counting).run(kCount, 0, 60);
+  const Answer drafted = Setup(counting).run(kCount, 16, 60);
+  CHECK(plain.calls == 59);
+  CHECK(plain.drafted == 0);
+  CHECK(drafted.tokens == plain.tokens);
+  CHECK(drafted.scores == plain.scores);
+  CHECK(drafted.calls + drafted.accepted == plain.calls);
+  CHECK(drafted.accepted == drafted.drafted);
+  CHECK(drafted.calls < 8);
+}
+
+TEST_CASE("A draft that fails leaves nothing behind") {
+  // The prompt counts, the answer goes down.
+  const Rule down = [](std::span<const TokenId> timeline) {
+    return certain(timeline.size() < kCount.size() + 1 ? 4 : timeline.back() == 4 ? 12 : (timeline.back() + 9) % 10);
+  };
+  Setup with(down), without(down);
+  const Answer drafted = with.run(kCount, 16, 12), plain = without.run(kCount, 0, 12);
+  CHECK(drafted.tokens == plain.tokens);
+  CHECK(drafted.scores == plain.scores);
+  CHECK(drafted.drafted > 0);
+  CHECK(drafted.accepted == 0);
+  CHECK(drafted.calls == plain.calls);
+  CHECK(with.session.tokens() == without.session.tokens());
+  CHECK(with.session.computed_tokens() == without.session.computed_tokens());
+}
+
+TEST_CASE("Of a draft that fails in the middle the beginning is kept") {
+  // 7 is followed by 11 in the answer, by 8 in the prompt.
+  const Rule rule = [](std::span<const TokenId> timeline) {
+    const bool other = timeline.back() == 7 && timeline.size() > kCount.size();
+    return other ? certain(11) : counting(timeline);
+  };
+  const Answer plain = Setup(rule).run(kCount, 0, 9), drafted = Setup(rule).run(kCount, 16, 9);
+  CHECK(drafted.tokens == plain.tokens);
+  CHECK(drafted.scores == plain.scores);
+  CHECK(drafted.accepted > 0);
+  CHECK(drafted.accepted < drafted.drafted);
+  CHECK(drafted.calls < plain.calls);
+}
+
+TEST_CASE("An end token inside a draft ends the answer there, and the session goes on") {
+  Setup with(counting), without(counting);
+  const Answer drafted = with.run(kCount, 16, 100, 8), plain = without.run(kCount, 0, 100, 8);
+  CHECK(drafted.tokens == Tokens{4, 5, 6, 7, 8});
+  CHECK(drafted.tokens == plain.tokens);
+  CHECK(with.session.tokens() == without.session.tokens());
+  CHECK(with.session.computed_tokens() == without.session.computed_tokens());
+  // What was drafted beyond it is no part of the next turn.
+  Tokens next = with.session.tokens();
+  next.insert(next.end(), {8, 3, 3});
+  CHECK(with.run(next, 16, 20).scores == without.run(next, 0, 20).scores);
+  CHECK(with.session.tokens() == without.session.tokens());
+}
+
+TEST_CASE("An edited timeline is drafted from as it is now") {
+  Setup setup(counting);
+  setup.run(kCount, 16, 20);
+  Tokens edited = {0, 1, 2, 3, 11, 5, 6, 11, 0, 1, 2};
+  Session& session = setup.session;
+  session.sync(edited);
+  Speculation speculation(session, 16);
+  speculation.append(3, 16);
+  CHECK(session.foresaw(11));
+  CHECK(speculation.drafted() == 4);
+  // Another sync while a draft is open.
+  edited.resize(6);
+  const std::span<const float> scores = session.sync(edited);
+  CHECK(std::max_element(scores.begin(), scores.end()) - scores.begin() == 6);
+  CHECK_FALSE(session.foresaw(11));
+  CHECK(setup.engine.position() == 6);
+}
+
+TEST_CASE("Nothing is run beyond the context or what is wanted") {
+  for (int64_t room = 1; room <= 30; ++room) {
+    const int64_t context = int64_t(kCount.size()) + room;
+    const Answer full = Setup(counting, context).run(kCount, 16, 1000);  // the engine throws at one token more
+    CHECK(full.tokens == Setup(counting, context).run(kCount, 0, 1000).tokens);
+    CHECK(int64_t(full.tokens.size()) == room + 1);
+    CHECK(full.accepted == full.drafted);
+    const Answer limited = Setup(counting).run(kCount, 16, room);
+    CHECK(int64_t(limited.tokens.size()) == room);
+    CHECK(limited.accepted == limited.drafted);  // none was drafted that could not be used
+  }
+}
+
+TEST_CASE("The same seed gives the same tokens and leaves the same random numbers") {
+  std::vector<SamplingSettings> all(5);
+  all[1].temperature.value = 1;
+  all[2].temperature.value = 0.6;
+  all[2].top_k.value = 4;
+  all[3].temperature.value = 1.3;
+  all[3].top_p.value = 0.9;
+  all[3].min_p.value = 0.02;
+  all[3].repetition_penalty.value = 1.05;
+  all[4].frequency_penalty.value = 0.01;  // greedy
+  int64_t accepted = 0, rejected = 0;
+  for (SamplingSettings& settings : all) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      settings.seed.value = seed;
+      Setup with(mostly_counting, 400, settings), without(mostly_counting, 400, settings);
+      const int64_t most = 1 + int64_t(seed % 16);
+      const Answer drafted = with.run(kCount, most, 150), plain = without.run(kCount, 0, 150);
+      CAPTURE(seed);
+      REQUIRE(drafted.tokens == plain.tokens);
+      REQUIRE(drafted.scores == plain.scores);
+      CHECK(drafted.calls + drafted.accepted == plain.calls);
+      const std::vector<float> even(kVocab, 0.0f);
+      for (int i = 0; i < 3; ++i) CHECK(with.sampler.choose(even) == without.sampler.choose(even));
+      accepted += drafted.accepted;
+      rejected += drafted.drafted - drafted.accepted;
+    }
+  }
+  MESSAGE("accepted " << accepted << ", rejected " << rejected);
+  CHECK(accepted > 1000);
+  CHECK(rejected > 1000);
+}
+
+TEST_CASE("An observer may stop a call with a draft anywhere") {
+  for (int stop = 1; stop <= 5; ++stop) {
+    Setup setup(counting);
+    setup.session.sync(kCount);
+    Speculation speculation(setup.session, 16);
+    setup.engine.set_observer([&](double done) { return done < stop; });
+    CHECK(speculation.append(4, 16).empty());
+    setup.engine.set_observer({});
+    Tokens expected = kCount;
+    expected.push_back(4);
+    CHECK(setup.session.tokens() == expected);
+    CHECK(setup.engine.position() == int64_t(expected.size()));
+    CHECK_FALSE(setup.session.foresaw(5));
+    const std::span<const float> scores = speculation.append(5, 16);
+    CHECK(std::vector<float>(scores.begin(), scores.end()) == certain(6));
+  }
+}
+
+TEST_CASE("Where the rotation depends on the length drafts end before it changes") {
+  Rope rope;
+  CHECK(longest_with_draft(rope, 4096) == 4096);
+  rope.scaling = Rope::Scaling::kDynamic;
+  rope.original_context = 2048;
+  CHECK(longest_with_draft(rope, 4096) == 2047);
+  CHECK(longest_with_draft(rope, 1024) == 1024);
+}
+
+}  // namespace
+}  // namespace qgen::test

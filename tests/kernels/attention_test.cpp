@@ -1,0 +1,256 @@
+// The kernels of attention and its cache against plain double arithmetic.
+#include "tests/kernels/on_device.h"
+
+namespace qgen::test {
+namespace {
+
+// A layer's attention over a cache that tokens are put into piece by piece.
+struct Attention {
+  int heads, kv_heads, head_dim;
+  int64_t window;
+  CacheKind kind;
+  bool norms;
+  int splits;
+};
+
+class AttentionRun {
+ public:
+  AttentionRun(const Attention& shape, int64_t context)
+      : shape_(shape),
+        context_(context),
+        qkv_(random_, context, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, 2),
+        y_(random_, context, shape.heads * shape.head_dim, 0) {
+    const int64_t rows = shape.kv_heads * context, bytes = rows * cache_row_bytes(shape.kind, shape.head_dim);
+    const int64_t half = shape.head_dim / 2;
+    std::vector<float> cos, sin;
+    for (int64_t i = 0; i < context * half; ++i) {
+      const double angle = double(i / half) / std::pow(100.0, double(i % half) / double(half));
+      cos.push_back(float(std::cos(angle)));
+      sin.push_back(float(std::sin(angle)));
+    }
+    norm_ = normal(random_, size_t(shape.head_dim));
+    for (float& value : norm_) value = 1 + value / 4;
+    there_ = {Buffer<float>(device_, qkv_.values),
+              Buffer<float>(device_, y_.values),
+              Buffer<float>(device_, cos),
+              Buffer<float>(device_, sin),
+              Buffer<float>(device_, norm_),
+              Buffer<float>(device_, std::vector<float>(size_t(kFewTokens * shape.heads * shape.splits *
+                                                               (padded(shape.head_dim) + 2)))),
+              Buffer<float>(device_, std::vector<float>(size_t(2 * rows))),
+              Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(bytes))),
+              Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(bytes))),
+              Buffer<uint32_t>(device_, std::vector<uint32_t>(size_t(kFewTokens * shape.heads)))};
+    cos_ = std::move(cos);
+    sin_ = std::move(sin);
+  }
+
+  // Tokens [first, first + count), all at once or one after the other.
+  enum class Way { kOne, kFew, kTiles };
+  void run(int64_t first, int count, Way way) {
+    const Buffer<int32_t> position(device_, {int32_t(first)});
+    AttendArgs args;
+    args.qkv = there_.qkv.data() + first * qkv_.stride;
+    args.qkv_stride = qkv_.stride;
+    if (shape_.norms) args.q_norm = args.k_norm = there_.norm.data();
+    args.norm_eps = 1e-6f;
+    args.call.position = position.data();
+    args.call.cos = there_.cos.data() + first * (shape_.head_dim / 2);
+    args.call.sin = there_.sin.data() + first * (shape_.head_dim / 2);
+    args.cache = cache();
+    args.heads = shape_.heads;
+    args.kv_heads = shape_.kv_heads;
+    args.head_dim = shape_.head_dim;
+    args.window = shape_.window;
+    args.tokens = count;
+    args.y = there_.y.data() + first * y_.stride;
+    args.y_stride = y_.stride;
+    args.splits = shape_.splits;
+    args.partial = there_.partial.data();
+    args.counter = there_.counter.data();
+    if (way == Way::kOne) {
+      args.next = reinterpret_cast<const uint8_t*>(there_.qkv.data());
+      args.next_bytes = 1008;
+      attend(device_.stream(), args, true);
+    } else {
+      store_keys(device_.stream(), args);
+      if (way == Way::kTiles) {
+        REQUIRE(can_attend_in_tiles(args));
+        attend_in_tiles(device_.stream(), args);
+      } else {
+        for (; args.first_token < count; args.first_token += kFewTokens) {
+          args.tokens = std::min(kFewTokens, count - args.first_token);
+          attend(device_.stream(), args, false);
+        }
+      }
+    }
+    y_.values = there_.y.read();
+    keys_ = there_.keys.read();
+    values_ = there_.values.read();
+    factors_ = there_.factors.read();
+  }
+
+  // Of the outputs of tokens [first, last), given what the cache holds.
+  double error(int64_t first, int64_t last) const {
+    Difference difference;
+    const int64_t d = shape_.head_dim;
+    for (int64_t t = first; t < last; ++t) {
+      for (int64_t h = 0; h < shape_.heads; ++h) {
+        const std::vector<double> q = rotated(t, h);
+        const int64_t kv = h / (shape_.heads / shape_.kv_heads);
+        const int64_t begin = shape_.window > 0 ? std::max<int64_t>(0, t + 1 - shape_.window) : 0;
+        std::vector<double> out(static_cast<size_t>(d));
+        double sum = 0, largest = -1e300;
+        std::vector<double> scores;
+        for (int64_t k = begin; k <= t; ++k) {
+          double dot = 0;
+          for (int64_t i = 0; i < d; ++i) dot += q[size_t(i)] * held(true, kv, k, i);
+          scores.push_back(dot / std::sqrt(double(d)));
+          largest = std::max(largest, scores.back());
+        }
+        for (int64_t k = begin; k <= t; ++k) {
+          const double weight = std::exp(scores[size_t(k - begin)] - largest);
+          sum += weight;
+          for (int64_t i = 0; i < d; ++i) out[size_t(i)] += weight * held(false, kv, k, i);
+        }
+        for (int64_t i = 0; i < d; ++i) difference.add(y_.at(t, h * d + i), out[size_t(i)] / sum);
+      }
+    }
+    return difference.error();
+  }
+  // Of what the cache holds for tokens [0, last).
+  double cache_error(int64_t last) const {
+    Difference difference;
+    for (int64_t t = 0; t < last; ++t) {
+      for (int64_t kv = 0; kv < shape_.kv_heads; ++kv) {
+        const std::vector<double> key = rotated(t, shape_.heads + kv);
+        for (int64_t i = 0; i < shape_.head_dim; ++i) {
+          difference.add(held(true, kv, t, i), key[size_t(i)]);
+          difference.add(held(false, kv, t, i),
+                         qkv_.at(t, (shape_.heads + shape_.kv_heads + kv) * shape_.head_dim + i));
+        }
+      }
+    }
+    return difference.error();
+  }
+  const std::vector<float>& outputs() const { return y_.values; }
+
+ private:
+  Cache cache() {
+    Cache cache;
+    cache.keys = there_.keys.data();
+    cache.values = there_.values.data();
+    cache.key_factor = there_.factors.data();
+    cache.value_factor = cache.key_factor + shape_.kv_heads * context_;
+    cache.context = context_;
+    cache.row_bytes = cache_row_bytes(shape_.kind, shape_.head_dim);
+    cache.kind = shape_.kind;
+    return cache;
+  }
+  std::vector<double> rotated(int64_t t, int64_t head) const {
+    const int64_t d = shape_.head_dim, half = d / 2;
+    std::vector<double> x(static_cast<size_t>(d)), out = x;
+    double squares = 0;
+    for (int64_t i = 0; i < d; ++i) squares += double(qkv_.at(t, head * d + i)) * qkv_.at(t, head * d + i);
+    const double factor = 1 / std::sqrt(squares / double(d) + 1e-6);
+    for (int64_t i = 0; i < d; ++i)
+      x[size_t(i)] = qkv_.at(t, head * d + i) * (shape_.norms ? factor * norm_[size_t(i)] : 1);
+    for (int64_t i = 0; i < half; ++i) {
+      const double cos = cos_[size_t(t * half + i)], sin = sin_[size_t(t * half + i)];
+      out[size_t(i)] = x[size_t(i)] * cos - x[size_t(i + half)] * sin;
+      out[size_t(i + half)] = x[size_t(i + half)] * cos + x[size_t(i)] * sin;
+    }
+    return out;
+  }
+  double held(bool key, int64_t kv, int64_t t, int64_t i) const {
+    const int64_t at = kv * context_ + t;
+    const uint8_t* const bits8 = (key ? keys_ : values_).data() + at * cache_row_bytes(shape_.kind, shape_.head_dim);
+    const auto* const bits16 = reinterpret_cast<const uint16_t*>(bits8);
+    const double factor = factors_[size_t(at) + (key ? 0 : factors_.size() / 2)];
+    switch (shape_.kind) {
+      case CacheKind::kF32: return reinterpret_cast<const float*>(bits8)[i];
+      case CacheKind::kF16: return f16_to_float(bits16[i]);
+      case CacheKind::kBf16: return bf16_to_float(bits16[i]);
+      case CacheKind::kI8: return double(int8_t(bits8[i])) * factor;
+      case CacheKind::kE4M3: return double(e4m3_to_float(bits8[i])) * factor;
+    }
+    return 0;
+  }
+
+  Attention shape_;
+  int64_t context_;
+  std::mt19937 random_{11};
+  gpu::Device device_{0};
+  Rows qkv_, y_;
+  std::vector<float> cos_, sin_, norm_, factors_;
+  std::vector<uint8_t> keys_, values_;
+  struct There {
+    Buffer<float> qkv, y, cos, sin, norm, partial, factors;
+    Buffer<uint8_t> keys, values;
+    Buffer<uint32_t> counter;
+  } there_;
+};
+
+using Way = AttentionRun::Way;
+
+std::vector<Attention> attentions() {
+  using enum CacheKind;
+  return {{4, 4, 8, 0, kF16, false, 3},    {6, 2, 64, 0, kF16, true, 4},   {7, 1, 80, 0, kBf16, false, 2},
+          {16, 1, 128, 0, kF16, true, 5},  {4, 2, 96, 40, kBf16, true, 3}, {2, 1, 128, 100, kF16, false, 64},
+          {4, 2, 64, 0, kF32, true, 4},    {4, 1, 32, 9, kI8, true, 2},    {3, 1, 64, 0, kE4M3, false, 3},
+          {2, 2, 256, 0, kF16, false, 2},  {2, 1, 12, 0, kF16, true, 1},   {2, 2, 2, 0, kF32, false, 1},
+          {4, 4, 128, 33, kE4M3, true, 7}, {8, 1, 64, 0, kI8, false, 1}};
+}
+
+TEST_CASE("kernels: attention of one token after the other, of a few and of many") {
+  for (const Attention& shape : attentions()) {
+    INFO(shape.heads, "/", shape.kv_heads, " heads of ", shape.head_dim, ", window ", shape.window, ", cache ",
+         int(shape.kind), ", ", shape.splits, " splits");
+    constexpr int64_t kContext = 210;
+    AttentionRun run(shape, kContext);
+    // Attention itself is done in floats, what the cache holds is rounded.
+    run.run(0, 100, Way::kFew);
+    CHECK(run.error(0, 100) < 2e-6);
+    for (int64_t t = 100; t < 110; ++t) run.run(t, 1, Way::kOne);
+    CHECK(run.error(100, 110) < 2e-6);
+    const double rounding = shape.kind == CacheKind::kF32    ? 1e-6
+                            : shape.kind == CacheKind::kF16  ? 5e-4
+                            : shape.kind == CacheKind::kBf16 ? 4e-3
+                            : shape.kind == CacheKind::kI8   ? 1.2e-2
+                                                             : 4e-2;
+    CHECK(run.cache_error(110) < rounding);
+    CHECK(run.cache_error(110) > 0);
+    AttendArgs args;
+    args.cache.kind = shape.kind;
+    args.head_dim = shape.head_dim;
+    if (!can_attend_in_tiles(args)) continue;
+    run.run(110, 100, Way::kTiles);
+    CHECK(run.error(110, 210) < (shape.kind == CacheKind::kF16 ? 2e-3 : 1.5e-2));
+    AttentionRun fresh(shape, kContext);
+    fresh.run(0, 70, Way::kTiles);
+    CHECK(fresh.error(0, 70) < (shape.kind == CacheKind::kF16 ? 2e-3 : 1.5e-2));
+  }
+}
+
+TEST_CASE("kernels: attention comes out the same alone, among others and in any order of threads") {
+  for (const Attention& shape : attentions()) {
+    std::vector<std::vector<float>> found;
+    for (const Order order : kOrders) {
+      set_order(order);
+      AttentionRun run(shape, 70);
+      run.run(0, 60, Way::kFew);
+      if (order == Order::kShuffled) {
+        run.run(60, 8, Way::kFew);
+      } else {
+        for (int64_t t = 60; t < 68; ++t) run.run(t, 1, Way::kOne);
+      }
+      found.push_back(run.outputs());
+    }
+    set_order(Order::kAscending);
+    CHECK(found[0] == found[1]);
+    CHECK(found[0] == found[2]);
+  }
+}
+
+}  // namespace
+}  // namespace qgen::test

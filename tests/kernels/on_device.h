@@ -1,0 +1,135 @@
+// What the tests of the kernels for GPUs share: numbers and weights in the memory of a device, and plain double
+// arithmetic to compare with. Compiled for the executor that runs kernels without a GPU (QGEN_SIMT), and once more for
+// a GPU (on_gpu_test.cpp).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <random>
+
+#include "base/rounding.h"
+#include "kernels/layer_runner.h"
+#include "kernels/runtime.h"
+#include "kernels/steps.h"
+#include "kernels/weight_store.h"
+#include "tests/random_weight.h"
+#include "tests/support.h"
+
+#if defined(QGEN_SIMT)
+#include "kernels/device/primitives.cuh"
+#include "kernels/simt/launch.h"
+#endif
+
+namespace qgen::test {
+using namespace qgen::QGEN_BACKEND;
+namespace gpu = qgen::QGEN_BACKEND;
+
+#if defined(QGEN_SIMT)
+constexpr Order kOrders[] = {Order::kAscending, Order::kDescending, Order::kShuffled};
+#else
+// A GPU has an order of its own, another one each time.
+enum class Order { kAny1, kAny2, kAscending, kShuffled = kAny2 };
+constexpr Order kOrders[] = {Order::kAny1, Order::kAny2, Order::kAny2};
+inline void set_order(Order) {}
+#endif
+
+// Numbers in the memory of the device.
+template <typename T>
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(gpu::Device& device, const std::vector<T>& values)
+      : device_(&device), count_(values.size()), memory_(device, std::max<size_t>(16, count_ * sizeof(T)), "test") {
+    copy_to_device(device.stream(), memory_.data(), values.data(), count_ * sizeof(T));
+    device.wait();
+  }
+  T* data() const { return reinterpret_cast<T*>(memory_.data()); }
+  std::vector<T> read() const {
+    std::vector<T> out(count_);
+    copy_to_host(device_->stream(), out.data(), memory_.data(), count_ * sizeof(T));
+    device_->wait();
+    return out;
+  }
+
+ private:
+  gpu::Device* device_ = nullptr;
+  size_t count_ = 0;
+  DeviceMemory memory_;
+};
+
+// Rows of random activations as the kernels have them, zeros between a row's end and its stride.
+struct Rows {
+  Rows(std::mt19937& random, int64_t count, int64_t width, float size)
+      : rows(count), cols(width), stride(round_up(width, kPad)), values(size_t(rows * stride)) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<float> row = normal(random, size_t(cols), size);
+      std::copy(row.begin(), row.end(), values.begin() + r * stride);
+    }
+  }
+  float at(int64_t r, int64_t c) const { return values[size_t(r * stride + c)]; }
+  float* row(int64_t r) { return values.data() + r * stride; }
+
+  int64_t rows, cols, stride;
+  std::vector<float> values;
+};
+
+// rms_norm(x) * norm, in doubles.
+inline std::vector<double> normed_row(const Rows& x, int64_t r, const std::vector<float>& norm, double eps) {
+  double squares = 0;
+  for (int64_t c = 0; c < x.cols; ++c) squares += double(x.at(r, c)) * x.at(r, c);
+  const double factor = 1 / std::sqrt(squares / double(x.cols) + eps);
+  std::vector<double> out(static_cast<size_t>(x.cols));
+  for (int64_t c = 0; c < x.cols; ++c) out[size_t(c)] = x.at(r, c) * factor * norm[size_t(c)];
+  return out;
+}
+
+inline std::vector<double> product(const Weight& weight, const std::vector<double>& x) {
+  std::vector<double> out(size_t(weight.rows)), row(size_t(weight.cols));
+  for (int64_t n = 0; n < weight.rows; ++n) {
+    dequantize_row(weight, n, row);
+    for (int64_t k = 0; k < weight.cols; ++k) out[size_t(n)] += row[size_t(k)] * x[size_t(k)];
+  }
+  return out;
+}
+
+struct Difference {
+  double squares = 0, norm = 0;
+  void add(double found, double expected) {
+    squares += (found - expected) * (found - expected);
+    norm += expected * expected;
+  }
+  double error() const { return std::sqrt(squares / norm); }
+};
+
+// Weights on the executor's device.
+class Layers {
+ public:
+  explicit Layers(std::vector<Weight> weights) : device_(0) {
+    for (Weight& weight : weights) plan_.weights.push_back(std::move(weight));
+    for (const Weight& weight : plan_.weights) {
+      std::mt19937 random(7);
+      plan_.vectors.push_back(normal(random, size_t(weight.rows)));
+    }
+    std::mt19937 random(8);
+    plan_.vectors.push_back(normal(random, size_t(plan_.weights[0].cols)));
+    store_.emplace(plan_);
+    store_->load(device_, nullptr);
+  }
+  const Weight& weight(size_t i) const { return plan_.weights[i]; }
+  const std::vector<float>& bias(size_t i) const { return plan_.vectors[i]; }
+  const std::vector<float>& norm() const { return plan_.vectors.back(); }
+  float norm_peak() const { return store_->largest(plan_.vectors.back()); }
+  const float* norm_on_device() const { return store_->vector(&plan_.vectors.back()); }
+  Matrix matrix(size_t i) const { return store_->matrix({&plan_.weights[i], &plan_.vectors[i]}); }
+  Stream& stream() { return device_.stream(); }
+  gpu::Device& device() { return device_; }
+
+ private:
+  Plan plan_;
+  gpu::Device device_;
+  std::optional<WeightStore> store_;
+};
+
+}  // namespace qgen::test

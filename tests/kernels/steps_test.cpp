@@ -1,0 +1,123 @@
+// The smaller kernels, and what the executor says of wrong ones.
+#include "kernels/speed.h"
+#include "tests/kernels/on_device.h"
+
+namespace qgen::test {
+namespace {
+
+#if defined(QGEN_SIMT)
+TEST_CASE("kernels: a barrier that not all threads reach is found, and other mistakes") {
+  struct Nothing {};
+  Stream stream;
+  const auto error_of_kernel = [&](void (*kernel)(Nothing)) {
+    try {
+      launch(stream, "test", kernel, {2}, 64, 256, Nothing{});
+    } catch (const std::logic_error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(error_of_kernel([](Nothing) {
+          if (thread_index() < 40) barrier();
+        }) == "test: of 64 threads 40 wait at a barrier, 0 for their warp, 24 are done");
+  CHECK(error_of_kernel([](Nothing) {
+          if (thread_index() != 3) shuffle_xor(1, 1);
+        }) == "test: of 64 threads 0 wait at a barrier, 31 for their warp, 33 are done");
+  CHECK(error_of_kernel([](Nothing) {
+          copy_async16(shared_memory<std::byte>(), nullptr, false);
+          copy_async_commit();
+        }) == "test: a copy was never waited for");
+  CHECK(error_of_kernel([](Nothing) { load_once16(shared_memory<std::byte>() + 8); }) ==
+        "test: a load from an unaligned address");
+  CHECK(error_of_kernel([](Nothing) { barrier(); }).empty());
+}
+
+#endif
+
+TEST_CASE("kernels: the best of a row of scores") {
+  gpu::Device device(0);
+  std::mt19937 random(6);
+  const Buffer<std::byte> found(device, std::vector<std::byte>(sizeof(FoundScores)));
+  const Buffer<std::byte> scratch(device, std::vector<std::byte>(sizeof(ScoreArgs::Scratch)));
+  for (const int count : {1, 2, 255, 1000, 33000}) {
+    for (const int kind : {0, 1, 2, 3}) {
+      std::vector<float> scores = normal(random, size_t(count), 6);
+      if (kind == 1) {
+        for (float& v : scores) v = std::round(v);  // many are alike
+      }
+      if (kind == 2) scores[size_t(count / 2)] = 200;  // one is far above the others
+      if (kind == 3) scores[size_t(count - 1)] = count % 2 == 0 ? NAN : INFINITY;
+      const Buffer<float> there(device, scores);
+      ScoreArgs args;
+      args.scores = there.data();
+      args.count = count;
+      args.wanted = 20;
+      args.inverse_temperature = kind == 2 ? 1e30f : 1.4f;
+      args.found = reinterpret_cast<FoundScores*>(found.data());
+      args.scratch = reinterpret_cast<ScoreArgs::Scratch*>(scratch.data());
+      find_best_score(device.stream(), args);
+      find_best_scores(device.stream(), args);
+      const std::vector<std::byte> bytes = found.read();
+      const auto& result = *reinterpret_cast<const FoundScores*>(bytes.data());
+      INFO(count, " scores of kind ", kind);
+      CHECK(result.best.all_finite == (kind != 3));
+      if (kind == 3) continue;
+      const auto best = std::max_element(scores.begin(), scores.end());
+      CHECK(result.best.token == best - scores.begin());
+      CHECK(result.best.score == *best);
+      double mass = 0;
+      for (const float v : scores) mass += std::exp((double(v) - *best) * args.inverse_temperature);
+      CHECK(std::abs(result.mass - mass) < mass * kMassError / 10);
+      if (kind != 2) CHECK(int(result.count) >= std::min(20, count));
+      if (result.count > uint32_t(kMostBest)) continue;
+      std::vector<bool> among(size_t(count), false);
+      float lowest = *best;
+      for (uint32_t i = 0; i < result.count; ++i) {
+        const auto& [score, token] = result.token[i];
+        CHECK(!among[size_t(token)]);
+        among[size_t(token)] = true;
+        CHECK(score == scores[size_t(token)]);
+        lowest = std::min(lowest, score);
+      }
+      for (int i = 0; i < count; ++i) CHECK((among[size_t(i)] || scores[size_t(i)] < lowest));
+    }
+  }
+}
+
+TEST_CASE("kernels: what is no number is found while weights are brought in") {
+  std::mt19937 random(12);
+  for (const bool damaged : {false, true}) {
+    Plan plan;
+    plan.weights.push_back(random_weight(random, Codes::kE4M3, 700, 2000, 128, 128, false));  // several pieces
+    plan.weights.push_back(random_weight(random, Codes::kE5M2, 20, 300, 1, 300, false));
+    plan.weights.push_back(random_blocks(random, 40, 96, damaged ? 0 : 5));
+    plan.weights[0].owned[0] = plan.weights[0].owned[1'234'567] = std::byte{0x7F};
+    plan.weights[1].owned.back() = std::byte{0xFC};
+    if (damaged) plan.weights[2].owned[34 * 7 + 1] = std::byte{0x7C};
+    std::vector<Weight*> weights;
+    for (Weight& weight : plan.weights) weights.push_back(&weight);
+    size_t told = 0;
+    WeightScan scan(weights, [&](size_t done) { told = std::max(told, done); });
+    gpu::Device device(0);
+    WeightStore store(plan);
+    store.load(device, &scan);
+    scan.show();
+    CHECK(told == 700 * 2000 + 20 * 300 + 40 * 3 * 34);
+    CHECK(contains(error_of([&] { scan.finish(); }), damaged ? "1 scales are no finite numbers" : ""));
+    CHECK(plan.weights[0].nan_codes == 2);
+    CHECK(plan.weights[1].nan_codes == 1);
+  }
+}
+
+TEST_CASE("kernels: what measures the device reads and multiplies as much as it says") {
+  gpu::Device device(0);
+  const DeviceMemory memory(device, 300 << 10, "test"), sink(device, 256, "test");
+  auto* const result = reinterpret_cast<float*>(sink.data());
+  const auto* const zeros = reinterpret_cast<const uint8_t*>(memory.data());
+  CHECK(read_memory(device.stream(), 2, zeros, 300 << 10, result) == (256 << 10));  // whole rounds of 64 KiB
+  CHECK(multiply_registers(device.stream(), 1, 2, result) == int64_t{8} * 2 * 16 * 2 * 16 * 8 * 16);
+  device.wait();
+}
+
+}  // namespace
+}  // namespace qgen::test
