@@ -13,10 +13,17 @@ constexpr float kBinsPerUnit = 16;
 
 QGEN_DEVICE bool finite(float x) { return x - x == 0; }
 
-// Of two, the better; of equals the one that comes first.
+// Of two, the better; of equals the one that comes first. NaN is below every number, so that the best is the largest
+// number there is: score_bin() counts from it.
+QGEN_DEVICE bool is_better(const BestScore& b, const BestScore& a) {
+  if (a.token < 0 || b.token < 0) return b.token >= 0;
+  const bool a_number = a.score == a.score, b_number = b.score == b.score;
+  if (a_number != b_number) return b_number;
+  return b.score > a.score || (!(b.score < a.score) && b.token < a.token);
+}
 QGEN_DEVICE void keep_better(BestScore& a, const BestScore& b) {
   const bool all = a.all_finite && b.all_finite;
-  if (b.token >= 0 && (a.token < 0 || b.score > a.score || (b.score == a.score && b.token < a.token))) a = b;
+  if (is_better(b, a)) a = b;
   a.all_finite = all;
 }
 
@@ -44,6 +51,7 @@ QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args) {
   if (thread_index() == 0) args.found->best = shared[0];
 }
 
+// NaN, and everything where the best is infinite, are in the last.
 QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
   const float below = (args.found->best.score - args.scores[i]) * kBinsPerUnit;
   return below < kScoreBins - 1 ? int(below) : kScoreBins - 1;

@@ -84,6 +84,48 @@ TEST_CASE("kernels: the best of a row of scores") {
   }
 }
 
+TEST_CASE("kernels: the best of a row of scores is found beside NaN") {
+  gpu::Device device(0);
+  std::mt19937 random(16);
+  const Buffer<std::byte> found(device, std::vector<std::byte>(sizeof(FoundScores)));
+  const Buffer<std::byte> scratch(device, std::vector<std::byte>(sizeof(ScoreArgs::Scratch)));
+  for (const int count : {2, 700, 20000}) {
+    for (const int every : {2, 3, 64, 256, 0}) {
+      // NaN among the first that a thread sees, among the first of a block, and everywhere but in one place.
+      std::vector<float> scores = normal(random, size_t(count), 6);
+      const int only = int(random() % uint32_t(count));
+      for (int i = 0; i < count; ++i) {
+        if (every > 0 ? i % every == 0 : i != only) scores[size_t(i)] = NAN;
+      }
+      INFO(count, " scores, NaN every ", every);
+      const Buffer<float> there(device, scores);
+      ScoreArgs args;
+      args.scores = there.data();
+      args.count = count;
+      args.wanted = 5;
+      args.found = reinterpret_cast<FoundScores*>(found.data());
+      args.scratch = reinterpret_cast<ScoreArgs::Scratch*>(scratch.data());
+      find_best_score(device.stream(), args);
+      find_best_scores(device.stream(), args);
+      const std::vector<std::byte> bytes = found.read();
+      const auto& result = *reinterpret_cast<const FoundScores*>(bytes.data());
+      CHECK(!result.best.all_finite);
+      int best = -1, numbers = 0;
+      for (int i = 0; i < count; ++i) {
+        if (std::isnan(scores[size_t(i)])) continue;
+        ++numbers;
+        if (best < 0 || scores[size_t(i)] > scores[size_t(best)]) best = i;
+      }
+      CHECK(result.best.token == best);
+      CHECK(result.best.score == scores[size_t(best)]);
+      CHECK(result.count >= uint32_t(std::min(5, numbers)));
+      const std::vector<std::byte> after = scratch.read();
+      const auto& bins = reinterpret_cast<const ScoreArgs::Scratch*>(after.data())->bins;
+      CHECK(std::all_of(std::begin(bins), std::end(bins), [](uint32_t bin) { return bin == 0; }));
+    }
+  }
+}
+
 TEST_CASE("kernels: what is no number is found while weights are brought in") {
   std::mt19937 random(12);
   for (const bool damaged : {false, true}) {
