@@ -124,6 +124,8 @@ struct Product {
 
 }  // namespace
 
+bool gemm_library_found() { return cublas().found; }
+
 const GemmLimits& gemm_limits() {
   // Writing the weights of 8B out as 16-bit floats takes about as long as 300 tokens take here longer than there: an
   // estimate from peaks (bench/README.md). 32 MiB of weights stay in the second-level cache of larger GPUs until they

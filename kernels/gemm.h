@@ -47,6 +47,9 @@ const GemmLimits& gemm_limits();
 // Tokens of 8-bit products are a multiple of this; the rows behind the last token may hold anything.
 constexpr int kGemmTokens = 16;
 
+// Whether there is a library at all; loads it.
+bool gemm_library_found();
+
 class Gemm {
  public:
   // `workspace`: gemm_limits().workspace_bytes of the device's memory.

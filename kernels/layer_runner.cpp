@@ -99,7 +99,7 @@ std::optional<LayerRunner::Dense> LayerRunner::eight_bits(const Matrix& m, int c
   const bool blocks = m.kind == Codes::kE4M3 && m.group_rows == kGroup && m.group_cols == kGroup &&
                       m.tile_cols % 4 == 0 && m.cols % kGroup == 0 && m.rows % 16 == 0;
   const bool rows = grid_kind(m) == GridKind::kRow && m.offset == nullptr;
-  if (m.column_order != nullptr || m.scale == nullptr) return {};
+  if (m.column_order != nullptr || m.scale == nullptr || m.nan_codes) return {};
   if (!(m.kind == Codes::kE4M3 && (blocks || rows)) && !(m.kind == Codes::kI8 && rows)) return {};
   Dense d;
   d.args.kind = m.kind == Codes::kI8 ? GemmKind::kI8 : blocks ? GemmKind::kE4M3Blocks : GemmKind::kE4M3;
@@ -141,7 +141,7 @@ std::optional<LayerRunner::Dense> LayerRunner::halves(const Matrix& m, const Lay
     d.args.w_stride = m.row_bytes / 2;
     return d;
   }
-  if (code_bytes(m.kind) != 1) return {};
+  if (code_bytes(m.kind) != 1 || m.nan_codes) return {};
   d.copied = true;
   d.args.factor /= f16_factor(m.largest);
   d.args.w = copy_;

@@ -3,7 +3,7 @@
 namespace qgen::QGEN_BACKEND {
 
 GridKind grid_kind(const Matrix& matrix) {
-  if (matrix.kind == Codes::kF32) return GridKind::kAny;
+  if (matrix.kind == Codes::kF32 || matrix.nan_codes) return GridKind::kAny;
   const bool tiled = matrix.scale != nullptr && matrix.tile_cols > 1;
   if (code_bytes(matrix.kind) == 2 && matrix.scale != nullptr) return GridKind::kAny;
   // Only integers have an offset that their 16-bit float can take in exactly.

@@ -34,6 +34,7 @@ struct Matrix {
   bool half_scales = false;
   bool whole_offsets = true;  // offsets are integers of at most 255
   float largest = 0;          // no |W| is larger; of 8-bit codes, once they are loaded
+  bool nan_codes = false;     // of E4M3: some codes are NaN; once they are loaded
 };
 
 // How the tiles of a weight lie to the kernels.
@@ -41,7 +42,7 @@ enum class GridKind : uint8_t {
   kRow,     // one scale for all of a row
   kWide,    // groups of columns, a power of two from 64 on
   kNarrow,  // of 32
-  kAny,     // anything else: only multiply_any() takes it
+  kAny,     // anything else, and E4M3 with NaN codes: only multiply_any() takes it
 };
 GridKind grid_kind(const Matrix& matrix);
 
@@ -100,7 +101,8 @@ struct TileArgs {
 // Many tokens in tiles. Not for GridKind::kAny, F32 codes and column orders.
 void multiply_many(Stream& stream, const TileArgs& args);
 
-// Rows of a weight of 8-bit codes for Gemm: as F16, times a factor, its columns in the order of the inputs.
+// Rows of a weight of 8-bit codes for Gemm: as F16, times a factor, its columns in the order of the inputs. No NaN
+// codes.
 struct CopyArgs {
   Matrix w;
   int first_row = 0, rows = 0;
@@ -258,6 +260,11 @@ struct ScoreArgs {
 void find_best_score(Stream& stream, const ScoreArgs& args);
 // After that: found->token and found->mass.
 void find_best_scores(Stream& stream, const ScoreArgs& args);
+
+// Counts up `found` (zero at first) where E4M3 codes of `w` are NaN. GPUs before compute capability 8.9 have no
+// instruction that converts E4M3, and testing each code for NaN takes them longer than converting it: so weights are
+// searched once, when they are loaded.
+void find_nan_codes(Stream& stream, const Matrix& w, uint32_t* found);
 
 // Splits blocks of Q8_0 (an F16 scale, 32 codes) into rows of codes and F16 scales.
 struct UnpackArgs {

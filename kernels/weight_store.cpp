@@ -177,7 +177,7 @@ void WeightStore::load(Device& device, WeightScan* scan) {
   size_t half_bytes = kHalfBytes;
   bool any_blocks = false;
   for (const Weight& weight : plan_.weights) {
-    half_bytes = std::max(half_bytes, size_t(weight.row_bytes()));
+    half_bytes = std::max({half_bytes, size_t(weight.row_bytes()), size_t(weight.scale.tile_cols) * sizeof(float)});
     any_blocks |= weight.layout == Layout::kQ8_0Blocks;
   }
   const DeviceMemory blocks(device, any_blocks ? size_t(workers) * half_bytes : 0, "blocks of Q8_0");
@@ -219,6 +219,22 @@ void WeightStore::load(Device& device, WeightScan* scan) {
     matrices_.at(&weight).largest = scale * largest_code(weight);
     ++i;
   }
+  find_nan_codes(device);
+}
+
+void WeightStore::find_nan_codes(Device& device) {
+  std::vector<Matrix*> searched;
+  for (auto& [weight, matrix] : matrices_) {
+    if (matrix.kind == Codes::kE4M3) searched.push_back(&matrix);
+  }
+  if (searched.empty()) return;
+  const DeviceMemory found(device, searched.size() * sizeof(uint32_t), "searching weights");
+  auto* const counts = reinterpret_cast<uint32_t*>(found.data());
+  for (size_t i = 0; i < searched.size(); ++i) QGEN_BACKEND::find_nan_codes(device.stream(), *searched[i], counts + i);
+  std::vector<uint32_t> read(searched.size());
+  copy_to_host(device.stream(), read.data(), counts, read.size() * sizeof(uint32_t));
+  device.wait();
+  for (size_t i = 0; i < searched.size(); ++i) searched[i]->nan_codes = read[i] > 0;
 }
 
 Matrix WeightStore::matrix(const Linear& linear) const {

@@ -31,6 +31,7 @@ class WeightStore {
 
  private:
   void lay_out(DeviceLayout& layout);
+  void find_nan_codes(Device& device);
 
   const Plan& plan_;
   size_t bytes_ = 0;

@@ -78,9 +78,17 @@ QGEN_DEVICE void load_piece(const uint8_t* row, int j, float (&out)[kPiece]) {
   } else {
     const Bytes8 piece = *reinterpret_cast<const Bytes8*>(row + j * 8);
     QGEN_UNROLL
-    for (int i = 0; i < kPiece; ++i) {
-      const uint8_t bits = uint8_t(piece.word[i / 4] >> (i % 4 * 8));
-      out[i] = kKind == CacheKind::kI8 ? float(int8_t(bits)) : e4m3_value(bits);
+    for (int i = 0; i < kPiece; i += 2) {
+      const uint32_t two = piece.word[i / 4] >> (i % 4 * 8) & 0xFFFF;
+      if constexpr (kKind == CacheKind::kI8) {
+        out[i] = float(int8_t(two));
+        out[i + 1] = float(int8_t(two >> 8));
+      } else {
+        // Where a row has a NaN its factor is NaN, whatever becomes of the code.
+        const uint32_t pair = e4m3_pair_to_f16(two);
+        out[i] = f16_value(uint16_t(pair));
+        out[i + 1] = f16_value(uint16_t(pair >> 16));
+      }
     }
   }
 }

@@ -31,11 +31,14 @@ copy_as_halves_kernel(const CopyArgs args) {
   const Bytes8 codes = *reinterpret_cast<const Bytes8*>(w.codes + row * w.row_bytes + first);
   Bytes16 pairs;
   QGEN_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t two = codes.word[i / 2] >> (i % 2 * 16);
-    const uint8_t bytes[2] = {uint8_t(two), uint8_t(two >> 8)};
-    pairs.word[i] =
-        f16_pair((code_value<kCodes>(bytes, 0) - offset) * scale, (code_value<kCodes>(bytes, 1) - offset) * scale);
+  for (int i = 0; i < 2; ++i) {
+    uint32_t halves[2];
+    four_codes<kCodes>(codes.word[i], i8_bias(0), halves[0], halves[1]);
+    QGEN_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      const float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
+      pairs.word[2 * i + j] = f16_pair((low - offset) * scale, (high - offset) * scale);
+    }
   }
   *reinterpret_cast<Bytes16*>(out + first) = pairs;
 }

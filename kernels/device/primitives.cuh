@@ -107,9 +107,9 @@ QGEN_DEVICE uint32_t add_f16_pairs(uint32_t a, uint32_t b) {
 }
 // Byte i of the result is byte (selector >> 4 i) & 7 of the eight bytes b:a.
 QGEN_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
-// Two e4m3 codes in the low bytes as two f16, exactly. Processors before 8.9 have no instruction for it: the seven bits
-// behind the sign, moved to where f16 has its lowest seven bits of exponent and fraction, are the value times 2^-8, and
-// the code of NaN would be 480.
+// Two e4m3 codes in the low bytes as two f16, exactly, but for NaN, which may become 480. Processors before 8.9 have no
+// instruction for it: the seven bits behind the sign, moved to where f16 has its lowest seven bits of exponent and
+// fraction, are the value times 2^-8.
 QGEN_DEVICE uint32_t e4m3_pair_to_f16(uint32_t two) {
   uint32_t pair;
 #if __CUDA_ARCH__ >= 890
@@ -119,12 +119,18 @@ QGEN_DEVICE uint32_t e4m3_pair_to_f16(uint32_t two) {
   const uint32_t small = (wide & 0x80008000u) | ((wide & 0x7F007F00u) >> 1);
   const uint32_t factor = 0x5C005C00u;  // 256, twice
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(small), "r"(factor));
-  if ((two & 0x7Fu) == 0x7Fu) pair |= 0x7FFFu;
-  if ((two & 0x7F00u) == 0x7F00u) pair |= 0x7FFF0000u;
 #endif
   return pair;
 }
-QGEN_DEVICE float e4m3_value(uint8_t bits) { return f16_value(uint16_t(e4m3_pair_to_f16(bits))); }
+// One code, NaN too.
+QGEN_DEVICE float e4m3_value(uint8_t bits) {
+  const uint16_t half = uint16_t(e4m3_pair_to_f16(bits));
+#if __CUDA_ARCH__ >= 890
+  return f16_value(half);
+#else
+  return f16_value((bits & 0x7F) == 0x7F ? uint16_t(0x7FFF) : half);
+#endif
+}
 QGEN_DEVICE float e5m2_value(uint8_t bits) { return f16_value(uint16_t(bits << 8)); }
 // The nearest code, at most 448.
 QGEN_DEVICE uint8_t e4m3_bits(float value) { return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3); }

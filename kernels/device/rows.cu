@@ -34,9 +34,4 @@ void embed(Stream& stream, const EmbedArgs& args) {
   });
 }
 
-void unpack_q8_0(Stream& stream, const UnpackArgs& args) {
-  launch(stream, "unpack Q8_0", unpack_q8_0_kernel, {blocks_of(args.rows * (args.cols / kQ8Block), kRowThreads / 16)},
-         kRowThreads, 0, args);
-}
-
 }  // namespace qgen::QGEN_BACKEND

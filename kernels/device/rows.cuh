@@ -46,18 +46,4 @@ embed_kernel(const EmbedArgs args) {
   args.y[block_index().y * args.y_stride + to] = element<kCodes>(args.table, args.call.tokens[block_index().y], c);
 }
 
-constexpr int kQ8Block = 32, kQ8BlockBytes = 34;
-
-// A thread takes two codes, so a block of Q8_0 half a warp.
-QGEN_KERNEL(kRowThreads, 1) unpack_q8_0_kernel(const UnpackArgs args) {
-  const int64_t blocks = args.cols / kQ8Block;
-  const int64_t index = int64_t(block_index().x) * (kRowThreads / 16) + thread_index() / 16;
-  if (index >= args.rows * blocks) return;
-  const int64_t row = index / blocks, block = index % blocks;
-  const uint16_t* from = reinterpret_cast<const uint16_t*>(args.blocks + index * kQ8BlockBytes);
-  const int i = thread_index() % 16;
-  reinterpret_cast<uint16_t*>(args.codes + row * args.row_bytes + block * kQ8Block)[i] = from[1 + i];
-  if (i == 0) args.scales[index] = from[0];
-}
-
 }  // namespace qgen::QGEN_BACKEND

@@ -1,6 +1,9 @@
 // kernels/gemm.h for the executor: each product as its definition has it.
 #include "kernels/gemm.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "base/numbers.h"
 #include "kernels/simt/executor.h"
 
@@ -46,11 +49,18 @@ const GemmLimits& gemm_limits() {
   return limits;
 }
 
+// Like the real one it can be turned off.
+bool gemm_library_found() {
+  const char* const said = std::getenv("QGEN_CUBLASLT");
+  return said == nullptr || std::string_view(said) != "off";
+}
+
 struct Gemm::State {};
 Gemm::Gemm(Device&, void*) {}
 Gemm::~Gemm() = default;
-std::string Gemm::library() const { return "loops"; }
+std::string Gemm::library() const { return gemm_library_found() ? "loops" : ""; }
 bool Gemm::can(const GemmArgs& args) {
+  if (!gemm_library_found()) return false;
   if (args.kind == GemmKind::kF16 || args.kind == GemmKind::kBf16) return true;
   return args.tokens % kGemmTokens == 0 && args.rows % (args.kind == GemmKind::kI8 ? 4 : 16) == 0 &&
          args.cols % 16 == 0;

@@ -7,3 +7,4 @@
 #include "kernels/device/rows.cu"
 #include "kernels/device/scores.cu"
 #include "kernels/device/speed.cu"
+#include "kernels/device/weights.cu"

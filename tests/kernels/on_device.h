@@ -35,6 +35,13 @@ constexpr Order kOrders[] = {Order::kAny1, Order::kAny2, Order::kAny2};
 inline void set_order(Order) {}
 #endif
 
+// Says so where there is no library of dense products to compare.
+inline bool library_is_missing() {
+  if (gemm_library_found()) return false;
+  MESSAGE("cuBLASLt was not found: its products are not compared");
+  return true;
+}
+
 // Numbers in the memory of the device.
 template <typename T>
 class Buffer {
