@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rounding.h"
+#include "kernels/kernel_log.h"
 #include "kernels/layer_runner.h"
 #include "kernels/weight_store.h"
 
@@ -271,8 +272,15 @@ class GpuEngine : public Engine {
   }
 
   void run_layers(int tokens) {
-    for (size_t i = 0; i + 1 < plan_.steps.size(); ++i)
+    for (size_t i = 0; i + 1 < plan_.steps.size(); ++i) {
+      name_launches(i);
       std::visit([&](const auto& step) { execute(step, i, tokens); }, plan_.steps[i]);
+    }
+  }
+
+  // What follows belongs to this step, for those who time it.
+  void name_launches(size_t step) {
+    if (KernelLog* const log = KernelLog::current()) log->set_step(step_name(plan_.steps[step]));
   }
 
   // Shows the last token's row of what a step made.
@@ -386,6 +394,7 @@ class GpuEngine : public Engine {
   // Scores of `rows` tokens from `first` on, kMostFew at most.
   void run_scores(int first, int rows) {
     const size_t index = plan_.steps.size() - 1;
+    name_launches(index);
     const auto& step = std::get<LogitsStep>(plan_.steps[index]);
     const Matrix head = weights_.matrix(step.head);
     LayerInput input = normed(*step.norm);

@@ -1,11 +1,13 @@
 #include "kernels/runtime.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "kernels/kernel_log.h"
 #include "kernels/stream.h"
 
 namespace qgen::cuda {
@@ -51,16 +53,26 @@ void check(cudaError_t status, const char* subject) {
   if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: {}", subject));
 }
 
+constexpr int kLeastCapability = 80;  // 8.0
+
 // Without a driver, or with one that is too old, cudaGetDeviceCount() fails and says why.
 struct Found {
-  int count = 0;
+  int count = 0;  // 0 where none is recent enough
   cudaError_t status = cudaSuccess;
+  int best_capability = 0;
 };
 const Found& found() {
   static const Found value = [] {
     Found f;
     f.status = cudaGetDeviceCount(&f.count);
     if (f.status != cudaSuccess) f.count = 0;
+    for (int i = 0; i < f.count; ++i) {
+      int major = 0, minor = 0;
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i);
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, i);
+      f.best_capability = std::max(f.best_capability, 10 * major + minor);
+    }
+    if (f.best_capability < kLeastCapability) f.count = 0;
     return f;
   }();
   return value;
@@ -70,6 +82,11 @@ const Found& found() {
 
 void check_launch(cudaError_t status, const char* name) {
   if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: kernel '{}'", name));
+}
+
+LaunchTimes times_of_launch(const char* name, size_t blocks) {
+  KernelLog* const log = KernelLog::current();
+  return log == nullptr ? LaunchTimes() : log->add(name, blocks);
 }
 
 bool prepare_kernel(Stream& stream, const void* kernel, const char* name) {
@@ -103,7 +120,11 @@ std::string device_problem() {
     return fmt::format("the NVIDIA driver is too old (expected one for CUDA {}, found one for {})", version(runtime),
                        version(driver));
   }
-  return found().status == cudaSuccess ? "no GPU" : cudaGetErrorString(found().status);
+  if (found().status != cudaSuccess) return cudaGetErrorString(found().status);
+  const int capability = found().best_capability;
+  return capability == 0 ? "no GPU"
+                         : fmt::format("no GPU of compute capability {}.{} or more (found {}.{})",
+                                       kLeastCapability / 10, kLeastCapability % 10, capability / 10, capability % 10);
 }
 
 size_t free_device_memory(int device) {
@@ -138,9 +159,10 @@ Device::Device(int index) : state_(std::make_unique<State>()) {
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, index), "the GPU's properties");
   state_->properties = {p.name, p.multiProcessorCount, size_t(p.l2CacheSize)};
-  if (p.major < 8) {
+  if (10 * p.major + p.minor < kLeastCapability) {
     fail(ErrorKind::kDevice,
-         fmt::format("cuda: {} has compute capability {}.{} (expected 8.0 or more)", p.name, p.major, p.minor),
+         fmt::format("cuda: {} has compute capability {}.{} (expected {}.{} or more)", p.name, p.major, p.minor,
+                     kLeastCapability / 10, kLeastCapability % 10),
          "--device cpu");
   }
   check(cudaStreamCreateWithFlags(&state_->stream.handle, cudaStreamNonBlocking), "a stream");

@@ -27,7 +27,11 @@ namespace qgen::test {
 
 namespace fs = std::filesystem;
 
-inline fs::path source_folder() { return QGEN_SOURCE_DIR; }
+// The repository, or where its goldens and models were carried to (tools/gpu_bundle.sh).
+inline fs::path source_folder() {
+  const char* value = std::getenv("QGEN_SOURCE");
+  return value != nullptr ? value : QGEN_SOURCE_DIR;
+}
 
 // The folder of shared test data, or an empty path where there is none.
 inline fs::path shared_folder() {

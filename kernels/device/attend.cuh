@@ -114,9 +114,9 @@ QGEN_DEVICE void store_token(const AttendArgs& args, int token, int kv, bool key
 // Two warps a block: key and value of (key-value head, token).
 template <CacheKind kKind>
 QGEN_KERNEL(2 * kWarp, 1)
-store_keys_kernel(const AttendArgs args) {
-  let_next_start();
-  wait_for_inputs();
+store_keys_kernel(const AttendArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int token = args.first_token + int(block_index().y);
   store_token<kKind>(args, token, int(block_index().x), warp_index() == 0, shared_memory<float>());
 }
@@ -151,9 +151,9 @@ struct AttendKernelArgs {
 
 template <CacheKind kKind, int kQueries>
 QGEN_KERNEL(kAttendThreads, 1)
-attend_kernel(const AttendKernelArgs both) {
+attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const AttendArgs& args = both.attend;
-  let_next_start();
+  KernelScope scope(times);
   const int group = args.heads / args.kv_heads, tiles = (group + kQueries - 1) / kQueries;
   const int split = int(block_index().x), row_of_call = int(block_index().z), token = args.first_token + row_of_call;
   // The first blocks, so that they do not wait for others to end, fetch what the next kernel reads.
@@ -168,7 +168,7 @@ attend_kernel(const AttendKernelArgs both) {
   const int y_index = int(block_index().y) - fetches, kv = y_index / tiles, tile = y_index % tiles;
   const int first_head = kv * group + tile * kQueries;
   const int queries = group - tile * kQueries < kQueries ? group - tile * kQueries : kQueries;
-  wait_for_inputs();
+  scope.wait_for_inputs();
   const Keys keys = keys_of(args, token, split);
   if (split >= keys.parts) return;
 

@@ -22,9 +22,9 @@ constexpr int kAttendStage = kTileKeys*(kKeyStride<kDim> + kValueStride<kDim>); 
 // kDim: head_dim or the next that there is; what lies between is zero.
 template <bool kBf16, int kDim>
 QGEN_KERNEL(kTileAttendThreads, 1)
-attend_tiles_kernel(const AttendArgs args) {
-  let_next_start();
-  wait_for_inputs();
+attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int lane = lane_index(), g = lane / 4, q = lane % 4;
   const int head = int(block_index().y), kv = head / (args.heads / args.kv_heads), d = args.head_dim;
   // The last queries, which see most keys, first.

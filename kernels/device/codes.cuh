@@ -2,7 +2,7 @@
 // take. All of it is exact: the 256 values of I8, E4M3 and E5M2 are numbers of F16.
 #pragma once
 
-#include "kernels/device/primitives.cuh"
+#include "kernels/device/kernel_scope.cuh"
 #include "kernels/steps.h"
 
 namespace qgen::QGEN_BACKEND {

@@ -10,9 +10,9 @@ constexpr int kCopyThreads = 256, kCopyColumns = 8;  // of a thread
 
 template <Codes kCodes>
 QGEN_KERNEL(kCopyThreads, 1)
-copy_as_halves_kernel(const CopyArgs args) {
-  let_next_start();
-  wait_for_inputs();
+copy_as_halves_kernel(const CopyArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const Matrix& w = args.w;
   const int row = args.first_row + int(block_index().y);
   const int first = (int(block_index().x) * kCopyThreads + thread_index()) * kCopyColumns;
@@ -47,9 +47,9 @@ constexpr int kFinishThreads = 256;
 
 template <bool kIntegers>
 QGEN_KERNEL(kFinishThreads, 1)
-finish_kernel(const FinishArgs args) {
-  let_next_start();
-  wait_for_inputs();
+finish_kernel(const FinishArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int row = int(block_index().x) * kFinishThreads + thread_index();
   if (row >= args.w.rows) return;
   const int64_t token = block_index().y, at = token * args.raw_stride + row;

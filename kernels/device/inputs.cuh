@@ -32,9 +32,9 @@ QGEN_DEVICE InputRange input_range(const Args& args, int64_t token) {
 }
 
 // A block a token.
-QGEN_KERNEL(kInputThreads, 1) halve_kernel(const HalveArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kInputThreads, 1) halve_kernel(const HalveArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const InputRange row = input_range(args, token);
   const PowerOfTwo range = args.bf16        ? PowerOfTwo{1, 1}
@@ -53,10 +53,10 @@ constexpr int kInputGroup = 128;
 // A block a token.
 template <bool kE4M3>
 QGEN_KERNEL(kInputThreads, 1)
-quantize_kernel(const QuantizeArgs args) {
+quantize_kernel(const QuantizeArgs args, const LaunchTimes times) {
   constexpr float kLargest = kE4M3 ? 448 : 127;
-  let_next_start();
-  wait_for_inputs();
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const InputRange row = input_range(args, token);
   uint8_t* const codes = args.codes + token * args.stride;

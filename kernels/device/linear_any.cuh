@@ -10,9 +10,9 @@ constexpr int kAnyWarps = 4;
 
 template <Codes kCodes>
 QGEN_KERNEL(kAnyWarps* kWarp, 1)
-multiply_any_kernel(const LinearArgs args) {
-  let_next_start();
-  wait_for_inputs();
+multiply_any_kernel(const LinearArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const Matrix& w = args.part[0];
   const int row = int(block_index().x) * kAnyWarps + warp_index();
   if (row >= w.rows) return;

@@ -69,7 +69,7 @@ struct FewRow {
 
 template <Codes kCodes, int kLane, int kTiles, bool kTiled, bool kHalf, bool kPairs>
 QGEN_KERNEL(kFewThreads, kPairs ? 1 : 2)
-multiply_few_kernel(const FewArgs few) {
+multiply_few_kernel(const FewArgs few, const LaunchTimes times) {
   using Shape = FewShape<kCodes, kLane, kTiles>;
   using Loads = FewLoads<kCodes, kLane, kTiles>;
   const LinearArgs& args = few.linear;
@@ -77,7 +77,7 @@ multiply_few_kernel(const FewArgs few) {
   constexpr int kSums = kPairs ? 2 : 1;
   const int lane = lane_index(), warp = warp_index(), g = lane / 4, q = lane % 4;
   const int columns = 2 * args.tokens;  // of x in shared memory: high and low of token 0, of token 1, ...
-  let_next_start();
+  KernelScope scope(times);
 
   // Which rows.
   const bool pair = args.result == Result::kSiluMul;
@@ -129,7 +129,7 @@ multiply_few_kernel(const FewArgs few) {
   Loads loads[Shape::kInFlight];
   QGEN_UNROLL
   for (int u = 0; u < Shape::kInFlight; ++u) fetch(loads[u], warp + u * kFewWarps);
-  wait_for_inputs();
+  scope.wait_for_inputs();
 
   uint16_t* const x = shared_memory<uint16_t>();
   float* const scratch = reinterpret_cast<float*>(x) + few_x_words(columns, few.slab);

@@ -25,15 +25,15 @@ QGEN_DEVICE int x_place(int token, int piece) {
 
 template <Codes kCodes, int kLane, bool kTiled, bool kHalf>
 QGEN_KERNEL(kTileThreads, 1)
-multiply_many_kernel(const TileArgs args) {
+multiply_many_kernel(const TileArgs args, const LaunchTimes times) {
   constexpr int kBytes = kCodeBytes<kCodes>, kRowBytes = kStepColumns * kBytes;
   constexpr int kWindow = 4 * kLane, kWindows = kStepColumns / kWindow;
   const Matrix& w = args.w;
   const int lane = lane_index(), g = lane / 4, q = lane % 4;
   const int warp_row = warp_index() / 2 * kWarpRows, warp_token = warp_index() % 2 * kWarpTokens;
   const int first_row = int(block_index().x) * kBlockRows, first_token = int(block_index().y) * kBlockTokens;
-  let_next_start();
-  wait_for_inputs();
+  KernelScope scope(times);
+  scope.wait_for_inputs();
 
   uint8_t* const memory = shared_memory<uint8_t>();
   const int steps = (w.cols + kStepColumns - 1) / kStepColumns;

@@ -183,6 +183,12 @@ QGEN_DEVICE void copy_async_wait() {
 QGEN_DEVICE uint32_t add_to(uint32_t* counter, uint32_t more) { return atomicAdd(counter, more); }
 // What this thread wrote is there for whoever sees what it writes after.
 QGEN_DEVICE void fence() { __threadfence(); }
+// Nanoseconds; the same for all processors, in steps of tens or hundreds.
+QGEN_DEVICE uint64_t device_clock() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
 // A kernel may start while the one before it ends (programmatic dependent launch, 9.0 and later): before the first it
 // may read only what no kernel writes, and the second says that the next may start.
 QGEN_DEVICE void wait_for_inputs() {

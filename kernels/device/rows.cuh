@@ -8,9 +8,9 @@ namespace qgen::QGEN_BACKEND {
 constexpr int kRowThreads = 256;
 
 // A block a token. shared: two floats for each warp.
-QGEN_KERNEL(kRowThreads, 1) normalize_kernel(const NormArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kRowThreads, 1) normalize_kernel(const NormArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const float* x = args.x + block_index().x * args.stride;
   float squares = 0, unused = 0;
   for (int c = thread_index(); c < args.cols; c += kRowThreads) squares += x[c] * x[c];
@@ -26,9 +26,9 @@ struct SiluArgs {
   int64_t stride;
   int cols;
 };
-QGEN_KERNEL(kRowThreads, 1) silu_mul_kernel(const SiluArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kRowThreads, 1) silu_mul_kernel(const SiluArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int c = int(block_index().x) * kRowThreads + thread_index();
   if (c >= args.cols) return;
   const int64_t at = block_index().y * args.stride + c;
@@ -37,9 +37,9 @@ QGEN_KERNEL(kRowThreads, 1) silu_mul_kernel(const SiluArgs args) {
 
 template <Codes kCodes>
 QGEN_KERNEL(kRowThreads, 1)
-embed_kernel(const EmbedArgs args) {
-  let_next_start();
-  wait_for_inputs();
+embed_kernel(const EmbedArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int c = int(block_index().x) * kRowThreads + thread_index();
   if (c >= args.table.cols) return;
   const int to = args.table.column_order != nullptr ? args.table.column_order[c] : c;

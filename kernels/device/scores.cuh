@@ -27,9 +27,9 @@ QGEN_DEVICE void keep_better(BestScore& a, const BestScore& b) {
   a.all_finite = all;
 }
 
-QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   BestScore* const shared = shared_memory<BestScore>();
   uint32_t* const flag = reinterpret_cast<uint32_t*>(shared + kScoreThreads);
   BestScore* const partial = args.scratch->partial;
@@ -58,9 +58,9 @@ QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
 }
 
 // How far down the best `wanted` reach, in bins; and what all weigh.
-QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   uint32_t* const counts = shared_memory<uint32_t>();
   uint32_t* const flag = counts + kScoreBins;
   for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) counts[bin] = 0;
@@ -94,9 +94,9 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
 }
 
 // Those that are not below that; in any order.
-QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
     if (score_bin(args, i) > args.scratch->last_bin) continue;

@@ -13,7 +13,7 @@ struct FindNanArgs {
   int64_t bytes;  // a multiple of 16
   uint32_t* found;
 };
-QGEN_KERNEL(kWeightThreads, 1) find_nan_codes_kernel(const FindNanArgs args) {
+QGEN_KERNEL(kWeightThreads, 1) find_nan_codes_kernel(const FindNanArgs args, const LaunchTimes) {
   const int64_t stride = int64_t(grid_size().x) * kWeightThreads * 16;
   bool any = false;
   for (int64_t at = (int64_t(block_index().x) * kWeightThreads + thread_index()) * 16; at < args.bytes; at += stride) {
@@ -30,7 +30,7 @@ QGEN_KERNEL(kWeightThreads, 1) find_nan_codes_kernel(const FindNanArgs args) {
 constexpr int kQ8Block = 32, kQ8BlockBytes = 34;
 
 // A thread takes two codes, so a block of Q8_0 half a warp.
-QGEN_KERNEL(kWeightThreads, 1) unpack_q8_0_kernel(const UnpackArgs args) {
+QGEN_KERNEL(kWeightThreads, 1) unpack_q8_0_kernel(const UnpackArgs args, const LaunchTimes) {
   const int64_t blocks = args.cols / kQ8Block;
   const int64_t index = int64_t(block_index().x) * (kWeightThreads / 16) + thread_index() / 16;
   if (index >= args.rows * blocks) return;

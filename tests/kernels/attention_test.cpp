@@ -202,6 +202,19 @@ std::vector<Attention> attentions() {
           {4, 4, 128, 33, kE4M3, true, 7}, {8, 1, 64, 0, kI8, false, 1}};
 }
 
+TEST_CASE("kernels: smoke, attention of one token, a few and many") {
+  for (const Attention& shape :
+       {Attention{6, 2, 64, 0, CacheKind::kF16, true, 4}, {4, 4, 128, 33, CacheKind::kE4M3, true, 7}}) {
+    AttentionRun run(shape, 80);
+    run.run(0, 8, Way::kFew);
+    run.run(8, 1, Way::kOne);
+    CHECK(run.error(0, 9) < 2e-6);
+    if (shape.kind != CacheKind::kF16) continue;
+    run.run(9, 70, Way::kTiles);
+    CHECK(run.error(9, 79) < 2e-3);
+  }
+}
+
 TEST_CASE("kernels: attention of one token after the other, of a few and of many") {
   for (const Attention& shape : attentions()) {
     INFO(shape.heads, "/", shape.kv_heads, " heads of ", shape.head_dim, ", window ", shape.window, ", cache ",

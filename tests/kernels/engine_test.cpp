@@ -16,6 +16,16 @@ std::unique_ptr<Engine> make_gpu_engine(const Plan& plan, int64_t context, KvTyp
   return gpu::make_engine(plan, options);
 }
 
+TEST_CASE("kernels: smoke, a whole model") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  const auto engine = make_gpu_engine(*plan, 64), reference = make_engine(*plan, "reference", 64);
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 30; ++i) ids.push_back(TokenId(3 + i * 11 % 500));
+  CHECK(normwise_error(engine->prefill(ids), reference->prefill(ids)) < 4e-3);
+  for (int i = 0; i < 8; ++i)
+    CHECK(normwise_error(engine->decode(ids[size_t(i)]), reference->decode(ids[size_t(i)])) < 4e-3);
+}
+
 TEST_CASE("kernels: the engine step by step against the reference engine") {
   const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
   std::vector<TokenId> ids;
@@ -111,16 +121,24 @@ TEST_CASE("kernels: a recorded walk does at another place what an unrecorded one
 }
 
 TEST_CASE("kernels: the engine reproduces the goldens") {
+  const char* const wanted = std::getenv("QGEN_GOLDENS");  // the beginning of their names
   double worst = 0;
-  size_t tokens = 0;
+  size_t compared_goldens = 0, tokens = 0;
   for (const Golden& golden : goldens()) {
+    if (wanted != nullptr && !golden.name.starts_with(wanted)) continue;
     INFO(golden.name);
     const auto plan = load_plan(golden.folder);
+#if defined(QGEN_SIMT)
     // The executor is slow: the beginning of each prompt, more tokens than go through the kernels of a few, by turns
     // through tiles and through the library. With a dynamic base the first tokens' scores depend on the last.
     const bool all = plan->model.rope.scaling == Rope::Scaling::kDynamic;
     const size_t most = (golden.name.size() % 2 == 0) ? LayerRunner::kMostFew + 4 : LayerRunner::kMostFew + 10;
-    const size_t count = std::min(golden.ids.size(), all ? SIZE_MAX : most);
+    const size_t count = std::min(golden.ids.size(), all ? SIZE_MAX : most), answers = 4;
+    constexpr double kLimit = 1e-2;
+#else
+    const size_t count = golden.ids.size(), answers = golden.greedy.size();
+    constexpr double kLimit = 1.3e-2;  // sums are rounded in another order than the executor's, whose worst is 8.6e-3
+#endif
     const std::span<const TokenId> ids(golden.ids.data(), count);
     const std::span<const float> expected(golden.logits.data(), count * size_t(plan->model.vocab));
     const int64_t context = int64_t(golden.ids.size() + golden.greedy.size());
@@ -131,21 +149,22 @@ TEST_CASE("kernels: the engine reproduces the goldens") {
       engine->prefill(
           ids, [&](int64_t, std::span<const float> row) { logits.insert(logits.end(), row.begin(), row.end()); });
       const double error = normwise_error(logits, expected);
-      CHECK(error < (exact ? golden.cpu_tolerance : 1e-2));
+      CHECK(error < (exact ? golden.cpu_tolerance : kLimit));
       if (!exact) worst = std::max(worst, error);
       if (exact) continue;
       engine->rewind(0);
       std::span<const float> scores = engine->prefill(golden.ids);
       size_t compared = 0;
-      for (; compared < std::min<size_t>(golden.greedy.size(), 4) && golden.margins[compared] > 0.1; ++compared) {
+      for (; compared < std::min(golden.greedy.size(), answers) && golden.margins[compared] > 0.1; ++compared) {
         REQUIRE(std::max_element(scores.begin(), scores.end()) - scores.begin() == golden.greedy[compared]);
         scores = engine->decode(golden.greedy[compared]);
       }
       tokens += compared;
     }
+    ++compared_goldens;
   }
   CHECK(tokens > 0);
-  MESSAGE("largest error with activations of 16 bits: ", worst);
+  MESSAGE(compared_goldens, " goldens, ", tokens, " greedy tokens, largest error with activations of 16 bits: ", worst);
 }
 
 TEST_CASE("kernels: the engine with inputs of 8 bits") {

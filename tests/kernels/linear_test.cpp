@@ -80,6 +80,26 @@ double layer_error(Layers& layers, int tokens, Way way, bool add, bool with_norm
   return difference.error();
 }
 
+TEST_CASE("kernels: smoke, products of one, a few and many tokens") {
+  for (const Shape& s : {Shape{Codes::kE4M3, 150, 320, 128, 128},
+                         {Codes::kI8, 50, 128, 1, 128},
+                         {Codes::kI8, 18, 160, 1, 32},
+                         {Codes::kE5M2, 33, 128, 1, 64},
+                         {Codes::kBf16, 40, 96, 1, 0},
+                         {Codes::kF32, 9, 40, 1, 0}}) {
+    std::mt19937 random(4);
+    std::vector<Weight> weights;
+    weights.push_back(random_weight(random, s.codes, s.rows, s.cols, s.group_rows, s.group_cols, s.offsets));
+    Layers layers(std::move(weights));
+    for (const int tokens : {1, 8, 40, gemm_limits().fewest_tokens + 16}) {
+      INFO(text(s, tokens));
+      const bool few = tokens <= LayerRunner::kMostFew;
+      const double tolerance = s.codes == Codes::kBf16 ? few ? 1.5e-5 : 4e-3 : few ? 2e-6 : 5e-4;
+      CHECK(layer_error(layers, tokens, {Activations::k16Bit, !few}, false, true, random) < tolerance);
+    }
+  }
+}
+
 TEST_CASE("kernels: layers of every code and grid, for one, a few and many tokens") {
   for (const Shape& s : shapes()) {
     std::mt19937 random(uint32_t(s.rows * 1000 + s.cols));

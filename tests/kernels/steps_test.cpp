@@ -1,4 +1,5 @@
 // The smaller kernels, and what the executor says of wrong ones.
+#include "kernels/measure.h"
 #include "kernels/speed.h"
 #include "tests/kernels/on_device.h"
 
@@ -9,7 +10,7 @@ namespace {
 TEST_CASE("kernels: a barrier that not all threads reach is found, and other mistakes") {
   struct Nothing {};
   Stream stream;
-  const auto error_of_kernel = [&](void (*kernel)(Nothing)) {
+  const auto error_of_kernel = [&](void (*kernel)(Nothing, LaunchTimes)) {
     try {
       launch(stream, "test", kernel, {2}, 64, 256, Nothing{});
     } catch (const std::logic_error& error) {
@@ -17,19 +18,19 @@ TEST_CASE("kernels: a barrier that not all threads reach is found, and other mis
     }
     return std::string();
   };
-  CHECK(error_of_kernel([](Nothing) {
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
           if (thread_index() < 40) barrier();
         }) == "test: of 64 threads 40 wait at a barrier, 0 for their warp, 24 are done");
-  CHECK(error_of_kernel([](Nothing) {
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
           if (thread_index() != 3) shuffle_xor(1, 1);
         }) == "test: of 64 threads 0 wait at a barrier, 31 for their warp, 33 are done");
-  CHECK(error_of_kernel([](Nothing) {
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
           copy_async16(shared_memory<std::byte>(), nullptr, false);
           copy_async_commit();
         }) == "test: a copy was never waited for");
-  CHECK(error_of_kernel([](Nothing) { load_once16(shared_memory<std::byte>() + 8); }) ==
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) { load_once16(shared_memory<std::byte>() + 8); }) ==
         "test: a load from an unaligned address");
-  CHECK(error_of_kernel([](Nothing) { barrier(); }).empty());
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) { barrier(); }).empty());
 }
 
 #endif
@@ -159,6 +160,45 @@ TEST_CASE("kernels: what measures the device reads and multiplies as much as it 
   CHECK(read_memory(device.stream(), 2, zeros, 300 << 10, result) == (256 << 10));  // whole rounds of 64 KiB
   CHECK(multiply_registers(device.stream(), 1, 2, result) == int64_t{8} * 2 * 16 * 2 * 16 * 8 * 16);
   device.wait();
+}
+
+TEST_CASE(
+    "kernels: operands of the library's products are random numbers of moderate size, and its speed is measured") {
+  gpu::Device device(0);
+  constexpr int64_t kCount = 20'000;
+  const DeviceMemory memory(device, 2 * kCount, "test");
+  std::vector<uint16_t> halves(static_cast<size_t>(kCount));
+  std::vector<uint8_t> codes(static_cast<size_t>(kCount));
+  // Their mean, after a check of each: all are as likely with either sign.
+  const auto mean_of = [](const auto& values, const auto& number) {
+    double sum = 0;
+    for (const auto v : values) {
+      const double x = number(v);
+      CHECK_UNARY(std::abs(x) >= 0.125);
+      CHECK_UNARY(std::abs(x) < 2);
+      sum += x;
+    }
+    return sum / double(values.size());
+  };
+  fill_randomly(device.stream(), memory.data(), 2 * kCount, GemmKind::kF16, 1);
+  copy_to_host(device.stream(), halves.data(), memory.data(), 2 * kCount);
+  device.wait();
+  CHECK(std::abs(mean_of(halves, [](uint16_t v) { return f16_to_float(v); })) < 0.05);
+  fill_randomly(device.stream(), memory.data(), kCount, GemmKind::kE4M3, 1);
+  copy_to_host(device.stream(), codes.data(), memory.data(), kCount);
+  device.wait();
+  CHECK(std::abs(mean_of(codes, [](uint8_t v) { return e4m3_to_float(v); })) < 0.05);
+  const std::vector<uint8_t> before = codes;
+  fill_randomly(device.stream(), memory.data(), kCount, GemmKind::kE4M3, 2);
+  copy_to_host(device.stream(), codes.data(), memory.data(), kCount);
+  device.wait();
+  CHECK(codes != before);
+#if defined(QGEN_SIMT)
+  constexpr int kSize = 32;
+#else
+  constexpr int kSize = 1024;
+#endif
+  CHECK((library_speed(device, GemmKind::kF16, kSize, 2) > 0) == gemm_library_found());
 }
 
 }  // namespace
