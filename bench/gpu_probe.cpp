@@ -3,7 +3,6 @@
 //
 //     qgen_gpu_probe profile CONFIG_DIR [--depth N] [--tokens N]
 //     qgen_gpu_probe memory CONFIG_DIR [--context N]
-#include <chrono>
 #include <cstdio>
 #include <memory>
 
@@ -21,7 +20,6 @@
 namespace qgen {
 namespace {
 
-constexpr size_t kMostBlocks = 4 << 20;  // of all kernels of a token
 constexpr int kWarmUpTokens = 4;
 
 struct Model {
@@ -57,24 +55,12 @@ void profile(const std::string& folder, int64_t depth, int64_t tokens) {
   }
   if (depth > 0) engine->prefill({ids.data(), size_t(depth)});
   cuda::Device device(model.placement.options.device_index);
-  cuda::KernelLog log(device, kMostBlocks);
-  engine->decode(ids[0]);  // the first walk brings kernels into memory
-  log.clear();
-  engine->decode(ids[1]);  // the second is recorded, with places in the log, and is run again for each token
-  for (int i = 2; i < kWarmUpTokens; ++i) engine->decode(ids[size_t(i)]);
-  std::vector<std::vector<cuda::KernelTimes>> walks;
-  double seconds = 0;
-  for (int64_t i = 0; i < tokens; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    engine->decode(ids[size_t(i)]);
-    seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    walks.push_back(log.read());
-  }
-  const cuda::Profile result = cuda::summarize(walks);
+  const cuda::ProfiledTokens result =
+      cuda::profile_decoding(*engine, device, {ids.data(), size_t(kWarmUpTokens + tokens)}, kWarmUpTokens);
   fmt::print(
       "{} · {} · a token after {}, mean of {}: {:.1f} us on the device, {:.1f} us on the host, stamps included\n{}",
-      folder, engine->description(), depth, tokens, 1e-3 * result.total, 1e6 * seconds / double(tokens),
-      cuda::format_profile(result, bytes));
+      folder, engine->description(), depth, tokens, 1e-3 * result.profile.total, 1e6 * result.host_seconds,
+      cuda::format_profile(result.profile, bytes));
 }
 
 void memory(const std::string& folder, int64_t context) {

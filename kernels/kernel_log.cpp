@@ -1,6 +1,7 @@
 #include "kernels/kernel_log.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <fmt/format.h>
 
@@ -65,6 +66,7 @@ Profile summarize(const std::vector<std::vector<KernelTimes>>& tokens) {
   Profile out;
   std::map<std::pair<std::string, std::string>, size_t> places;
   double early = 0, launches = 0;
+  if (tokens.empty()) fail(ErrorKind::kRuntime, "times of kernels: none (expected a token or more)");
   for (const std::vector<KernelTimes>& walk : tokens) {
     if (walk.size() != tokens[0].size() || walk.empty())
       fail(ErrorKind::kRuntime, fmt::format("times of kernels: walks differ (expected {} launches, found {})",
@@ -100,6 +102,23 @@ Profile summarize(const std::vector<std::vector<KernelTimes>>& tokens) {
   out.total /= count;
   out.early = early / launches;
   return out;
+}
+
+ProfiledTokens profile_decoding(Engine& engine, Device& device, std::span<const TokenId> ids, size_t warm_up) {
+  constexpr size_t kMostBlocks = 1 << 20;  // of all kernels of a token; one of 8 billion weights has 60,000
+  KernelLog log(device, kMostBlocks);
+  std::vector<std::vector<KernelTimes>> walks;
+  double seconds = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i == 1) log.clear();  // the walk that is recorded now, with its places in the log, is run again for every token
+    const auto start = std::chrono::steady_clock::now();
+    engine.decode(ids[i]);
+    const auto end = std::chrono::steady_clock::now();
+    if (i < warm_up) continue;
+    seconds += std::chrono::duration<double>(end - start).count();
+    walks.push_back(log.read());
+  }
+  return {summarize(walks), seconds / double(walks.size())};
 }
 
 std::string format_profile(const Profile& profile, const std::map<std::string, double>& bytes) {

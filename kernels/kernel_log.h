@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/engine.h"
 #include "kernels/kernel_times.h"
 #include "kernels/runtime.h"
 
@@ -68,6 +69,13 @@ struct Profile {
 };
 // The mean of `tokens`, each a walk of the same launches. Throws a runtime Error where they differ.
 Profile summarize(const std::vector<std::vector<KernelTimes>>& tokens);
+// Times single tokens on an engine of this device that has decoded none yet: `warm_up` tokens (two at least, since
+// the second one's walk is recorded) and then the rest of `ids`, one after the other from where the engine stands.
+struct ProfiledTokens {
+  Profile profile;
+  double host_seconds = 0;  // of a token, as its caller sees it
+};
+ProfiledTokens profile_decoding(Engine& engine, Device& device, std::span<const TokenId> ids, size_t warm_up);
 // As text: a head, a line a share, a sum. `bytes`: of weights that a step of that name reads in all of a token, for a
 // column of speeds.
 std::string format_profile(const Profile& profile, const std::map<std::string, double>& bytes);

@@ -14,22 +14,23 @@ constexpr int kSplitUnit = 32;    // keys
 constexpr int kPiece = 8;         // elements of a row to a lane
 constexpr int64_t kFetch = 2048;  // bytes that a thread asks for at once
 
-// A warp's head: optional RMS norm, rotation, times `scale`. `out` (padded head) is shared memory.
+// A warp's head: optional RMS norm, rotation, times `scale`. `out` (padded head) is shared memory. A key comes out the
+// same from every kernel.
 QGEN_DEVICE void rotate_head(const AttendArgs& args, const float* in, const float* norm, int token, float scale,
                              float* out) {
   const int d = args.head_dim, half = d / 2;
   float factor = 1;
   if (norm != nullptr) {
     float squares = 0;
-    for (int i = lane_index(); i < d; i += kWarp) squares += in[i] * in[i];
+    for (int i = lane_index(); i < d; i += kWarp) squares = fused_product(in[i], in[i], squares);
     factor = rsqrt_exact(sum_lanes(squares) / float(d) + args.norm_eps);
   }
   for (int i = lane_index(); i < half; i += kWarp) {
-    const float a = in[i] * factor * (norm != nullptr ? norm[i] : 1);
-    const float b = in[i + half] * factor * (norm != nullptr ? norm[i + half] : 1);
+    const float a = rounded_product(rounded_product(in[i], factor), norm != nullptr ? norm[i] : 1);
+    const float b = rounded_product(rounded_product(in[i + half], factor), norm != nullptr ? norm[i + half] : 1);
     const float cos = args.call.cos[token * half + i], sin = args.call.sin[token * half + i];
-    out[i] = (a * cos - b * sin) * scale;
-    out[i + half] = (b * cos + a * sin) * scale;
+    out[i] = rounded_product(fused_product(a, cos, -rounded_product(b, sin)), scale);
+    out[i + half] = rounded_product(fused_product(b, cos, rounded_product(a, sin)), scale);
   }
   for (int i = d + lane_index(); i < padded(d); i += kWarp) out[i] = 0;
 }

@@ -148,7 +148,7 @@ multiply_few_kernel(const FewArgs few, const LaunchTimes times) {
       QGEN_UNROLL
       for (int j = 0; j < 4; ++j) {
         const float weighted = v.at[j] * factor.at[j];
-        squares += v.at[j] * v.at[j];
+        squares = fused_product(v.at[j], v.at[j], squares);
         peak = larger(peak, weighted < 0 ? -weighted : weighted);
       }
     };
@@ -211,7 +211,7 @@ multiply_few_kernel(const FewArgs few, const LaunchTimes times) {
           float value = 0;
           if (begin + c < shape.cols) {
             const int from = shape.column_order[begin + c];
-            value = row[from] * (args.norm != nullptr ? args.norm[from] : 1) * factor;
+            value = rounded_product(rounded_product(row[from], args.norm != nullptr ? args.norm[from] : 1), factor);
           }
           split(value, highs[c], lows[c]);
         }
@@ -220,7 +220,8 @@ multiply_few_kernel(const FewArgs few, const LaunchTimes times) {
       const auto put = [&](int c, const Floats4& v, const Floats4& norm) {
         HalfFour high, low;
         QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) split(v.at[j] * norm.at[j] * factor, high.at[j], low.at[j]);
+        for (int j = 0; j < 4; ++j)
+          split(rounded_product(rounded_product(v.at[j], norm.at[j]), factor), high.at[j], low.at[j]);
         *reinterpret_cast<HalfFour*>(highs + 4 * c) = high;
         *reinterpret_cast<HalfFour*>(lows + 4 * c) = low;
       };
@@ -336,7 +337,7 @@ multiply_few_kernel(const FewArgs few, const LaunchTimes times) {
       for (int from = 0; from < kFewWarps; ++from)
         total += sums[((from * kTiles + tile) * kTileRows + r % kTileRows) * kFewTokens + t];
       if (!kTiled) total *= scale_at(w, row / w.group_rows * w.tile_cols);
-      result[i] = total * inverses[t] + (w.bias != nullptr ? w.bias[row] : 0);
+      result[i] = fused_product(total, inverses[t], w.bias != nullptr ? w.bias[row] : 0);
     }
     int64_t at = t * args.y_stride + row;
     for (int before = 0; before < part; ++before) at += args.part[before].rows;

@@ -135,6 +135,10 @@ QGEN_DEVICE float e5m2_value(uint8_t bits) { return f16_value(uint16_t(bits << 8
 // The nearest code, at most 448.
 QGEN_DEVICE uint8_t e4m3_bits(float value) { return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3); }
 QGEN_DEVICE float round_to_even(float value) { return rintf(value); }
+// a b, and a b + c with one rounding. Compilers fuse plain products with sums as they like, in each kernel anew: where
+// two kernels must come to the same bits it is said.
+QGEN_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+QGEN_DEVICE float fused_product(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 QGEN_DEVICE float exp_fast(float value) { return __expf(value); }
 QGEN_DEVICE float rsqrt_exact(float value) { return 1.0f / sqrtf(value); }
 

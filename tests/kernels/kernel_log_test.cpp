@@ -80,6 +80,13 @@ TEST_CASE("kernels: every kernel of a recorded walk stamps its times, anew each 
   double sum = 0;
   for (const KernelShare& share : profile.shares) sum += share.running + share.gap;
   CHECK(std::abs(sum - profile.total) < 1e-6 * sum);
+  const TokenId more[] = {9, 10, 11, 12, 13};
+  const auto timed = gpu::make_engine(*plan, options);
+  const ProfiledTokens profiled = profile_decoding(*timed, device, more, 2);
+  CHECK(profiled.profile.shares.size() == 8);
+  CHECK(profiled.profile.shares[1].launches == double(plan->model.layers));
+  CHECK(profiled.host_seconds > 0);
+  CHECK(timed->position() == 5);
   KernelLog small(device, 10);
   const auto fresh = gpu::make_engine(*plan, options);
   fresh->decode(3);

@@ -43,7 +43,7 @@ failed=0
 
 # One line: what was tried, and what became of it. Kept at once.
 note() {
-  local what=${1//$'\t'/ } result=${2//$'\t'/ }
+  local what=${1//[$'\t\n']/ } result=${2//[$'\t\n']/ }
   printf '%-48s %s\n' "$what" "$result"
   printf '%s\t%s\t%s\t%s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$part" "$what" "$result" >> "$lines"
 }
