@@ -28,7 +28,7 @@ std::vector<fs::path> safetensors_in(const fs::path& folder) {
 
 std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
   const fs::path path = location.folder / "config.json";
-  if (!fs::exists(path)) {
+  if (!is_there(path)) {
     std::string hint;
     if (fs::exists(location.folder / "params.json")) {
       hint = "params.json is Mistral's own layout; the Hugging Face layout of the same model has a config.json";
@@ -49,7 +49,7 @@ WeightFiles parse_index(std::string_view text, const std::string& subject, const
     const std::string file(value.as_string());
     if (file.empty() || file == "." || file == ".." ||
         file.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
-      value.fail(fmt::format("{} is no plain file name", json_quote(file)),
+      value.fail(fmt::format("{} is no plain file name", quoted_name(file)),
                  "an index may only name files in its own folder");
     }
     files.file_of_tensor.emplace(tensor, file);
@@ -68,9 +68,9 @@ WeightFiles find_weight_files(const fs::path& folder) {
   const fs::path index = folder / kIndexName;
   WeightFiles files;
   const fs::path whole = folder / "model.safetensors";
-  if (fs::exists(index)) files = parse_index(read_file(index), index.string(), folder);
+  if (is_there(index)) files = parse_index(read_file(index), index.string(), folder);
   // A whole file wins over an index that was left beside it and does not name it, as in transformers.
-  if (fs::exists(whole) && std::find(files.paths.begin(), files.paths.end(), whole) == files.paths.end()) {
+  if (is_there(whole) && std::find(files.paths.begin(), files.paths.end(), whole) == files.paths.end()) {
     files = {};
     files.paths = {whole};
   } else if (!files.paths.empty()) {
@@ -122,7 +122,7 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
     const TensorView* tensor = checkpoint.find(name);
     if (tensor == nullptr || fs::path(tensor->file).filename() != file) {
       fail(ErrorKind::kModel,
-           fmt::format("{}: tensor {} is not in {} (found {})", files.index_name, json_quote(name), file,
+           fmt::format("{}: tensor {} is not in {} (found {})", files.index_name, quoted_name(name), file,
                        tensor == nullptr ? "nowhere" : fs::path(tensor->file).filename().string()));
     }
   }
@@ -168,8 +168,8 @@ void Checkpoint::index_names() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const auto [other, inserted] = by_name_.emplace(tensors_[i].name, i);
     if (!inserted) {
-      fail(ErrorKind::kModel, fmt::format("{}: tensor {} is also in {}", tensors_[i].file, json_quote(tensors_[i].name),
-                                          tensors_[other->second].file));
+      fail(ErrorKind::kModel, fmt::format("{}: tensor {} is also in {}", tensors_[i].file,
+                                          quoted_name(tensors_[i].name), tensors_[other->second].file));
     }
   }
 }

@@ -194,7 +194,11 @@ std::vector<ModelLocation> cached_models() {
 ModelLocation locate_model(const std::string& model) {
   if (model.empty()) fail(ErrorKind::kUsage, "--model: empty");
   const fs::path path(model);
-  std::error_code ignored;
+  std::error_code ignored, problem;
+  if (const auto type = fs::status(path, problem).type(); type == fs::file_type::none && problem)
+    fail(ErrorKind::kModel, fmt::format("{}: cannot open: {}", model, problem.message()));
+  if (fs::is_symlink(path, ignored) && !fs::exists(path, ignored))
+    fail(ErrorKind::kModel, fmt::format("{}: cannot open: a link to a file that is missing", model));
   if (fs::is_directory(path, ignored)) {
     fs::path canonical = fs::weakly_canonical(path, ignored);
     if (canonical.filename().empty()) canonical = canonical.parent_path();
