@@ -16,11 +16,6 @@ constexpr uint32_t kMatchLimit = 50'000'000;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 constexpr size_t kJitStackBytes = 1 << 20;
 
-std::string shown(std::string_view pattern) {
-  constexpr size_t kShown = 200;
-  return json_quote(pattern.substr(0, kShown)) + (pattern.size() > kShown ? "…" : "");
-}
-
 std::string message_of(int error) {
   PCRE2_UCHAR buffer[256] = {};
   pcre2_get_error_message(error, buffer, sizeof buffer);
@@ -65,7 +60,7 @@ Regex::Regex(std::string_view pattern) {
   made->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr);
   if (made->code == nullptr) {
-    fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", shown(pattern), message_of(error)));
+    fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", quoted_name(pattern), message_of(error)));
   }
   made->jit = pcre2_jit_compile(made->code, PCRE2_JIT_COMPLETE) == 0;
   code_ = std::move(made);
@@ -88,7 +83,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& out) const {
     }
     if (result == PCRE2_ERROR_NOMATCH) return;
     if (result < 0) {
-      fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", shown(code_->pattern), message_of(result)),
+      fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", quoted_name(code_->pattern), message_of(result)),
            "the expression takes too long on this text");
     }
     const size_t begin = std::min<size_t>(found[0], found[1]), end = found[1];
