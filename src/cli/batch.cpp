@@ -2,15 +2,16 @@
 // error object and the run goes on. Every line starts from an empty cache, so its answer does not depend on the
 // others.
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "cli/answer.h"
 #include "cli/answer_writer.h"
 #include "cli/line_reader.h"
 #include "cli/report.h"
+#include "cli/report_file.h"
 #include "cli/terminal.h"
 #include "generate/generation.h"
 
@@ -26,8 +27,6 @@ struct Request {
   std::optional<std::string> prompt;
   std::optional<std::vector<Message>> messages;
 };
-
-std::string json_text(const Json& value) { return simdjson::minify(value.raw()); }
 
 void read_stops(const Json& value, AnswerOptions& options) {
   options.stops.clear();
@@ -73,7 +72,7 @@ struct Member {
   void (*read)(const Json& value, Request& request);
 };
 const Member kMembers[] = {
-    {{"custom_id", "id"}, [](const Json& v, Request& r) { r.id = json_text(v); }},
+    {{"custom_id", "id"}, [](const Json&, Request&) {}},  // read before all others
     {{"prompt"}, [](const Json& v, Request& r) { r.prompt = std::string(v.as_string()); }},
     {{"messages"}, [](const Json& v, Request& r) { r.messages = read_messages(v); }},
     {{"system"}, [](const Json& v, Request& r) { r.options.system = std::string(v.as_string()); }},
@@ -91,7 +90,7 @@ const Member kMembers[] = {
      [](const Json& v, Request& r) { r.options.sampling.repetition_penalty = v.as_number(); }},
     {{"presence_penalty"}, [](const Json& v, Request& r) { r.options.sampling.presence_penalty = v.as_number(); }},
     {{"frequency_penalty"}, [](const Json& v, Request& r) { r.options.sampling.frequency_penalty = v.as_number(); }},
-    {{"seed"}, [](const Json& v, Request& r) { r.options.sampling.seed = uint64_t(v.as_integer(0)); }},
+    {{"seed"}, [](const Json& v, Request& r) { r.options.sampling.seed = v.as_unsigned(); }},
     {{"logprobs"}, [](const Json& v, Request& r) { read_logprobs(v, r.options); }},
     {{"top_logprobs"}, [](const Json& v, Request& r) { read_top_logprobs(v, r.options); }},
     {{"logit_bias"}, [](const Json& v, Request& r) { read_logit_bias(v, r.options); }},
@@ -113,10 +112,10 @@ void read_member(std::string_view key, const Json& value, Request& request) {
 
 // {"prompt": …} or {"messages": …} with options beside it, or the same under "body" as in OpenAI's batch files,
 // where the members that only steer the service are left alone.
-void read_request(const Json& line, Request& request) {
+void read_request(const Json& line, std::string_view text, Request& request) {
   if (!line.is_object()) line.fail("expected an object with \"prompt\" or \"messages\"");
   for (const std::string_view name : {"custom_id", "id"}) {
-    if (const auto id = line.find(name)) request.id = json_text(*id);
+    if (const auto id = line.find(name)) request.id = id->written_in(text);
   }
   const auto body = line.get("body");
   for (const auto& [key, value] : line.members()) {
@@ -162,6 +161,17 @@ class Batch {
     load(model_, 1, options.report.quiet);
   }
 
+  // A line too long to be read gets its error, and the run goes on.
+  bool refuse(int64_t number, size_t most) {
+    ++totals_.lines;
+    ++totals_.failed;
+    number_ = number;
+    write_error(
+        Error(ErrorKind::kUsage, fmt::format("line {}: too long (expected at most {} bytes)", number, most), ""),
+        "null");
+    return noted_signal() == 0;
+  }
+
   // Answers line `number`; false once a signal came.
   bool take(const std::string& text, int64_t number) {
     ++totals_.lines;
@@ -170,14 +180,16 @@ class Batch {
     request.options = options_;
     std::string out;
     try {
-      const auto document = JsonDocument::parse(text, fmt::format("line {}", number), ErrorKind::kUsage);
-      read_request(document->root(), request);
-      out = answer_line(request);
+      const std::string subject = fmt::format("line {}", number);
+      out = with_memory_for(subject, text.size(), [&] {
+        const auto document = JsonDocument::parse(text, subject, ErrorKind::kUsage);
+        read_request(document->root(), text, request);
+        return answer_line(request);
+      });
     } catch (const Error& error) {
       ++totals_.failed;
-      out = fmt::format(R"({{"schema":1,"line":{},"id":{},"error":{{"code":{},"message":{},"hint":{}}}}})", number,
-                        request.id, int(error.kind()), json_quote(error.message()),
-                        error.hint().empty() ? "null" : json_quote(error.hint()));
+      write_error(error, request.id);
+      return noted_signal() == 0;
     }
     print_stdout(out + "\n");
     return noted_signal() == 0;
@@ -187,6 +199,13 @@ class Batch {
   int exit_code() const { return noted_signal() != 0 ? 128 + noted_signal() : totals_.failed > 0 ? 1 : 0; }
 
  private:
+  void write_error(const Error& error, const std::string& id) const {
+    print_stdout(fmt::format(R"({{"schema":1,"line":{},"id":{},"error":{{"code":{},"message":{},"hint":{}}}}})"
+                             "\n",
+                             number_, id, int(error.kind()), json_quote(error.message()),
+                             error.hint().empty() ? "null" : json_quote(error.hint())));
+  }
+
   std::string answer_line(const Request& request) {
     const AnswerOptions& options = request.options;
     SamplingFlags flags = options.sampling;
@@ -242,18 +261,16 @@ void Batch::print_totals() const {
       json_quote(activations_name(model_.engine().activations())), t.lines, t.failed, t.prompt_tokens, t.prompt_seconds,
       t.output_tokens, t.output_seconds, t.drafted_tokens, t.accepted_tokens);
   if (!report.stats_file.empty()) {
-    std::ofstream file(report.stats_file);
-    if (!(file << json << '\n').flush())
-      fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", report.stats_file));
+    write_report_file(report.stats_file, json + "\n");
   }
   if (!wanted) return;
-  if (report.stats == "json") return write_stderr(json + "\n");
+  if (report.stats == "json") return print_stderr(json + "\n");
   std::string text = fmt::format(
       "{} · {} lines, {} failed · prompts {} tokens, {:.0f} tok/s · answers {} tokens, {:.0f} tok/s",
       model_.engine().description(), t.lines, t.failed, t.prompt_tokens, per_second(t.prompt_tokens, t.prompt_seconds),
       t.output_tokens, per_second(t.output_tokens, t.output_seconds));
   if (options_.prompt_lookup > 0) text += fmt::format(" · drafts {}", drafts_text(t.drafted_tokens, t.accepted_tokens));
-  write_stderr(text + "\n", Style::kDim);
+  print_stderr(text + "\n", Style::kDim);
 }
 
 }  // namespace
@@ -262,13 +279,15 @@ int answer_batch(const AnswerOptions& options) {
   if (options.prompt || options.file)
     fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
   check_report_file(options.report);
-  LineReader input(options.batch, fmt::format("--batch {}", options.batch));
+  // A document takes some fifteen times the memory of its text.
+  constexpr size_t kMaxLineBytes = size_t{64} << 20;
+  LineReader input(options.batch, fmt::format("--batch {}", options.batch), kMaxLineBytes);
   Batch batch(options);
   start_answer();
   std::string line;
   for (int64_t number = 1; input.next(line); ++number) {
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    if (!batch.take(line, number)) break;
+    if (!input.cut() && line.find_first_not_of(" \t\r") == line.npos) continue;
+    if (!(input.cut() ? batch.refuse(number, kMaxLineBytes) : batch.take(line, number))) break;
   }
   end_answer();
   batch.print_totals();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "cli/answer_writer.h"
 #include "cli/chat_commands.h"
 #include "cli/command_line.h"
@@ -118,7 +119,7 @@ int chat(const ChatOptions& options) {
     const auto message = reader.next();
     if (!message) break;
     try {
-      take(state, options, *message);
+      with_memory_for("the conversation", 0, [&] { take(state, options, *message); });
     } catch (const Error& error) {
       if (!state.interactive) throw;
       report_error(error);

@@ -11,6 +11,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "cli/environment.h"
+#include "cli/streams.h"
 #include "cli/terminal.h"
 
 namespace qgen::cli {
@@ -67,8 +69,10 @@ void assign_typed(const Option& option, const CLI::Option& typed) {
   for (const std::string& value : values) assign(option, value, subject);
 }
 
-// A flag wins over the environment; one that was given before the command's name counts for the command.
-void assign_all(const Parser& command, const Parser& root) {
+// A flag wins over the environment; one that was given before the command's name counts for the command. Returns what
+// came from the environment.
+std::vector<FromEnvironment> assign_all(const Parser& command, const Parser& root) {
+  std::vector<FromEnvironment> out;
   for (size_t i = 0; i < command.bound.options.size(); ++i) {
     const Option& option = command.bound.options[i];
     const CLI::Option* const before = root.find(option.names);
@@ -79,16 +83,19 @@ void assign_all(const Parser& command, const Parser& root) {
     } else if (option.has_environment_twin()) {
       const std::string name = option.environment_name();
       const char* const value = std::getenv(name.c_str());
-      if (value != nullptr && *value != '\0' && !command.typed(option.details.unless)) assign(option, value, name);
+      if (value == nullptr || *value == '\0' || command.typed(option.details.unless)) continue;
+      assign(option, value, name);
+      out.push_back({fmt::format("--{}", option.long_name()), name, value});
     }
   }
-  if (&command == &root) return;
+  if (&command == &root) return out;
   for (size_t i = 0; i < root.bound.options.size(); ++i) {
     if (root.given[i]->count() > 0 && command.find(root.bound.options[i].names) == nullptr) {
       fail(ErrorKind::kUsage,
            fmt::format("--{}: not an option of {}", root.bound.options[i].long_name(), command.command->name));
     }
   }
+  return out;
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -193,20 +200,25 @@ int parse_and_run(int argc, char** argv) {
     write_stdout("qgen " QGEN_VERSION "\n");
     return 0;
   }
+  std::vector<FromEnvironment> variables;
   try {
-    assign_all(command, root);
+    variables = assign_all(command, root);
   } catch (const Error& error) {
     fail(error.kind(), error.message(), help_hint(command, root));
   }
   set_color(global.color);
-  return command.bound.run();
+  try {
+    return command.bound.run();
+  } catch (const Error& error) {
+    fail(error.kind(), name_variables(error.message(), variables), error.hint());
+  }
 }
 
 }  // namespace
 
 void report_error(const Error& error) {
-  write_stderr(fmt::format("qgen: {}\n", error.message()));
-  if (!error.hint().empty()) write_stderr(fmt::format("hint: {}\n", error.hint()));
+  write_stderr(fmt::format("qgen: {}\n", one_message(error.message())));
+  if (!error.hint().empty()) write_stderr(fmt::format("hint: {}\n", one_message(error.hint())));
 }
 
 std::string closest_word(std::string_view word, const std::vector<std::string>& candidates) {
@@ -232,6 +244,7 @@ Command::Bound bind_command(const Command& command, GlobalOptions& global) {
 }
 
 int run(int argc, char** argv) {
+  claim_standard_streams();
   install_signal_handlers();
   try {
     return parse_and_run(argc, argv);
@@ -244,7 +257,7 @@ int run(int argc, char** argv) {
     report_error(Error(ErrorKind::kModel, fmt::format("{}: {}", error.path1().string(), error.code().message()), ""));
     return static_cast<int>(ErrorKind::kModel);
   } catch (const std::bad_alloc&) {
-    report_error(Error(ErrorKind::kMemory, "out of memory", "a smaller --context needs less"));
+    report_error(Error(ErrorKind::kMemory, "out of memory", ""));
     return static_cast<int>(ErrorKind::kMemory);
   } catch (const std::exception& error) {
     report_error(Error(ErrorKind::kRuntime, error.what(), ""));

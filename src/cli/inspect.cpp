@@ -245,7 +245,7 @@ int inspect(const InspectOptions& options) {
   std::string out = options.json ? json(*plan, options) : summary(*plan);
   if (!options.json && options.tensors) out += "\n" + tensor_table(*plan);
   if (!options.json && options.steps) out += "\n" + step_table(*plan);
-  print_stdout(out);
+  options.json ? print_stdout(out) : print_table(out);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // Lines of standard input or a file, with an end to their length and errors that are not taken for the end.
 #pragma once
 
+#include <cstddef>
 #include <fstream>
 #include <string>
 
@@ -11,13 +12,19 @@ class LineReader {
   // `source`: a file, or "-" for standard input. A usage Error if it cannot be opened or is a folder; `subject`
   // names it in errors.
   LineReader(const std::string& source, std::string subject);
+  // The same, with lines of at most so many bytes: the rest of a longer one is left out.
+  LineReader(const std::string& source, std::string subject, size_t most_bytes);
 
   // The next line without its newline; false at the end, and where a signal came. Throws an Error if reading
-  // fails or the line is longer than a text may be.
+  // fails, or a line is longer than a text may be and not to be cut.
   bool next(std::string& line);
+  // Whether the last line was longer than allowed, or than fits into memory; there is nothing of it then.
+  bool cut() const { return cut_; }
 
  private:
   std::string subject_;
+  size_t most_bytes_;
+  bool cuts_, cut_ = false;
   std::ifstream file_;
   std::streambuf* buffer_;
 };

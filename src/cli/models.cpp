@@ -94,7 +94,7 @@ int models(const ModelsOptions& options) {
                                  json_quote(entry.name), json_quote(entry.folder), text(entry.family),
                                  text(entry.method), entry.bytes, text(entry.problem)));
     }
-    write_stdout(fmt::format("{{\"schema\":1,{},\"cache\":{{\"folder\":{},\"models\":{}}}}}\n", supported_json(),
+    print_stdout(fmt::format("{{\"schema\":1,{},\"cache\":{{\"folder\":{},\"models\":{}}}}}\n", supported_json(),
                              json_quote(cache_root().string()), json_list(list)));
     return 0;
   }
@@ -109,7 +109,7 @@ int models(const ModelsOptions& options) {
     }
   }
   out += rows.empty() ? "  no models; `hf download org/name` puts one there\n" : format_table(rows, {1});
-  print_stdout(out);
+  print_table(out);
   return 0;
 }
 

@@ -142,7 +142,7 @@ std::string json(const Outlook& outlook) {
 int plan_command(const PlanOptions& options) {
   require_model(options.model);
   const Outlook outlook = look_ahead(options.model);
-  write_stdout(options.json ? json(outlook) : text(outlook));
+  options.json ? print_stdout(json(outlook)) : print_table(text(outlook));
   if (const std::string note = outlook.declared ? declared_size_note(outlook.plan->checkpoint) : ""; !note.empty())
     write_stderr(fmt::format("qgen: warning: {}\n", note));
   if (!outlook.placement.fits) fail_placement(*outlook.plan, outlook.placement);

@@ -1,12 +1,11 @@
 #include "cli/report.h"
 
-#include <fstream>
-
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/units.h"
+#include "cli/report_file.h"
 #include "cli/terminal.h"
 #include "cpu/isa/targets.h"
 
@@ -169,8 +168,7 @@ void refuse_dash(const std::string& file, std::string_view option) {
 
 void check_report_file(const ReportOptions& options) {
   refuse_dash(options.stats_file, "--stats-file");
-  if (options.stats_file.empty() || std::ofstream(options.stats_file, std::ios::app)) return;
-  fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", options.stats_file));
+  if (!options.stats_file.empty()) prepare_report_file(options.stats_file);
 }
 
 bool report_wanted(const ReportOptions& options) {
@@ -184,16 +182,12 @@ void print_report(const ReportOptions& options, Report& report, const Tokenizer&
     report.read_bandwidth =
         measure_read_bandwidth(*report.model->plan, *report.model->engine_row, report.model->engine_options);
   }
-  if (!options.stats_file.empty()) {
-    std::ofstream file(options.stats_file);
-    file << report_json(report, tokenizer);
-    if (!file.flush()) fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", options.stats_file));
-  }
+  if (!options.stats_file.empty()) write_report_file(options.stats_file, report_json(report, tokenizer));
   if (!wanted) return;
   if (options.stats == "json") {
-    write_stderr(report_json(report, tokenizer));
+    print_stderr(report_json(report, tokenizer));
   } else {
-    write_stderr(report_text(report, options.verbose), Style::kDim);
+    print_stderr(report_text(report, options.verbose), Style::kDim);
   }
 }
 

@@ -15,14 +15,18 @@ struct Exit {
   int code;
 };
 
-// Writes all of it at once to standard output. A closed pipe ends the program with 141; any other failure is a
-// runtime Error.
+// Writes all of it to standard output. A closed pipe ends the program with 141, a signal that comes while the reader is
+// stuck with its code; any other failure is a runtime Error.
 void write_stdout(std::string_view text);
 // The same, without control characters where it is a terminal: for what comes out of files and models.
 void print_stdout(std::string_view text);
+// The same everywhere: for lines that show names out of files.
+void print_table(std::string_view text);
 // Standard error, one line or several, control characters dropped; failures are ignored.
 enum class Style { kPlain, kDim };
 void write_stderr(std::string_view text, Style style = Style::kPlain);
+// The same for what was asked for: a failure is a runtime Error, unless standard error is closed.
+void print_stderr(std::string_view text, Style style = Style::kPlain);
 
 // "auto", "always" or "never". auto: on a terminal, unless NO_COLOR is set (no-color.org).
 void set_color(std::string_view when);
@@ -66,7 +70,11 @@ class ProgressLine {
 // Progress on such a line (none when `quiet`); stopped by a signal noted since start_answer().
 RunControl terminal_control(bool quiet);
 
-// Model output made safe for a terminal: control characters go, newline and tab aside.
+// A message with names in it that stays one: only our own newlines, which two spaces follow, begin a line. A name
+// cannot write a line "hint: …".
+std::string one_message(std::string_view text);
+
+// Model output made safe for a terminal: control characters go, newline and tab aside, and bytes that are no UTF-8.
 std::string without_controls(std::string_view text);
 
 // Ctrl-C and SIGTERM. Before start_answer() they end the program at once; while an answer is written the first

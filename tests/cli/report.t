@@ -112,7 +112,7 @@ json: stats.json schemas/stats.schema.json
 
 # A file that cannot be written is an error before any work
 $ qgen -m $MODEL -p "Once" -n 5 --stats-file nowhere/stats.json
-stderr: qgen: --stats-file nowhere/stats.json: cannot write
+stderr: qgen: --stats-file nowhere/stats.json: cannot write: No such file or directory
 exit: 1
 
 # -v names where settings come from
