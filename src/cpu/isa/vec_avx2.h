@@ -124,11 +124,12 @@ struct Words {
   static Words add_halves(Words a, Words b) { return {_mm256_add_epi16(a.v, b.v)}; }
   static Words keep(Words a, Words mask) { return {_mm256_and_si256(a.v, mask.v)}; }
   static Words swap_pairs(Words a) { return {_mm256_shuffle_epi32(a.v, 0xB1)}; }  // two and two
+  // Modulo 2^32.
   static int32_t total(Words a) {
-    alignas(32) int32_t sums[8];
+    alignas(32) uint32_t sums[8];
     _mm256_store_si256(reinterpret_cast<__m256i*>(sums), a.v);
     for (int i = 1; i < 8; ++i) sums[0] += sums[i];
-    return sums[0];
+    return int32_t(sums[0]);
   }
   Vec bits() const { return {_mm256_castsi256_ps(v)}; }
   void store(Words* p) const { _mm256_storeu_si256(&p->v, v); }

@@ -141,7 +141,13 @@ struct Words {
   static Words add_halves(Words a, Words b) { return {_mm512_add_epi16(a.v, b.v)}; }
   static Words keep(Words a, Words mask) { return {_mm512_and_si512(a.v, mask.v)}; }
   static Words swap_pairs(Words a) { return {_mm512_shuffle_epi32(a.v, _MM_PERM_CDAB)}; }  // two and two
-  static int32_t total(Words a) { return _mm512_reduce_add_epi32(a.v); }
+  // Modulo 2^32, as sums of crossed products are meant; _mm512_reduce_add_epi32() adds int, which may not overflow.
+  static int32_t total(Words a) {
+    const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(a.v), _mm512_extracti64x4_epi64(a.v, 1));
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+  }
   Vec bits() const { return {_mm512_castsi512_ps(v)}; }
   void store(Words* p) const { _mm512_storeu_si512(p, v); }
   static Words broadcast(const int32_t* pair) { return {_mm512_set1_epi32(*pair)}; }
