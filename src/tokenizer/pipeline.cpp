@@ -88,6 +88,7 @@ std::vector<TokenId> Pipeline::encode(const Prompt& prompt) const {
 }
 
 Encoding Pipeline::encode_text(std::string_view text, const std::vector<Span>& trusted) const {
+  const MatchTime limited(text.size());
   return with_memory_for("the text", text.size(), [&] { return encode_parts(text, trusted); });
 }
 
@@ -208,6 +209,7 @@ std::unique_ptr<DecodeRun> Pipeline::start_decoding(bool skip_special_tokens) co
 }
 
 std::string Pipeline::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  const MatchTime limited(ids.size());
   Run run(*this, skip_special_tokens);
   std::string out;
   for (const TokenId id : ids) run.push(id, out);

@@ -188,6 +188,19 @@ TEST_CASE("long tokens are found in linear time") {
                  "pieces that are too long"));
 }
 
+TEST_CASE("an expression that is slow everywhere ends in time") {
+  // Each word is given up after a hundred thousand ways to read it, far below what one match may take.
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += std::string(18, 'a') + " ";
+  const tokenizer::Regex slow("(a|aa|aaa)+[bc]|.");
+  std::vector<tokenizer::Span> matches;
+  const tokenizer::MatchTime limited(0, 0.2);
+  const double seconds = seconds_of([&] {
+    CHECK(contains(error_of([&] { slow.find_all(text, matches); }), "takes too long on this text"));
+  });
+  CHECK(seconds < 2 * slowness());
+}
+
 TEST_CASE("a finder finds what a search at every place does") {
   std::mt19937 random(1);
   const auto word = [&](size_t most) {
