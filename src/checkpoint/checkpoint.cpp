@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
 
@@ -151,8 +152,10 @@ Checkpoint Checkpoint::blank(const ModelLocation& location, std::unique_ptr<Json
   std::vector<size_t> sizes;
   size_t total = 0;
   for (const TensorView& tensor : checkpoint.tensors_) {
-    sizes.push_back(size_t(tensor.elements()) * size_t(dtype_bits(tensor.dtype)) / 8);
-    total += (sizes.back() + kAlignment - 1) / kAlignment * kAlignment;
+    size_t bits = size_t(dtype_bits(tensor.dtype));
+    for (const int64_t size : tensor.shape) bits = checked_product(tensor.name, {bits, size_t(size)});
+    sizes.push_back(bits / 8);
+    total = checked_sum(tensor.name, {total, checked_aligned(tensor.name, bits / 8, kAlignment)});
   }
   checkpoint.blank_ = BlankMemory(total, location.name);
   size_t offset = 0;
