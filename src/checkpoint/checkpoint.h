@@ -26,13 +26,19 @@ struct ModelLocation {
   std::vector<std::filesystem::path> gguf_files = {};     // the parts of a GGUF model, in order
 };
 
-// `model` is a folder, a .safetensors or .gguf file, or org/name[@revision] in the Hugging Face cache (never the
-// network). Throws a model Error; for an absent org/name its hint is the `hf download` line.
+// `model` is a folder (of one model, or with one GGUF model among its files: FOLDER:Q8_0 names one of several), a
+// .safetensors or GGUF file, or what parse_model_reference() takes, in the Hugging Face cache (never the network; a
+// bare name will do). Throws a model Error; for an absent org/name its hint is the `hf download` line, and what comes
+// close to it.
 ModelLocation locate_model(const std::string& model);
 
-// What the Hugging Face cache holds: every model repository with a usable snapshot, by name. Only folders are looked
-// at; whether one can be run is for make_plan() to say.
-std::vector<ModelLocation> cached_models();
+// What the Hugging Face cache holds: every model repository, by name, each GGUF model of one that has several. Only
+// folders are looked at; whether a model can be run is for make_plan() to say.
+struct CachedModel {
+  ModelLocation location;
+  std::string problem = {};  // why its files cannot be found; empty if they are
+};
+std::vector<CachedModel> cached_models();
 // The cache's folder, by huggingface_hub's environment variables.
 std::filesystem::path cache_root();
 

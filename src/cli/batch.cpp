@@ -1,15 +1,23 @@
 // --batch: JSON lines in, JSON lines out in order, flushed one by one, the model loaded once. A bad line gets an
 // error object and the run goes on. Every line starts from an empty cache, so its answer does not depend on the
 // others.
-#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <utility>
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "cli/answer.h"
-#include "cli/answer_writer.h"
+#include "cli/batch_answer.h"
+#include "cli/batch_done.h"
+#include "cli/batch_request.h"
 #include "cli/line_reader.h"
+#include "cli/notes.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
 #include "generate/generation.h"
@@ -17,262 +25,239 @@
 namespace qgen::cli {
 namespace {
 
-constexpr int64_t kMostLogprobs = 1 << 20;
-
-// One line: what to answer, and the options that hold for it.
-struct Request {
-  std::string id = "null";  // JSON text of what the line calls itself
-  AnswerOptions options;
-  std::optional<std::string> prompt;
-  std::optional<std::vector<Message>> messages;
-};
-
-std::string json_text(const Json& value) { return simdjson::minify(value.raw()); }
-
-void read_stops(const Json& value, AnswerOptions& options) {
-  options.stops.clear();
-  if (value.is_string()) {
-    options.stops.emplace_back(value.as_string());
-    return;
-  }
-  for (const Json& stop : value.elements()) options.stops.emplace_back(stop.as_string());
-}
-
-void read_think(const Json& value, AnswerOptions& options) {
-  const std::string mode = value.is_bool() ? (value.as_bool() ? "on" : "off") : std::string(value.as_string());
-  if (mode != "on" && mode != "off" && mode != "auto")
-    value.fail(fmt::format("{} is not allowed (expected on, off, auto)", json_quote(mode)));
-  options.reasoning.think = mode;
-}
-
-// A number, or OpenAI's flag, which "top_logprobs" beside it may go beyond.
-void read_logprobs(const Json& value, AnswerOptions& options) {
-  if (!value.is_bool()) {
-    options.logprobs = value.as_integer(0, kMostLogprobs);
-  } else {
-    options.logprobs = value.as_bool() ? std::max<int64_t>(options.logprobs, 1) : 0;
-  }
-}
-void read_top_logprobs(const Json& value, AnswerOptions& options) {
-  options.logprobs = std::max(options.logprobs, value.as_integer(0, kMostLogprobs));
-}
-
-// As --logit-bias has them, and after those.
-void read_logit_bias(const Json& value, AnswerOptions& options) {
-  for (const auto& [key, bias] : value.members())
-    options.logit_bias.push_back(fmt::format("{}={}", key, bias.as_number()));
-}
-
-void check_stream(const Json& value) {
-  if (value.as_bool()) value.fail("true is not allowed: each answer is one line");
-}
-
-// The members a line may have, by every name in use for them.
-struct Member {
-  std::initializer_list<std::string_view> names;
-  void (*read)(const Json& value, Request& request);
-};
-const Member kMembers[] = {
-    {{"custom_id", "id"}, [](const Json& v, Request& r) { r.id = json_text(v); }},
-    {{"prompt"}, [](const Json& v, Request& r) { r.prompt = std::string(v.as_string()); }},
-    {{"messages"}, [](const Json& v, Request& r) { r.messages = read_messages(v); }},
-    {{"system"}, [](const Json& v, Request& r) { r.options.system = std::string(v.as_string()); }},
-    {{"raw"}, [](const Json& v, Request& r) { r.options.raw = v.as_bool(); }},
-    {{"think"}, [](const Json& v, Request& r) { read_think(v, r.options); }},
-    {{"max_tokens", "max_completion_tokens"},
-     [](const Json& v, Request& r) { r.options.max_tokens = v.as_integer(0, int64_t{1} << 31); }},
-    {{"stop"}, [](const Json& v, Request& r) { read_stops(v, r.options); }},
-    {{"temperature", "temp"}, [](const Json& v, Request& r) { r.options.sampling.temperature = v.as_number(); }},
-    {{"top_k"}, [](const Json& v, Request& r) { r.options.sampling.top_k = v.as_integer(); }},
-    {{"top_p"}, [](const Json& v, Request& r) { r.options.sampling.top_p = v.as_number(); }},
-    {{"min_p"}, [](const Json& v, Request& r) { r.options.sampling.min_p = v.as_number(); }},
-    {{"typical_p"}, [](const Json& v, Request& r) { r.options.sampling.typical_p = v.as_number(); }},
-    {{"repeat_penalty", "repetition_penalty"},
-     [](const Json& v, Request& r) { r.options.sampling.repetition_penalty = v.as_number(); }},
-    {{"presence_penalty"}, [](const Json& v, Request& r) { r.options.sampling.presence_penalty = v.as_number(); }},
-    {{"frequency_penalty"}, [](const Json& v, Request& r) { r.options.sampling.frequency_penalty = v.as_number(); }},
-    {{"seed"}, [](const Json& v, Request& r) { r.options.sampling.seed = uint64_t(v.as_integer(0)); }},
-    {{"logprobs"}, [](const Json& v, Request& r) { read_logprobs(v, r.options); }},
-    {{"top_logprobs"}, [](const Json& v, Request& r) { read_top_logprobs(v, r.options); }},
-    {{"logit_bias"}, [](const Json& v, Request& r) { read_logit_bias(v, r.options); }},
-    // Of services: what changes nothing here.
-    {{"n"}, [](const Json& v, Request&) { v.as_integer(1, 1); }},
-    {{"stream"}, [](const Json& v, Request&) { check_stream(v); }},
-    {{"user", "metadata", "store", "service_tier"}, [](const Json&, Request&) {}},
-};
-
-void read_member(std::string_view key, const Json& value, Request& request) {
-  if (value.is_null()) return;  // as if it were not there
-  for (const Member& member : kMembers) {
-    for (const std::string_view name : member.names) {
-      if (key == name) return member.read(value, request);
-    }
-  }
-  value.fail("unknown member");
-}
-
-// {"prompt": …} or {"messages": …} with options beside it, or the same under "body" as in OpenAI's batch files,
-// where the members that only steer the service are left alone.
-void read_request(const Json& line, Request& request) {
-  if (!line.is_object()) line.fail("expected an object with \"prompt\" or \"messages\"");
-  for (const std::string_view name : {"custom_id", "id"}) {
-    if (const auto id = line.find(name)) request.id = json_text(*id);
-  }
-  const auto body = line.get("body");
-  for (const auto& [key, value] : line.members()) {
-    if (body && (key == "body" || key == "method" || key == "url")) continue;
-    read_member(key, value, request);
-  }
-  if (body) {
-    for (const auto& [key, value] : body->members()) {
-      if (key != "model") read_member(key, value, request);
-    }
-  }
-  if (request.prompt.has_value() == request.messages.has_value())
-    line.fail(request.prompt ? "\"prompt\" and \"messages\"" : "no \"prompt\" and no \"messages\"");
-  if (request.messages && request.messages->empty()) line.fail("no message in \"messages\"");
-}
-
-ModelInput prepare(const Request& request, const TextModel& model) {
-  const AnswerOptions& options = request.options;
-  if (options.raw || !model.has_template()) {
-    if (request.messages || options.system)
-      fail(ErrorKind::kUsage, options.raw ? "raw takes the prompt as it is" : "the model has no chat template");
-    return model.continue_text(*request.prompt);
-  }
-  std::vector<Message> messages;
-  if (options.system) messages.push_back({"system", *options.system, {}});
-  if (request.messages) {
-    messages.insert(messages.end(), request.messages->begin(), request.messages->end());
-  } else {
-    messages.push_back({"user", *request.prompt, {}});
-  }
-  return model.render(messages, options.reasoning.enable_thinking());
-}
-
 struct Totals {
-  int64_t lines = 0, failed = 0, prompt_tokens = 0, output_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
+  int64_t lines = 0, failed = 0, skipped = 0, cut_short = 0;
+  int64_t prompt_tokens = 0, output_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
   double prompt_seconds = 0, output_seconds = 0;
+  int64_t first_failed = 0;  // line
+  std::string first_error;
+
+  void add(const BatchAnswer& answer) {
+    const Generation& g = answer.generation;
+    prompt_tokens += g.prompt_tokens;
+    output_tokens += int64_t(g.tokens.size());
+    drafted_tokens += g.drafted_tokens;
+    accepted_tokens += g.accepted_tokens;
+    prompt_seconds += g.prompt_seconds;
+    output_seconds += g.output_seconds;
+    cut_short += !answer.cut_short.empty();
+  }
 };
 
-class Batch {
+// Runs requests, one after the other. Whatever runs several together takes its place.
+class BatchRunner {
  public:
-  explicit Batch(const AnswerOptions& options) : options_(options), model_(options.model, false) {
-    model_.logit_bias(options.logit_bias);  // a wrong one ends the run, not each line
-    load(model_, 1, options.report.quiet);
-  }
+  // `progress` is called while a request runs.
+  BatchRunner(const TextModel& model, const AnswerOptions& options, std::function<void()> progress)
+      : model_(model), options_(options), progress_(std::move(progress)) {}
 
-  // Answers line `number`; false once a signal came.
-  bool take(const std::string& text, int64_t number) {
-    ++totals_.lines;
-    number_ = number;
-    Request request;
-    request.options = options_;
-    std::string out;
-    try {
-      const auto document = JsonDocument::parse(text, fmt::format("line {}", number), ErrorKind::kUsage);
-      read_request(document->root(), request);
-      out = answer_line(request);
-    } catch (const Error& error) {
-      ++totals_.failed;
-      out = fmt::format(R"({{"schema":1,"line":{},"id":{},"error":{{"code":{},"message":{},"hint":{}}}}})", number,
-                        request.id, int(error.kind()), json_quote(error.message()),
-                        error.hint().empty() ? "null" : json_quote(error.hint()));
-    }
-    print_stdout(out + "\n");
-    return noted_signal() == 0;
-  }
-
-  void print_totals() const;
-  int exit_code() const { return noted_signal() != 0 ? 128 + noted_signal() : totals_.failed > 0 ? 1 : 0; }
-
- private:
-  std::string answer_line(const Request& request) {
+  BatchAnswer run(const BatchRequest& request) {
     const AnswerOptions& options = request.options;
-    SamplingFlags flags = options.sampling;
-    flags.logit_bias = model_.logit_bias(options.logit_bias);
-    const ModelInput input = prepare(request, model_);
-    check_fits(input, model_);
+    const ModelInput input = batch_input(request, model_);
     GenerationSettings settings;
-    settings.sampling = model_.sampling(flags);
+    settings.sampling = sampling(request);
     settings.stops = options.stops;
     settings.max_tokens = options.max_tokens;
     settings.logprobs = options.logprobs;
     settings.prompt_lookup = options.prompt_lookup;
     settings.split_reasoning = input.chat_template && options.reasoning.show != "show";
-    settings.control = terminal_control(options.report.quiet);
-    std::string answer, thinking;
+    settings.control = {[this](const auto&) { progress_(); }, [] { return noted_signal() != 0; }};
+    BatchAnswer answer;
+    answer.seed = settings.sampling.seed.value;
     Session session(model_.engine());
-    const Generation g = generate(session, model_, input, settings, [&](const ReasoningPiece& piece) {
-      (piece.thinking ? thinking : answer) += piece.text;
+    answer.generation = generate(session, model_, input, settings, [&](const ReasoningPiece& piece) {
+      (piece.thinking ? answer.reasoning : answer.text) += piece.text;
+      progress_();
     });
-    totals_.prompt_tokens += g.prompt_tokens;
-    totals_.output_tokens += int64_t(g.tokens.size());
-    totals_.drafted_tokens += g.drafted_tokens;
-    totals_.accepted_tokens += g.accepted_tokens;
-    totals_.prompt_seconds += g.prompt_seconds;
-    totals_.output_seconds += g.output_seconds;
-    std::string out =
-        fmt::format(R"({{"schema":1,"line":{},"id":{},"text":{})", number_, request.id, json_quote(answer));
-    if (!thinking.empty() && options.reasoning.show == "auto")
-      out += fmt::format(",\"reasoning\":{}", json_quote(thinking));
-    out += fmt::format(
-        R"(,"stop":{},"stop_string":{},"prompt_tokens":{},"output_tokens":{},"thinking_tokens":{},"seed":{},"seconds":{:.6f},"logits_hash":{})",
-        json_quote(g.stop), g.stop_string.empty() ? "null" : json_quote(g.stop_string), g.prompt_tokens,
-        g.tokens.size(), g.thinking_tokens, settings.sampling.seed.value, g.prompt_seconds + g.output_seconds,
-        g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash));
-    if (options.logprobs > 0) out += fmt::format(",\"logprobs\":{}", logprobs_json(g, model_.tokenizer()));
-    return out + "}";
+    answer.cut_short = cut_short(answer.generation, answer.text.find_first_not_of(" \t\r\n") != answer.text.npos);
+    if (options.reasoning.show == "hide") answer.reasoning.clear();
+    return answer;
   }
 
+ private:
+  SamplingSettings sampling(const BatchRequest& request) const {
+    SamplingFlags flags = request.options.sampling;
+    try {
+      flags.logit_bias = model_.logit_bias(request.options.logit_bias);
+    } catch (const Error& error) {
+      fail(error.kind(), fmt::format("line {}: logit_bias: {}", request.line, error.message()), error.hint());
+    }
+    return model_.sampling(flags);
+  }
+
+  const TextModel& model_;
   const AnswerOptions& options_;
-  TextModel model_;
-  Totals totals_;
-  int64_t number_ = 0;  // of the line at hand, in the file
+  std::function<void()> progress_;
 };
 
-void Batch::print_totals() const {
-  const ReportOptions& report = options_.report;
-  const bool wanted = report_wanted(report);
-  const Totals& t = totals_;
+// How far the batch is, on a terminal.
+class BatchProgress {
+ public:
+  BatchProgress(const AnswerOptions& options, const Totals& totals)
+      : line_(options.report.quiet), totals_(totals), clears_(stdout_is_terminal()) {
+    if (!options.report.quiet && stderr_is_terminal()) count_lines(options.batch);
+  }
+
+  void show() {
+    line_.show([this] {
+      std::string out = fmt::format("{}{} lines", totals_.lines + totals_.skipped,
+                                    expected_ > 0 ? fmt::format(" of {}", expected_) : "");
+      if (totals_.failed > 0) out += fmt::format(", {} failed", totals_.failed);
+      return out + fmt::format(" · {} tokens written", totals_.output_tokens);
+    });
+  }
+  // Makes room for a line on the same terminal.
+  void before_output() {
+    if (clears_) line_.clear();
+  }
+  void end() { line_.clear(); }
+
+ private:
+  // Lines of a file that can be read twice.
+  void count_lines(const std::string& file) {
+    std::error_code ignored;
+    if (file == "-" || !std::filesystem::is_regular_file(file, ignored)) return;
+    std::ifstream stream(file, std::ios::binary);
+    char buffer[1 << 16];
+    bool blank = true;
+    while (stream.read(buffer, sizeof buffer) || stream.gcount() > 0) {
+      for (const char c : std::string_view(buffer, size_t(stream.gcount()))) {
+        if (c == '\n') {
+          expected_ += !blank;
+          blank = true;
+        } else if (c != ' ' && c != '\t' && c != '\r') {
+          blank = false;
+        }
+      }
+    }
+    expected_ += !blank;
+  }
+
+  ProgressLine line_;
+  const Totals& totals_;
+  bool clears_;
+  int64_t expected_ = 0;  // 0: unknown
+};
+
+std::string totals_json(const Totals& t, const TextModel& model, const Warnings& warnings) {
+  return fmt::format(
+      R"({{"schema":1,"model":{},"engine":{},"activations":{},"lines":{},"failed":{},"skipped":{},"cut_short":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f},"drafted_tokens":{},"accepted_tokens":{},"warnings":{}}})",
+      json_quote(model.name()), json_quote(model.engine().description()),
+      json_quote(activations_name(model.engine().activations())), t.lines, t.failed, t.skipped, t.cut_short,
+      t.prompt_tokens, t.prompt_seconds, t.output_tokens, t.output_seconds, t.drafted_tokens, t.accepted_tokens,
+      texts_json(warnings.all()));
+}
+
+std::string totals_text(const Totals& t) {
   const auto per_second = [](int64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; };
-  const std::string json = fmt::format(
-      R"({{"schema":1,"model":{},"engine":{},"activations":{},"lines":{},"failed":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f},"drafted_tokens":{},"accepted_tokens":{}}})",
-      json_quote(model_.name()), json_quote(model_.engine().description()),
-      json_quote(activations_name(model_.engine().activations())), t.lines, t.failed, t.prompt_tokens, t.prompt_seconds,
-      t.output_tokens, t.output_seconds, t.drafted_tokens, t.accepted_tokens);
+  std::string out = fmt::format("{} lines, {} failed", t.lines, t.failed);
+  if (t.skipped > 0) out += fmt::format(", {} done before", t.skipped);
+  return out + fmt::format(" · {} tokens in, {:.0f} tok/s · {} out, {:.0f} tok/s", t.prompt_tokens,
+                           per_second(t.prompt_tokens, t.prompt_seconds), t.output_tokens,
+                           per_second(t.output_tokens, t.output_seconds));
+}
+
+void print_totals(const AnswerOptions& options, const Totals& totals, const TextModel& model,
+                  const Warnings& warnings) {
+  const ReportOptions& report = options.report;
+  const std::string json = totals_json(totals, model, warnings);
   if (!report.stats_file.empty()) {
     std::ofstream file(report.stats_file);
     if (!(file << json << '\n').flush())
       fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", report.stats_file));
   }
-  if (!wanted) return;
-  if (report.stats == "json") return write_stderr(json + "\n");
-  std::string text = fmt::format(
-      "{} · {} lines, {} failed · prompts {} tokens, {:.0f} tok/s · answers {} tokens, {:.0f} tok/s",
-      model_.engine().description(), t.lines, t.failed, t.prompt_tokens, per_second(t.prompt_tokens, t.prompt_seconds),
-      t.output_tokens, per_second(t.output_tokens, t.output_seconds));
-  if (options_.prompt_lookup > 0) text += fmt::format(" · drafts {}", drafts_text(t.drafted_tokens, t.accepted_tokens));
-  write_stderr(text + "\n", Style::kDim);
+  switch (report_form(report)) {
+    case ReportForm::kNone: break;
+    case ReportForm::kLine: write_stderr(totals_text(totals) + "\n", Style::kDim); break;
+    case ReportForm::kText: {
+      std::string text = fmt::format("{} · {}\n  {}", model.name(), model.engine().description(), totals_text(totals));
+      if (options.prompt_lookup > 0)
+        text += fmt::format(" · drafts {}", drafts_text(totals.drafted_tokens, totals.accepted_tokens));
+      write_stderr(text + "\n", Style::kDim);
+      break;
+    }
+    case ReportForm::kJson: write_stderr(json + "\n"); break;
+  }
+}
+
+// Whether standard output appends to this very file.
+bool stdout_is(const std::string& file) {
+  struct stat out {
+  }, other{};
+  return ::fstat(STDOUT_FILENO, &out) == 0 && ::stat(file.c_str(), &other) == 0 && out.st_dev == other.st_dev &&
+         out.st_ino == other.st_ino && S_ISREG(out.st_mode);
+}
+
+void refuse_other_tasks(const AnswerOptions& options) {
+  if (options.prompt || options.file)
+    fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
+  if (options.resume || options.save)
+    fail(ErrorKind::kUsage, "--batch: no place for --resume or --save",
+         "a line may hold a whole conversation: \"messages\"");
 }
 
 }  // namespace
 
 int answer_batch(const AnswerOptions& options) {
-  if (options.prompt || options.file)
-    fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
+  refuse_other_tasks(options);
   check_report_file(options.report);
+  DoneLines done;
+  if (!options.done.empty()) done = DoneLines::read(options.done);
   LineReader input(options.batch, fmt::format("--batch {}", options.batch));
-  Batch batch(options);
+  Warnings warnings(options.report);
+  TextModel model(options.model, false);
+  SamplingFlags flags = options.sampling;
+  flags.logit_bias = model.logit_bias(options.logit_bias);
+  model.sampling(flags);  // what is wrong here ends the run, not each line
+  note_reasoning(options.reasoning, options.typed, options.raw, model, warnings);
+  if (done.missing()) warnings.add(fmt::format("--done {}: no such file, no line is left out", options.done));
+  load(model, 1, options.report.quiet, warnings);
+  note_context(options.model, model, warnings);
+
+  Totals totals;
+  BatchProgress progress(options, totals);
+  BatchRunner runner(model, options, [&] { progress.show(); });
   start_answer();
+  bool torn = done.torn() && stdout_is(options.done);
   std::string line;
-  for (int64_t number = 1; input.next(line); ++number) {
+  for (int64_t number = 1; noted_signal() == 0 && input.next(line); ++number) {
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    if (!batch.take(line, number)) break;
+    BatchRequest request;
+    std::string out;
+    ++totals.lines;
+    try {
+      read_batch_request(line, number, options, request);
+      if (done.take(request.id, number)) {
+        --totals.lines;
+        ++totals.skipped;
+        continue;
+      }
+      const BatchAnswer answer = runner.run(request);
+      totals.add(answer);
+      out = answer_line(request, answer, model.name(), model.tokenizer());
+    } catch (const Error& error) {
+      ++totals.failed;
+      if (totals.first_failed == 0) {
+        totals.first_failed = number;
+        totals.first_error = error.message();
+      }
+      out = error_line(request, error);
+    }
+    progress.before_output();
+    print_stdout((std::exchange(torn, false) ? "\n" : "") + out + "\n");
   }
+  progress.end();
   end_answer();
-  batch.print_totals();
-  return batch.exit_code();
+  if (totals.cut_short > 0) {
+    warnings.add(fmt::format("{} of {} answers are cut short, their lines say how (\"cut_short\", \"finish_reason\")",
+                             totals.cut_short, totals.lines));
+  }
+  print_totals(options, totals, model, warnings);
+  if (noted_signal() != 0) return 128 + noted_signal();
+  if (totals.failed == 0) return 0;
+  fail(ErrorKind::kRuntime, fmt::format("{} of {} lines failed", totals.failed, totals.lines),
+       fmt::format("the first: {}", totals.first_error));
 }
 
 }  // namespace qgen::cli

@@ -192,15 +192,17 @@ class Runner {
       tokens_.push_back(TokenId(i * 7919 % std::min<int64_t>(vocab, 1000)));
   }
 
-  void run(const Test& test) {
+  // Adds the test's row; false where a signal ended it before all rounds were done.
+  bool run(const Test& test) {
     const Plan& plan = *bench_.model.plan;
     Result result{test, 0, {}, {}};
     result.work =
         test.is_prefill ? ops_per_token(plan, test) : bytes_per_token(plan, test, bench_.model.engine_options.kv);
-    fill_up_to(test);
+    if (!fill_up_to(test)) return false;
     show(test, "warming up");
     once({test.is_prefill, test.is_prefill ? test.tokens : std::min(test.tokens, kWarmUpTokens), test.depth});
     for (int64_t round = 0; round < bench_.rounds; ++round) {
+      if (noted_signal() != 0) return false;
       show(test, fmt::format("round {} of {}", round + 1, bench_.rounds));
       double best = 0;
       if (bench_.engine->measure != nullptr) {
@@ -211,9 +213,11 @@ class Runner {
                                 : speed.float_ops_per_second;
       }
       result.seconds.push_back(once(test));
+      if (noted_signal() != 0 && !whole_) return false;
       if (best > 0) result.shares.push_back(result.work * double(test.tokens) / result.seconds.back() / best);
     }
     bench_.results.push_back(std::move(result));
+    return noted_signal() == 0;
   }
 
  private:
@@ -221,27 +225,34 @@ class Runner {
     progress_.show([&] { return fmt::format("{}: {}", test.name(), what); });
   }
 
-  void fill_up_to(const Test& test) {
+  bool fill_up_to(const Test& test) {
     engine_.rewind(test.depth);
     const int64_t at = engine_.position();
-    if (at == test.depth) return;
+    if (at == test.depth) return true;
     engine_.set_observer([&](double done) {
       show(test, fmt::format("reading {:.0f} of {} tokens", double(at) + done, test.depth));
-      return true;
+      return noted_signal() == 0;
     });
-    engine_.prefill(std::span(tokens_).subspan(size_t(at), size_t(test.depth - at)));
+    const bool whole = !engine_.prefill(std::span(tokens_).subspan(size_t(at), size_t(test.depth - at))).empty();
     engine_.set_observer({});
+    return whole;
   }
 
   double once(const Test& test) {
     engine_.rewind(test.depth);
     const std::span<const TokenId> tokens = std::span(tokens_).subspan(size_t(test.depth), size_t(test.tokens));
+    whole_ = true;
+    engine_.set_observer([](double) { return noted_signal() == 0; });
     const auto start = Clock::now();
     if (test.is_prefill) {
-      engine_.prefill(tokens);
+      whole_ = !engine_.prefill(tokens).empty();
     } else {
-      for (const TokenId token : tokens) engine_.decode(token);
+      for (size_t i = 0; i < tokens.size() && whole_; ++i) {
+        engine_.decode(tokens[i]);
+        whole_ = noted_signal() == 0;
+      }
     }
+    engine_.set_observer({});
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
@@ -249,6 +260,7 @@ class Runner {
   Engine& engine_;
   ProgressLine progress_;
   std::vector<TokenId> tokens_;
+  bool whole_ = true;  // whether the last round ran to its end
 };
 
 std::string short_number(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 1000 ? 1 : 0); }
@@ -392,40 +404,55 @@ int bench(BenchOptions options) {
   bench.engine = &find_engine(options.model.device, engine_options);
   bench.model = load(std::move(plan), options.model, bench.dummy, longest);
   bench.int8 = bench.int8 && bench.model.engine->activations() != Activations::kF32;
-  Runner runner(bench);
-  for (const Test& test : tests) runner.run(test);
+  {
+    start_answer();  // Ctrl-C ends the test at hand and keeps the rows before it
+    Runner runner(bench);
+    for (const Test& test : tests) {
+      if (!runner.run(test)) break;
+    }
+    end_answer();
+  }
+  const int ended = noted_signal() != 0 ? 128 + noted_signal() : 0;
+  if (bench.results.empty()) return ended;
   write_stdout(options.output == "json"  ? json_text(bench)
                : options.output == "csv" ? csv_text(bench)
                : options.output == "md"  ? markdown_text(bench)
                                          : table_text(bench));
-  return 0;
+  return ended;
 }
 
 Command::Bound bind() {
   const auto o = std::make_shared<BenchOptions>();
   std::vector<Option> options = {
-      {"--dummy", &o->dummy, "DIR", "random weights in the shapes and the method that DIR/config.json declares"},
-      {"-p,--prefill", &o->prefill, "LIST", "read so many tokens; 0: none [512]"},
-      {"-n,--decode-tokens", &o->decode, "LIST", "write so many tokens; 0: none [128]"},
-      {"-d,--depth", &o->depth, "LIST", "after so many tokens of context [0,4096]"},
-      {"-r,--rounds", &o->rounds, "N", "of each test [5]", {.lowest = 1, .highest = 10000}},
-      {"--output", &o->output, "FORM", "table, md, csv or json [table]", {.choices = "table,md,csv,json"}}};
+      {"--dummy", &o->dummy, "DIR",
+       "measure with random weights in the shapes and the method that DIR/config.json declares"},
+      {"-p,--prefill", &o->prefill, "LIST",
+       "how many tokens to read in a test, several in a list; 0 leaves it out [512]"},
+      {"-n,--decode-tokens", &o->decode, "LIST",
+       "how many tokens to write in a test, several in a list; 0 leaves it out [128]"},
+      {"-d,--depth", &o->depth, "LIST", "how many tokens of context to have before each test [0,4096]"},
+      {"-r,--rounds", &o->rounds, "N", "how often to repeat each test [5]", {.lowest = 1, .highest = 10000}},
+      {"--output",
+       &o->output,
+       "FORM",
+       "print a table, md (Markdown), csv or json [table]",
+       {.choices = "table,md,csv,json"}}};
   add_model_options(options, o->model);
   // The tests decide the context.
   std::erase_if(options, [](const Option& option) { return option.long_name() == "context"; });
   for (Option& option : options) {
     if (option.long_name() == "model") option.details.unless = "dummy";
   }
+  options.push_back(model_word(o->model));
   return {options, [o] { return bench(*o); }};
 }
 
+constexpr Example kExamples[] = {{"qgen bench -m ./model", "tokens a second, share of the memory's speed"},
+                                 {"qgen bench --dummy ./folder -d 0", "shapes of a config.json, random weights"}};
+
 }  // namespace
 
-const Command kBenchCommand = {
-    "bench", "how fast it reads and writes, against what the machine can do",
-    R"(  qgen bench -m ./model                                  tokens per second, share of bandwidth and peak
-  qgen bench --dummy ./folder-with-config-json -d 0      true shapes, random weights
-)",
-    bind};
+const Command kBenchCommand = {"bench", "how fast it reads and writes, against what the machine can do", kExamples,
+                               bind};
 
 }  // namespace qgen::cli

@@ -8,10 +8,17 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/input_text.h"
 #include "cli/report.h"
 #include "generate/chat_session.h"
 
 namespace qgen::cli {
+
+// What is to be answered.
+struct Ask {
+  std::string question;
+  bool again = false;  // the last question, once more
+};
 
 // What the commands act on.
 struct Chat {
@@ -19,15 +26,18 @@ struct Chat {
   ChatSession session;
   SamplingFlags sampling;
   ReportOptions report_options;
-  std::optional<Report> last_report;
+  InputOptions text;
   bool interactive = false;  // somebody reads what was done
+  std::optional<Report> last_report = {};
+  std::optional<Ask> next = {};  // what a command wants answered
+  bool cut_short = false;        // some answer was
   bool ended = false;
 };
 
 struct ChatCommand {
   std::string_view name;      // "save"
   std::string_view argument;  // "FILE"; "[TEXT]" where it may be left out; empty for none
-  std::string_view summary;
+  std::string_view summary;   // empty for another name of a command
   void (*run)(Chat& chat, const std::string& argument);
 };
 std::span<const ChatCommand> chat_commands();

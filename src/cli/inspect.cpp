@@ -252,19 +252,18 @@ int inspect(const InspectOptions& options) {
 Command::Bound bind() {
   const auto o = std::make_shared<InspectOptions>();
   return {{model_option(o->model),
-           {"--tensors", &o->tensors, "", "every tensor: type, shape, scale grid, file"},
-           {"--steps", &o->steps, "", "every step that engines execute"},
-           {"--json", &o->json, "", "one JSON object"}},
+           model_word(o->model),
+           {"--tensors", &o->tensors, "", "list every tensor with its type, shape, scale grid and file"},
+           {"--steps", &o->steps, "", "list every step that engines execute"},
+           {"--json", &o->json, "", "print one JSON object"}},
           [o] { return inspect(*o); }};
 }
 
+constexpr Example kExamples[] = {{"qgen inspect Qwen/Qwen3-8B-FP8", "what it is, and what says so"},
+                                 {"qgen inspect ./model --tensors | grep scale", "every tensor with its scale grid"}};
+
 }  // namespace
 
-const Command kInspectCommand = {
-    "inspect", "family, quantization found and why, tensors, steps",
-    R"(  qgen inspect -m Qwen/Qwen3-8B-FP8                      what it is, and what says so
-  qgen inspect -m ./model --tensors | grep scale         every tensor with its scale grid
-)",
-    bind};
+const Command kInspectCommand = {"inspect", "family, quantization found and why, tensors, steps", kExamples, bind};
 
 }  // namespace qgen::cli

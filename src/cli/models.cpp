@@ -28,22 +28,29 @@ struct Cached {
   size_t bytes = 0;  // of weights
 };
 
+// Why a model cannot be run, without the folder that is in the table already.
+std::string without_folder(std::string problem, const std::string& folder) {
+  if (const size_t at = problem.find(folder); !folder.empty() && at != std::string::npos)
+    problem.erase(at, folder.size() + (problem[at + folder.size()] == '/'));
+  return problem;
+}
+
 std::vector<Cached> look_at_cache() {
   std::vector<Cached> out;
-  for (const ModelLocation& location : cached_models()) {
+  for (const CachedModel& model : cached_models()) {
     Cached& entry = out.emplace_back();
-    entry.name = location.name;
-    entry.folder = location.folder.string();
+    entry.name = model.location.name;
+    entry.folder = model.location.folder.string();
+    entry.problem = model.problem;
+    if (!entry.problem.empty()) continue;
     try {
-      const auto plan = make_plan(open_checkpoint(location));
+      const auto plan = make_plan(open_checkpoint(model.location));
       entry.family = plan->model.family;
       entry.method = plan->method();
       for (const TensorView& tensor : plan->checkpoint.tensors()) entry.bytes += tensor.bytes.size();
+      if (!Tokenizer::exists(plan->checkpoint.files())) entry.problem = "its tokenizer is missing";
     } catch (const Error& error) {
-      entry.problem = error.message();
-      // The folder is in the table already.
-      if (const size_t at = entry.problem.find(entry.folder); at != std::string::npos)
-        entry.problem.erase(at, entry.folder.size() + (entry.problem[at + entry.folder.size()] == '/'));
+      entry.problem = without_folder(error.message(), entry.folder);
     } catch (const std::filesystem::filesystem_error& error) {
       entry.problem = error.code().message();
     }
@@ -115,16 +122,15 @@ int models(const ModelsOptions& options) {
 
 Command::Bound bind() {
   const auto o = std::make_shared<ModelsOptions>();
-  return {{{"--json", &o->json, "", "one JSON object"}}, [o] { return models(*o); }};
+  return {{{"--json", &o->json, "", "print one JSON object"}}, [o] { return models(*o); }};
 }
+
+constexpr Example kExamples[] = {{"qgen models", "what runs here, and what is in the cache"},
+                                 {"qgen models --json | jq -r '.cache.models[].name'"}};
 
 }  // namespace
 
 const Command kModelsCommand = {
-    "models", "families, methods and engines supported; checkpoints in the Hugging Face cache",
-    R"(  qgen models                                            three tables, and what is in the cache
-  qgen models --json | jq -r '.cache.models[].name'
-)",
-    bind};
+    "models", "families, methods and engines supported; checkpoints in the Hugging Face cache", kExamples, bind};
 
 }  // namespace qgen::cli

@@ -151,18 +151,19 @@ int plan_command(const PlanOptions& options) {
 
 Command::Bound bind() {
   const auto o = std::make_shared<PlanOptions>();
-  std::vector<Option> options = {{"--json", &o->json, "", "one JSON object"}};
+  std::vector<Option> options;
   add_model_options(options, o->model);
+  options.push_back(model_word(o->model));
+  options.push_back({"--json", &o->json, "", "print one JSON object"});
   return {options, [o] { return plan_command(*o); }};
 }
 
+constexpr Example kExamples[] = {{"qgen plan Qwen/Qwen3-8B-FP8 -c 32768", "does it fit, how fast can it be"},
+                                 {"qgen plan ./folder-with-config-json --json", "before the weights are downloaded"}};
+
 }  // namespace
 
-const Command kPlanCommand = {
-    "plan", "what a model will take in memory and how fast it can be, from headers only",
-    R"(  qgen plan -m Qwen/Qwen3-8B-FP8 -c 32768                does it fit, how fast can it be
-  qgen plan -m ./folder-with-config-json --json          before the weights are downloaded
-)",
-    bind};
+const Command kPlanCommand = {"plan", "what a model will take in memory and how fast it can be, from headers only",
+                              kExamples, bind};
 
 }  // namespace qgen::cli

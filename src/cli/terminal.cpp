@@ -6,14 +6,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file_map.h"
 #include "base/utf8.h"
+#include "cli/echo.h"
 
 namespace qgen::cli {
 namespace {
@@ -26,6 +27,7 @@ void on_stop_signal(int number) {
   int seen = 0;
   if (answering && signal_seen.compare_exchange_strong(seen, number)) return;
   if (answering && session_kept && number == SIGINT) return;
+  restore_echo();
   ::_exit(128 + number);
 }
 
@@ -51,6 +53,22 @@ void write_raw_stderr(std::string_view text) {
   }
 }
 
+bool line_open = false;  // whether the last byte on standard output was no newline
+
+// Whether text on standard error may come right after text on standard output.
+bool streams_meet() {
+  struct stat out {
+  }, err{};
+  if (::fstat(STDOUT_FILENO, &out) != 0 || ::fstat(STDERR_FILENO, &err) != 0) return false;
+  if (out.st_dev == err.st_dev && out.st_ino == err.st_ino && !S_ISCHR(out.st_mode)) return true;
+  return stderr_is_terminal() && (stdout_is_terminal() || S_ISFIFO(out.st_mode));
+}
+
+int columns_of_terminal(int descriptor) {
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 void handle(int number, void (*handler)(int), int flags) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -61,6 +79,7 @@ void handle(int number, void (*handler)(int), int flags) {
 }  // namespace
 
 void write_stdout(std::string_view text) {
+  if (!text.empty()) line_open = text.back() != '\n';
   while (!text.empty()) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0) {
@@ -77,7 +96,10 @@ void print_stdout(std::string_view text) { write_stdout(stdout_is_terminal() ? w
 void write_stderr(std::string_view message, Style style) {
   // Names out of files may hold anything.
   const std::string safe = without_controls(message);
-  write_raw_stderr(style == Style::kDim && stderr_has_color() ? dimmed(safe) : safe);
+  if (safe.empty()) return;
+  const bool fresh_line = line_open && streams_meet();
+  if (fresh_line) line_open = false;
+  write_raw_stderr((fresh_line ? "\n" : "") + (style == Style::kDim && stderr_has_color() ? dimmed(safe) : safe));
 }
 
 void set_color(std::string_view when) { color = when == "always" ? 1 : when == "never" ? 0 : -1; }
@@ -112,10 +134,8 @@ bool terminal_is_dumb() {
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 
-bool stdin_is_pipe_or_file() {
-  struct stat status {};
-  return ::fstat(STDIN_FILENO, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode));
-}
+int stdout_columns() { return columns_of_terminal(STDOUT_FILENO); }
+int stderr_columns() { return columns_of_terminal(STDERR_FILENO); }
 
 std::string read_stdin(size_t limit_bytes) {
   std::string text;
@@ -160,12 +180,6 @@ int noted_signal() { return signal_seen; }
 void forget_interrupt() {
   int seen = SIGINT;
   signal_seen.compare_exchange_strong(seen, 0);
-}
-
-std::string read_text(const std::string& input, std::string_view command) {
-  if (input.empty() && stdin_is_terminal())
-    fail(ErrorKind::kUsage, fmt::format("{}: no text", command), "name a file, or - for standard input");
-  return input.empty() || input == "-" ? read_stdin() : read_file(input, kMaxTextBytes, ErrorKind::kUsage);
 }
 
 void warn(std::string_view text) {

@@ -20,7 +20,9 @@ struct Exit {
 void write_stdout(std::string_view text);
 // The same, without control characters where it is a terminal: for what comes out of files and models.
 void print_stdout(std::string_view text);
-// Standard error, one line or several, control characters dropped; failures are ignored.
+// Standard error, one line or several, control characters dropped; failures are ignored. It begins on a line of its own
+// wherever it may meet an answer that has not ended its line: on one terminal, in one file or pipe, and where a reader
+// of standard output may write to the terminal (tee).
 enum class Style { kPlain, kDim };
 void write_stderr(std::string_view text, Style style = Style::kPlain);
 
@@ -35,13 +37,12 @@ bool stdout_is_terminal();
 bool terminal_is_dumb();  // TERM=dumb: it only prints
 bool stderr_is_terminal();
 bool stdin_is_terminal();
-bool stdin_is_pipe_or_file();                      // something a shell put there for us to read
+// The width of the terminal that the stream is; 0 where it is none or does not say.
+int stdout_columns();
+int stderr_columns();
 constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of prompts and texts
 // All of it; a usage Error above `limit_bytes`.
 std::string read_stdin(size_t limit_bytes = kMaxTextBytes);
-// A text for a command: a file, standard input for "-", and that too where nothing is named and it is no terminal.
-// A usage Error that begins with the command's name if there is none.
-std::string read_text(const std::string& input, std::string_view command);
 // "qgen: warning: …" on standard error; nothing for an empty text.
 void warn(std::string_view text);
 

@@ -121,6 +121,15 @@ Conversation read_conversation(const fs::path& path) {
   return parse_conversation(read_file(path, kMaxFileBytes, ErrorKind::kUsage), path.string());
 }
 
+void check_conversation_file(const fs::path& path) {
+  if (path == "-") fail(ErrorKind::kUsage, "--save -: standard output is for text", "a file; ./- if it is called so");
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
+    fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) fail_write(path);
+}
+
 void save_conversation(const fs::path& path, const Conversation& conversation, std::string_view model) {
   std::error_code error;
   // What a link points to is replaced, not the link; and nothing but a file is.

@@ -264,6 +264,12 @@ std::string GgufModel::config_json() const {
     out += fmt::format(R"(,"max_position_embeddings":{})", *context);
   }
   out += window_json(family, layers);
+  std::string called;
+  for (const char* part : {"name", "basename", "size_label", "finetune"}) {
+    if (const auto text = file.text(fmt::format("general.{}", part)))
+      called += fmt::format("{}{}", called.empty() ? "" : " ", *text);
+  }
+  if (!called.empty()) out += fmt::format(R"(,"_name_or_path":{})", json_quote(called));
   return out + fmt::format(R"(,"eos_token_id":[{}]}})", fmt::join(gguf_end_tokens(file), ","));
 }
 

@@ -108,7 +108,10 @@ TEST_CASE("a checkpoint can be a folder, a file, shards with or without an index
   CHECK(contains(index_error(""), "weight_map is empty"));
   CHECK(contains(index_error(R"("x":1)"), "expected a string"));
 
-  CHECK(contains(error_of([&] { load_plan(folder.path()); }), "config.json is missing"));
+  CHECK(contains(error_of([&] { load_plan(folder.path()); }),
+                 "several models (expected one, or one in Q8_0):\n  shards\n  single"));
+  folder.write("nothing/README.md", "");
+  CHECK(contains(error_of([&] { load_plan(folder.path() / "nothing"); }), "config.json is missing"));
   folder.write("empty/config.json", config);
   CHECK(contains(error_of([&] { load_plan(folder.path() / "empty"); }), "no .safetensors file"));
   folder.write("empty/pytorch_model.bin", "x");

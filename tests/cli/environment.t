@@ -2,18 +2,18 @@
 
 # Every flag that there is: who adds one here adds its twin below
 $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
-  --activations --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --prompt-lookup --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
+  --activations --batch --color --context --device --done --file --frequency-penalty --help --invalid-utf --json --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --prompt-lookup --quiet --raw --reasoning --repeat-penalty --resume --save --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
 
 # And of the commands, without those that they share with the root
 $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
 >   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(activations|color|context|device|help|kv|model|system|think|threads|version)' | sort)
 > done
-  chat --frequency-penalty --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
+  chat --frequency-penalty --invalid-utf --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
   plan --json
   inspect --json --steps --tensors
   bench --decode-tokens --depth --dummy --output --prefill --rounds
-  score --json --logits --stride --tokens --window
-  tokens --chat --decode --json --messages --render
+  score --invalid-utf --json --logits --stride --tokens --window
+  tokens --chat --decode --invalid-utf --json --messages --render
   models --json
   completion
   man
@@ -89,8 +89,20 @@ json: stats.json schemas/stats.schema.json
 $ QGEN_STATS=text qgen -m $MODEL -p "Once upon a time" -n 1
   , (no-eol)
 stderr:
-  llama 260K · * (glob)
+  stories260K-FP8 · llama 260K · * (glob)
   ...
+
+# QGEN_JSON, QGEN_SAVE, QGEN_RESUME, QGEN_DONE, QGEN_INVALID_UTF8
+$ python3 $ROOT/tests/cli/scripted_model.py talks "Yes" && printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > talks/chat_template.jinja
+
+$ QGEN_JSON=1 QGEN_SAVE=talk.json qgen -m talks -p Hi
+json: stdout schemas/answer.schema.json
+where: it["text"] == "Yes"
+
+$ QGEN_RESUME=talk.json QGEN_INVALID_UTF8=replace qgen -m talks -p $'a\xff' --save talk.json; python3 -c 'import json; print(ascii([m["content"] for m in json.load(open("talk.json"))["messages"]]))'
+  Yes['Hi', 'Yes', 'a\ufffd', 'Yes']
+
+$ echo '{"prompt": "Hi"}' > in.jsonl; qgen -m talks --batch in.jsonl > out.jsonl; QGEN_DONE=out.jsonl qgen -m talks --batch in.jsonl
 
 # QGEN_VERBOSE
 $ QGEN_VERBOSE=1 qgen -m $MODEL -p "Once upon a time" -n 1

@@ -1,5 +1,5 @@
 # Exit codes: 0 good, 1 failed while running, 2 usage, 3 model unreadable or unsupported, 4 does not fit in memory,
-# 5 no usable device, 128 + n after signal n (signals.t). After an error nothing is on standard output.
+# 5 no usable device, 6 cut short (cut_short.t), 128 + n after signal n (signals.t). After an error nothing is on standard output.
 
 # 0
 $ qgen -m $MODEL -p "Once upon a time" -n 1
@@ -48,15 +48,15 @@ exit: 2
 # 2: a command that is not there
 $ qgen scroe
 stderr:
-  qgen: scroe: unknown command or argument
-  hint: did you mean score?
+  qgen: scroe: unknown command
+  hint: did you mean score? As a prompt: -p scroe
 exit: 2
 
 # 2: the same after options
 $ qgen -m $MODEL -p x scor
 stderr:
-  qgen: scor: unknown command or argument
-  hint: did you mean score?
+  qgen: scor: unknown command
+  hint: did you mean score? As a prompt: -p scor
 exit: 2
 
 # 2: a value is missing

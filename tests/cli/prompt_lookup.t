@@ -78,7 +78,9 @@ json: stderr schemas/batch-stats.schema.json
 where: it["output_tokens"] == 51 and it["drafted_tokens"] == it["accepted_tokens"] > 20
 
 $ qgen -m counts --batch lines.jsonl --prompt-lookup 8 --stats > /dev/null
-stderr: cpu * · answers 51 tokens, * tok/s · drafts * tokens, * accepted (100%) (glob)
+stderr:
+  ...
+    * · 51 out, * tok/s · drafts * tokens, * accepted (100%) (glob)
 
 # In a conversation, what was said before is looked up too
 file: template

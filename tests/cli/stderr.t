@@ -19,7 +19,7 @@ tty: out err
 $ qgen -m nowhere -p x -q
 stderr:
   qgen: nowhere: no such file or folder, and not in the Hugging Face cache ($TMP/.cache/huggingface/hub)
-  hint: hf download nowhere
+  hint: `qgen models` lists what is there, `hf download ORG/NAME` fetches one
 exit: 3
 
 # Closed, it does no harm
@@ -67,7 +67,7 @@ exit: 1
 $ head -c 450 /dev/zero | tr '\0' 'a' > long
 
 # Progress through a long prompt, on one line of a terminal that goes away
-$ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0
+$ qgen -m $MODEL -f long --no-stdin --device reference -n 0 --stats
 stderr: ...
 tty: err
 expect: reading the prompt
@@ -78,9 +78,9 @@ $ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0 -q
 tty: err
 
 # None where it is redirected: the report alone
-$ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0 --stats
+$ qgen -m $MODEL -f long --no-stdin --device reference -n 0 --stats
 stderr:
-  llama 260K · * (glob)
+  * · llama 260K · * (glob)
     load * (glob)
     ram * (glob)
     prompt * (glob)

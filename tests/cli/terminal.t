@@ -64,7 +64,7 @@ tty: out
 $ qgen -m $MODEL -p "Once" -n 1 --stats
   ...
 stderr:
-  llama 260K · * (glob)
+  * · llama 260K · * (glob)
   ...
 tty: out
 

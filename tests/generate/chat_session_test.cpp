@@ -103,6 +103,32 @@ TEST_CASE("A template that rewrites earlier turns gets the answers of a fresh st
   CHECK(kept.text == again.text);
 }
 
+TEST_CASE("Retry answers the last question again, and keeps the old answer until there is a new one") {
+  const ChatModel model(kAppendOnly, 1024);
+  ChatSession session(model.get(), {});
+  CHECK(contains(error_of([&] { session.retry(settings_of(5), [](const ReasoningPiece&) {}); }),
+                 "there is no question yet"));
+  ask(session, "Once upon a time", settings_of(8));
+  const Turn first = ask(session, "And then?", settings_of(10));
+  const auto retry = [&](GenerationSettings settings) {
+    Turn turn;
+    turn.generation = session.retry(settings, [&](const ReasoningPiece& piece) { turn.text += piece.text; });
+    return turn;
+  };
+  CHECK(retry(settings_of(10)).text == first.text);
+  GenerationSettings other = settings_of(10);
+  other.sampling.seed.value = 12;
+  const Turn second = retry(other);
+  CHECK(second.text != first.text);
+  CHECK(session.conversation().turns() == 2);
+  CHECK(session.conversation().messages.back().content == second.text);
+  // Nothing comes of it: all is as it was.
+  other.control.stopped = [] { return true; };
+  retry(other);
+  CHECK(session.conversation().messages.size() == 4);
+  CHECK(session.conversation().messages.back().content == second.text);
+}
+
 TEST_CASE("An answer asked for again after an undo is the same, and only the question is computed") {
   const ChatModel model(kAppendOnly, 1024);
   ChatSession session(model.get(), {});
