@@ -183,8 +183,8 @@ fs::path cached_folder(std::string id) {
   return cache_root() / (std::string(kRepoPrefix) + id);
 }
 
-// What is there and called nearly so: in the folder that a path leads to, else in the cache.
-std::vector<std::string> close_models(const std::string& model, const std::string& id) {
+// What is called nearly so in the folder that a path leads to.
+std::vector<std::string> close_paths(const std::string& model) {
   const fs::path path(model);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::vector<std::string> beside;
@@ -193,8 +193,7 @@ std::vector<std::string> close_models(const std::string& model, const std::strin
     if (entry.is_directory(ignored) || entry.path().extension() == ".gguf")
       beside.push_back(path.has_parent_path() ? entry.path().string() : entry.path().filename().string());
   }
-  std::vector<std::string> close = close_names(model, beside);
-  return close.empty() && !id.empty() ? close_names(id, cached_names()) : close;
+  return close_names(model, beside);
 }
 
 std::string did_you_mean(const std::vector<std::string>& close) {
@@ -202,17 +201,20 @@ std::string did_you_mean(const std::vector<std::string>& close) {
 }
 
 [[noreturn]] void fail_missing(const std::string& model, const ModelReference& reference) {
-  const std::vector<std::string> close = close_models(model, reference.id);
-  const bool is_file = reference.id.ends_with(".gguf") || reference.id.ends_with(".safetensors");
-  const bool bare = reference.id.find('/') == std::string::npos;  // cannot be fetched
-  const std::string download = is_file ? ""
-                               : bare  ? "`qgen models` lists what is there, `hf download ORG/NAME` fetches one"
-                                       : reference.download();
+  std::string hint = did_you_mean(close_paths(model));
+  if (hint.empty()) {
+    const bool is_file = reference.id.ends_with(".gguf") || reference.id.ends_with(".safetensors");
+    const bool bare = reference.id.find('/') == std::string::npos;  // cannot be fetched
+    hint = did_you_mean(close_names(reference.id, cached_names()));
+    if (hint.empty() && bare && !is_file) {
+      hint = "`qgen models` lists what is there, `hf download ORG/NAME` fetches one";
+    } else if (!bare && !is_file) {
+      hint += (hint.empty() ? "" : " Otherwise: ") + reference.download();
+    }
+  }
   fail(ErrorKind::kModel,
        fmt::format("{}: no such file or folder, and not in the Hugging Face cache ({})", model, cache_root().string()),
-       close.empty()              ? download
-       : bare || download.empty() ? did_you_mean(close)
-                                  : fmt::format("{} Otherwise: {}", did_you_mean(close), download));
+       hint);
 }
 
 // The snapshot of a repository's revision.
@@ -306,7 +308,7 @@ ModelLocation locate_in_cache(const std::string& model) {
          address ? fmt::format("{}: not the address of a model on huggingface.co", model)
                  : fmt::format("{}: no such file or folder", model),
          address ? "`hf download ORG/NAME` fetches models from there; -m ORG/NAME names them"
-                 : did_you_mean(close_models(model, "")));
+                 : did_you_mean(close_paths(model)));
   }
   complete_bare_name(*reference);
   const fs::path repo = cached_folder(reference->id);

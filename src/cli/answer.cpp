@@ -2,6 +2,7 @@
 // after.
 #include "cli/answer.h"
 
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -39,9 +40,10 @@ void take_prompt_word(AnswerOptions& options) {
     if (!foreign.empty()) fail(ErrorKind::kUsage, fmt::format("{}: unknown command", word), std::string(foreign));
     if (options.words.size() == 2)
       fail(ErrorKind::kUsage, "no model", fmt::format("qgen -m {} \"{}\"", word, options.words[1]));
-    std::string hint = fmt::format("qgen -m MODEL \"{}\"", word);
-    if (word.find(' ') == word.npos) hint += fmt::format(", or, if that is the model, qgen -m {}", word);
-    fail(ErrorKind::kUsage, "no model", hint);
+    std::error_code ignored;
+    fail(ErrorKind::kUsage, "no model",
+         std::filesystem::exists(word, ignored) ? fmt::format("qgen -m {0} \"PROMPT\", or qgen chat {0}", word)
+                                                : fmt::format("qgen -m MODEL \"{}\"", word));
   }
   if (options.words.size() > 1) {
     fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", options.words[1]),

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <new>
 #include <utility>
 
 #include <sys/stat.h>
@@ -29,7 +30,6 @@ struct Totals {
   int64_t lines = 0, failed = 0, skipped = 0, cut_short = 0;
   int64_t prompt_tokens = 0, output_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
   double prompt_seconds = 0, output_seconds = 0;
-  int64_t first_failed = 0;  // line
   std::string first_error;
 
   void add(const BatchAnswer& answer) {
@@ -48,8 +48,7 @@ struct Totals {
 class BatchRunner {
  public:
   // `progress` is called while a request runs.
-  BatchRunner(const TextModel& model, const AnswerOptions& options, std::function<void()> progress)
-      : model_(model), options_(options), progress_(std::move(progress)) {}
+  BatchRunner(const TextModel& model, std::function<void()> progress) : model_(model), progress_(std::move(progress)) {}
 
   BatchAnswer run(const BatchRequest& request) {
     const AnswerOptions& options = request.options;
@@ -86,7 +85,6 @@ class BatchRunner {
   }
 
   const TextModel& model_;
-  const AnswerOptions& options_;
   std::function<void()> progress_;
 };
 
@@ -196,6 +194,77 @@ void refuse_other_tasks(const AnswerOptions& options) {
          "a line may hold a whole conversation: \"messages\"");
 }
 
+// All of a run but where its lines come from.
+class Batch {
+ public:
+  // Loads the model; what is wrong with the options ends the run here, not each line.
+  Batch(const AnswerOptions& options, DoneLines done, Warnings& warnings)
+      : options_(options), done_(std::move(done)), warnings_(warnings), model_(options.model, false) {
+    SamplingFlags flags = options.sampling;
+    flags.logit_bias = model_.logit_bias(options.logit_bias);
+    model_.sampling(flags);
+    note_reasoning(options.reasoning, options.typed, options.raw, model_, warnings);
+    if (done_.missing()) warnings.add(fmt::format("--done {}: no such file, no line is left out", options.done));
+    load(model_, 1, options.report.quiet, warnings);
+    note_context(options.model, model_, warnings);
+    torn_ = done_.torn() && stdout_is(options.done);
+  }
+
+  // Writes the answer to a line, which may be an error.
+  void take(std::string_view line, int64_t number) {
+    BatchRequest request;
+    std::string out;
+    try {
+      read_batch_request(line, number, options_, request);
+      if (done_.take(request.id, number)) {
+        ++totals_.skipped;
+        return;
+      }
+      const BatchAnswer answer = runner_.run(request);
+      totals_.add(answer);
+      out = answer_line(request, answer, model_.name(), model_.tokenizer());
+    } catch (const Error& error) {
+      out = failed_line(request, error);
+    } catch (const std::bad_alloc&) {
+      out = failed_line(request, Error(ErrorKind::kMemory, fmt::format("line {}: out of memory", number), ""));
+    }
+    ++totals_.lines;
+    progress_.before_output();
+    print_stdout((std::exchange(torn_, false) ? "\n" : "") + out + "\n");
+  }
+
+  // Reports the whole run; its exit code, or an Error that says how many lines failed.
+  int finish() {
+    progress_.end();
+    const Totals& t = totals_;
+    if (t.cut_short > 0) {
+      warnings_.add(
+          fmt::format("{} of {} answers are cut short, their lines say how (\"cut_short\", \"finish_reason\")",
+                      t.cut_short, t.lines));
+    }
+    print_totals(options_, t, model_, warnings_);
+    if (noted_signal() != 0) return 128 + noted_signal();
+    if (t.failed == 0) return 0;
+    fail(ErrorKind::kRuntime, fmt::format("{} of {} lines failed", t.failed, t.lines),
+         fmt::format("the first: {}", t.first_error));
+  }
+
+ private:
+  std::string failed_line(const BatchRequest& request, const Error& error) {
+    if (totals_.failed++ == 0) totals_.first_error = error.message();
+    return error_line(request, error);
+  }
+
+  const AnswerOptions& options_;
+  DoneLines done_;
+  Warnings& warnings_;
+  TextModel model_;
+  Totals totals_;
+  BatchProgress progress_{options_, totals_};
+  BatchRunner runner_{model_, [this] { progress_.show(); }};
+  bool torn_ = false;  // the file that the first answer is appended to ends within a line
+};
+
 }  // namespace
 
 int answer_batch(const AnswerOptions& options) {
@@ -205,59 +274,15 @@ int answer_batch(const AnswerOptions& options) {
   if (!options.done.empty()) done = DoneLines::read(options.done);
   LineReader input(options.batch, fmt::format("--batch {}", options.batch));
   Warnings warnings(options.report);
-  TextModel model(options.model, false);
-  SamplingFlags flags = options.sampling;
-  flags.logit_bias = model.logit_bias(options.logit_bias);
-  model.sampling(flags);  // what is wrong here ends the run, not each line
-  note_reasoning(options.reasoning, options.typed, options.raw, model, warnings);
-  if (done.missing()) warnings.add(fmt::format("--done {}: no such file, no line is left out", options.done));
-  load(model, 1, options.report.quiet, warnings);
-  note_context(options.model, model, warnings);
-
-  Totals totals;
-  BatchProgress progress(options, totals);
-  BatchRunner runner(model, options, [&] { progress.show(); });
+  Batch batch(options, std::move(done), warnings);
   start_answer();
-  bool torn = done.torn() && stdout_is(options.done);
   std::string line;
   for (int64_t number = 1; noted_signal() == 0 && input.next(line); ++number) {
     if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    BatchRequest request;
-    std::string out;
-    ++totals.lines;
-    try {
-      read_batch_request(line, number, options, request);
-      if (done.take(request.id, number)) {
-        --totals.lines;
-        ++totals.skipped;
-        continue;
-      }
-      const BatchAnswer answer = runner.run(request);
-      totals.add(answer);
-      out = answer_line(request, answer, model.name(), model.tokenizer());
-    } catch (const Error& error) {
-      ++totals.failed;
-      if (totals.first_failed == 0) {
-        totals.first_failed = number;
-        totals.first_error = error.message();
-      }
-      out = error_line(request, error);
-    }
-    progress.before_output();
-    print_stdout((std::exchange(torn, false) ? "\n" : "") + out + "\n");
+    if (line.find_first_not_of(" \t\r") != line.npos) batch.take(line, number);
   }
-  progress.end();
   end_answer();
-  if (totals.cut_short > 0) {
-    warnings.add(fmt::format("{} of {} answers are cut short, their lines say how (\"cut_short\", \"finish_reason\")",
-                             totals.cut_short, totals.lines));
-  }
-  print_totals(options, totals, model, warnings);
-  if (noted_signal() != 0) return 128 + noted_signal();
-  if (totals.failed == 0) return 0;
-  fail(ErrorKind::kRuntime, fmt::format("{} of {} lines failed", totals.failed, totals.lines),
-       fmt::format("the first: {}", totals.first_error));
+  return batch.finish();
 }
 
 }  // namespace qgen::cli

@@ -78,7 +78,9 @@ void seed(Chat& chat, const std::string& value) {
   }
   std::string text = "a random seed for each answer";
   if (chat.sampling.seed) text = fmt::format("seed {} for every answer", *chat.sampling.seed);
-  if (value.empty() && !chat.sampling.seed && chat.last_report)
+  if (chat.model.sampling(chat.sampling).greedy()) {
+    text += "; no use while answers are greedy (/temp 0)";
+  } else if (value.empty() && !chat.sampling.seed && chat.last_report)
     text += fmt::format(", the last was {}", chat.last_report->sampling.seed.value);
   value.empty() ? tell(text) : confirm(chat, text);
 }

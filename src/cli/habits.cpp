@@ -141,7 +141,7 @@ constexpr std::string_view kAsksForAnAnswer[] = {"-p", "--prompt", "-f", "--file
 
 }  // namespace
 
-std::vector<std::string> translate_habits(const std::vector<std::string>& words, const KnownOptions& known) {
+std::vector<std::string> translate_habits(std::vector<std::string> words, const KnownOptions& known) {
   std::vector<std::string> out;
   std::vector<size_t> plain;  // where words that are neither options nor their values are
   bool has_model = false, has_task = false;
@@ -155,6 +155,11 @@ std::vector<std::string> translate_habits(const std::vector<std::string>& words,
       plain.push_back(out.size());
       out.push_back(words[i]);
       continue;
+    }
+    if (words[i].size() > 2 && words[i][1] != '-' && words[i][2] == '=' && known.takes_value(words[i].substr(0, 2))) {
+      // "-n=3" as "-n 3"
+      words.insert(words.begin() + ptrdiff_t(i) + 1, words[i].substr(3));
+      words[i].resize(2);
     }
     out.push_back(translated_option(words[i], known));
     const std::string name = out.back().substr(0, out.back().find('='));

@@ -18,7 +18,7 @@ struct KnownOptions {
 // The words with options under our names; `help COMMAND`, `version` and `run MODEL [PROMPT]` become what they mean.
 // Values of options are left alone, and so is all that follows "--". A usage Error for what other programs have and
 // qgen has not.
-std::vector<std::string> translate_habits(const std::vector<std::string>& words, const KnownOptions& known);
+std::vector<std::string> translate_habits(std::vector<std::string> words, const KnownOptions& known);
 
 // What to do instead of a word that is a command elsewhere ("pull", "serve"); empty for others.
 std::string_view foreign_command_hint(std::string_view word);

@@ -36,6 +36,12 @@ stderr:
   hint: qgen -m MODEL "Once upon a time"
 exit: 2
 
+$ qgen $MODEL
+stderr:
+  qgen: no model
+  hint: qgen -m models/stories260K-FP8 "PROMPT", or qgen chat models/stories260K-FP8
+exit: 2
+
 $ qgen $MODEL "Once upon a time"
 stderr:
   qgen: no model
@@ -110,6 +116,10 @@ stderr:
   qgen: --max-tokens: '--temp' is not allowed (expected a whole number, at least 0)
   ...
 exit: 2
+
+# An equals sign after a short name
+$ qgen -m=$MODEL -n=3 -p="Once upon a time"
+  , there was (no-eol)
 
 # A prompt may be called so
 $ qgen -m $MODEL -n 0 -p -ngl; qgen -m $MODEL -n 0 --prompt --temperature

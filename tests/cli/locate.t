@@ -38,7 +38,7 @@ exit: 3
 $ qgen -m models/storys260K-FP8 -p x
 stderr:
   qgen: models/storys260K-FP8: no such file or folder, and not in the Hugging Face cache ($TMP/.cache/huggingface/hub)
-  hint: did you mean models/stories260K-FP8? Otherwise: hf download models/storys260K-FP8
+  hint: did you mean models/stories260K-FP8?
 exit: 3
 
 # What a GGUF repository is fetched with
