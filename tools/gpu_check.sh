@@ -45,8 +45,8 @@ if has tests; then
   for model in models/*/; do
     prompt='Once upon a time there was a'
     part "greedy text of $(basename "$model")" "text-$(basename "$model").log" bash -c "
-      '$qgen' -m '$model' -p '$prompt' --raw -n 48 -q --no-stdin --device cuda > '$build/cuda.txt' &&
-      '$qgen' -m '$model' -p '$prompt' --raw -n 48 -q --no-stdin --device cpu --activations f32 > '$build/cpu.txt' &&
+      '$qgen' -m '$model' -p '$prompt' --raw --temp 0 -n 48 -q --no-stdin --device cuda > '$build/cuda.txt' &&
+      '$qgen' -m '$model' -p '$prompt' --raw --temp 0 -n 48 -q --no-stdin --device cpu --activations f32 > '$build/cpu.txt' &&
       cmp '$build/cuda.txt' '$build/cpu.txt'"
   done
 fi

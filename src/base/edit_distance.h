@@ -6,7 +6,8 @@
 
 namespace qgen {
 
-// Levenshtein's distance: how many bytes have to be put in, left out or exchanged.
+// How many bytes have to be put in, left out or replaced, or neighbours exchanged (optimal string alignment: no part is edited
+// twice).
 size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace qgen

@@ -204,6 +204,7 @@ class Batch {
     flags.logit_bias = model_.logit_bias(options.logit_bias);
     model_.sampling(flags);
     note_reasoning(options.reasoning, options.typed, options.raw, model_, warnings);
+    if (options.typed.contains("json")) warnings.add("--json: no effect, --batch writes JSON as it is");
     if (done_.missing()) warnings.add(fmt::format("--done {}: no such file, no line is left out", options.done));
     load(model_, 1, options.report.quiet, warnings);
     note_context(options.model, model_, warnings);

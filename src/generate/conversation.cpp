@@ -98,6 +98,7 @@ bool Conversation::undo() {
 }
 
 Conversation parse_conversation(std::string_view json, const std::string& subject) {
+  if (json.starts_with("\xEF\xBB\xBF")) json.remove_prefix(3);  // a byte order mark
   const auto document = JsonDocument::parse(json, subject, ErrorKind::kUsage);
   const Json root = document->root();
   Conversation out;

@@ -29,6 +29,13 @@ exit: 2
 
 $ qgen -m $MODEL -p scor -n 0
 
+# Exchanged letters are no prompt
+$ qgen -m $MODEL caht
+stderr:
+  qgen: caht: unknown command
+  hint: did you mean chat? As a prompt: -p caht
+exit: 2
+
 # Without a model the hint has the right line
 $ qgen "Once upon a time"
 stderr:

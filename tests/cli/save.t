@@ -29,6 +29,10 @@ $ qgen tokens -m two --messages talk.json --render; printf '\n'; qgen tokens -m 
   Be</s>Hi</s>Hello there.</s>And?</s>Hello there.</s>
   Be</s>Hi</s>Hello there.</s>And?</s>Hello there.</s> (no-eol)
 
+# A byte order mark in front does no harm
+$ printf '\xef\xbb\xbf' | cat - talk.json > marked.json; qgen tokens -m two --messages marked.json --render; qgen -m two --resume marked.json -p x -n 1
+  Be</s>Hi</s>Hello there.</s>And?</s>Hello there.</s>Hello  (no-eol)
+
 # Thinking is kept apart
 $ python3 $ROOT/tests/cli/scripted_model.py thinks "<think>" "hm" "</think>" "yes" && cp template thinks/; cp template thinks/chat_template.jinja; qgen -m thinks -p Hi --save thought.json; qgen -m thinks -p Hi --reasoning show --save shown.json > /dev/null; cmp thought.json shown.json
   yes (no-eol)
