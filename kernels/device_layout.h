@@ -1,5 +1,5 @@
-// Buffers cut from one piece of device memory, laid out twice: first to learn the size, then for real. So what `qgen`
-// says it will take is what it takes, once loaded and recorded walks aside.
+// Buffers cut from one piece of device memory, laid out twice: first without memory, to learn the size, then with
+// it. So the account of memory is what the backend takes, CUDA graphs aside.
 #pragma once
 
 #include <cstddef>

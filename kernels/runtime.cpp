@@ -1,11 +1,13 @@
 #include "kernels/runtime.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "kernels/kernel_log.h"
 #include "kernels/stream.h"
 
 namespace qgen::cuda {
@@ -51,16 +53,26 @@ void check(cudaError_t status, const char* subject) {
   if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: {}", subject));
 }
 
+constexpr int kLeastCapability = 80;  // 8.0
+
 // Without a driver, or with one that is too old, cudaGetDeviceCount() fails and says why.
 struct Found {
-  int count = 0;
+  int count = 0;  // 0 where none is recent enough
   cudaError_t status = cudaSuccess;
+  int best_capability = 0;
 };
 const Found& found() {
   static const Found value = [] {
     Found f;
     f.status = cudaGetDeviceCount(&f.count);
     if (f.status != cudaSuccess) f.count = 0;
+    for (int i = 0; i < f.count; ++i) {
+      int major = 0, minor = 0;
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i);
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, i);
+      f.best_capability = std::max(f.best_capability, 10 * major + minor);
+    }
+    if (f.best_capability < kLeastCapability) f.count = 0;
     return f;
   }();
   return value;
@@ -70,6 +82,11 @@ const Found& found() {
 
 void check_launch(cudaError_t status, const char* name) {
   if (status != cudaSuccess) fail_cuda(status, fmt::format("cuda: kernel '{}'", name));
+}
+
+LaunchTimes times_of_launch(const char* name, size_t blocks) {
+  KernelLog* const log = KernelLog::current();
+  return log == nullptr ? LaunchTimes() : log->add(name, blocks);
 }
 
 bool prepare_kernel(Stream& stream, const void* kernel, const char* name) {
@@ -103,7 +120,11 @@ std::string device_problem() {
     return fmt::format("the NVIDIA driver is too old (expected one for CUDA {}, found one for {})", version(runtime),
                        version(driver));
   }
-  return found().status == cudaSuccess ? "no GPU" : cudaGetErrorString(found().status);
+  if (found().status != cudaSuccess) return cudaGetErrorString(found().status);
+  const int capability = found().best_capability;
+  return capability == 0 ? "no GPU"
+                         : fmt::format("no GPU of compute capability {}.{} or more (found {}.{})",
+                                       kLeastCapability / 10, kLeastCapability % 10, capability / 10, capability % 10);
 }
 
 size_t free_device_memory(int device) {
@@ -138,9 +159,10 @@ Device::Device(int index) : state_(std::make_unique<State>()) {
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, index), "the GPU's properties");
   state_->properties = {p.name, p.multiProcessorCount, size_t(p.l2CacheSize)};
-  if (p.major < 8) {
+  if (10 * p.major + p.minor < kLeastCapability) {
     fail(ErrorKind::kDevice,
-         fmt::format("cuda: {} has compute capability {}.{} (expected 8.0 or more)", p.name, p.major, p.minor),
+         fmt::format("cuda: {} has compute capability {}.{} (expected {}.{} or more)", p.name, p.major, p.minor,
+                     kLeastCapability / 10, kLeastCapability % 10),
          "--device cpu");
   }
   check(cudaStreamCreateWithFlags(&state_->stream.handle, cudaStreamNonBlocking), "a stream");
@@ -164,6 +186,7 @@ DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) {
   }
   data_.reset(static_cast<std::byte*>(data));
   check(cudaMemsetAsync(data, 0, bytes, device.stream().handle), subject);
+  device.stream().copied = true;
 }
 void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
 
@@ -179,9 +202,15 @@ PinnedMemory::PinnedMemory(size_t bytes, const char* subject) {
 void PinnedMemory::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
 
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
+  stream.copied = true;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream.handle), "a copy to the GPU");
 }
+void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) {
+  stream.copied = true;
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.handle), "a copy on the GPU");
+}
 void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) {
+  stream.copied = true;
   check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream.handle), "a copy from the GPU");
 }
 
@@ -233,7 +262,7 @@ Stream& Uploader::stream() { return state_->stream; }
 int Uploader::index() const { return state_->index; }
 void Uploader::wait() { check(cudaStreamSynchronize(state_->stream.handle), "an upload"); }
 
-struct Recording::State {
+struct CudaGraph::State {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
 
@@ -243,24 +272,24 @@ struct Recording::State {
   }
 };
 
-Recording::Recording(Device& device, const std::function<void()>& work) : state_(std::make_unique<State>()) {
+CudaGraph::CudaGraph(Device& device, const std::function<void()>& work) : state_(std::make_unique<State>()) {
   const cudaStream_t stream = device.stream().handle;
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "recording");
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a CUDA graph");
   try {
     work();
   } catch (...) {
     cudaStreamEndCapture(stream, &state_->graph);  // the stream is usable again
     throw;
   }
-  check(cudaStreamEndCapture(stream, &state_->graph), "recording");
-  check(cudaGraphInstantiate(&state_->exec, state_->graph, 0), "recording");
+  check(cudaStreamEndCapture(stream, &state_->graph), "capturing a CUDA graph");
+  check(cudaGraphInstantiate(&state_->exec, state_->graph, 0), "capturing a CUDA graph");
 }
-Recording::Recording() = default;
-Recording::~Recording() = default;
-Recording::Recording(Recording&&) noexcept = default;
-Recording& Recording::operator=(Recording&&) noexcept = default;
-void Recording::run(Device& device) const {
-  check(cudaGraphLaunch(state_->exec, device.stream().handle), "running a recorded walk");
+CudaGraph::CudaGraph() = default;
+CudaGraph::~CudaGraph() = default;
+CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
+CudaGraph& CudaGraph::operator=(CudaGraph&&) noexcept = default;
+void CudaGraph::run(Device& device) const {
+  check(cudaGraphLaunch(state_->exec, device.stream().handle), "running a CUDA graph");
 }
 
 }  // namespace qgen::cuda

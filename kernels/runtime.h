@@ -1,6 +1,6 @@
-// The device as the engine's host side sees it: memory, copies, a stream of work and walks recorded from it. All errors
-// are thrown: a device Error where there is no usable GPU, a memory Error where an allocation fails, a runtime Error
-// for what a kernel did, each with what to do about it where we know.
+// The device as the engine's host side sees it: memory, copies, a stream of work and CUDA graphs captured from it. All
+// errors are thrown: a device Error where there is no usable GPU, a memory Error where an allocation fails, a runtime
+// Error for what a kernel did, each with what to do about it where we know.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/backend.h"
+#include "kernels/namespace.h"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -81,6 +81,7 @@ class PinnedMemory {
 // In the stream's order; the host's side is pinned, or the caller waits.
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes);
 void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes);
+void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes);
 
 // One worker's way of bringing data in: a pinned buffer of two halves, a stream of its own. While one half travels the
 // caller fills the other. Several may work side by side on threads of their own.
@@ -107,15 +108,15 @@ class Uploader {
   std::unique_ptr<State> state_;
 };
 
-// A walk that can be run again at the cost of one launch.
-class Recording {
+// A CUDA graph: work that is captured once and run again at the cost of one launch.
+class CudaGraph {
  public:
-  Recording();
-  // What `work` launches and copies on the device's stream is recorded, not run.
-  Recording(Device& device, const std::function<void()>& work);
-  ~Recording();
-  Recording(Recording&& other) noexcept;
-  Recording& operator=(Recording&& other) noexcept;
+  CudaGraph();
+  // What `work` launches and copies on the device's stream is captured, not run.
+  CudaGraph(Device& device, const std::function<void()>& work);
+  ~CudaGraph();
+  CudaGraph(CudaGraph&& other) noexcept;
+  CudaGraph& operator=(CudaGraph&& other) noexcept;
 
   bool empty() const { return state_ == nullptr; }
   void run(Device& device) const;

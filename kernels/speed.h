@@ -1,9 +1,10 @@
-// What the device can do at best: how fast its memory is read, and how many operations its matrix products do.
+// The kernels behind kernels/measure.h. Plain: nvcc reads this too.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/backend.h"
+#include "kernels/library_gemm.h"
+#include "kernels/namespace.h"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -13,5 +14,9 @@ class Stream;
 int64_t read_memory(Stream& stream, int blocks, const uint8_t* memory, int64_t bytes, float* sink);
 // Products of 16-bit floats in registers alone. Returns the operations.
 int64_t multiply_registers(Stream& stream, int blocks, int rounds, float* sink);
+
+// Fills memory with random numbers of moderate size, as operands of products: zeros would be multiplied faster.
+// `bytes`: a multiple of 4; `kind`: kF16, kI8 or kE4M3.
+void fill_randomly(Stream& stream, void* memory, int64_t bytes, LibraryGemmKind kind, uint32_t seed);
 
 }  // namespace qgen::QGEN_BACKEND

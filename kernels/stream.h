@@ -6,11 +6,14 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/kernel_times.h"
+
 namespace qgen::cuda {
 
 class Stream {
  public:
   cudaStream_t handle = nullptr;
+  bool copied = false;                  // what was asked for last is a copy or a fill, which no kernel may overtake
   bool overlap = false;                 // programmatic dependent launch: 9.0 and later
   std::map<const void*, bool> kernels;  // that have been prepared, with what prepare_kernel() said
 };
@@ -22,6 +25,9 @@ enum class Start { kEarly, kAfter };
 // shall be shared memory as far as it can, the same for all kernels, so that none waits for the one before it to give
 // it a new shape. Whether it may start early: it waits for its inputs.
 bool prepare_kernel(Stream& stream, const void* kernel, const char* name);
+
+// For a launch of so many blocks: its places in the log of kernels, if there is one.
+LaunchTimes times_of_launch(const char* name, size_t blocks);
 
 // Throws an Error that names the kernel, unless `status` is cudaSuccess.
 void check_launch(cudaError_t status, const char* name);

@@ -21,25 +21,46 @@ constexpr int64_t kScanBytes = 256 << 10;  // that are looked at when they have 
 constexpr int kMostUploaders = 8;          // more do not make the bus faster
 
 // Whether codes of 8 bits less these are numbers of F16.
-bool whole(const std::vector<float>& offsets) {
-  return std::all_of(offsets.begin(), offsets.end(),
+bool whole(const std::vector<float>& zero_points) {
+  return std::all_of(zero_points.begin(), zero_points.end(),
                      [](float v) { return v == std::nearbyint(v) && std::abs(v) <= 255; });
 }
 
-float largest_of(const std::vector<float>& values) {
+float largest_of(std::span<const float> values) {
   float largest = 0;
   for (const float v : values) largest = std::max(largest, std::abs(v));
   return largest;
 }
 
-// The largest |code - offset| that there can be.
-float largest_code(const Weight& weight) {
-  switch (weight.codes) {
-    case Codes::kI8: return 128 + largest_of(weight.offset.values);
-    case Codes::kE4M3: return 448 + largest_of(weight.offset.values);
-    case Codes::kE5M2: return 57344 + largest_of(weight.offset.values);
-    default: return 0;  // nobody asks
+// The largest |code - zero point| that there can be.
+float largest_code(Codes codes, float zero_point) {
+  switch (codes) {
+    case Codes::kI8: return 128 + zero_point;
+    case Codes::kE4M3: return 448 + zero_point;
+    case Codes::kE5M2: return 57344 + zero_point;
+    default: return 0;  // only codes of 8 bits are scaled into F16
   }
+}
+
+// Blocks that the device splits: an F16 scale and 32 codes.
+bool is_q8_0(const Weight& weight) {
+  return weight.block_cols == kQ8_0BlockElements && weight.block_bytes == kQ8_0BlockBytes && weight.block_offset == 2 &&
+         weight.codes == Codes::kI8 && weight.scale.type == ScaleType::kF16 && weight.scale.group_rows == 1 &&
+         weight.scale.col_pitch == kQ8_0BlockBytes && weight.zero_point.empty();
+}
+
+std::vector<float> values_of(const ScaleGrid& grid, int64_t first, int64_t rows) {
+  std::vector<float> out(size_t(rows * grid.cols));
+  const bool floats = grid.type == ScaleType::kF32 && grid.col_pitch == sizeof(float);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const row = out.data() + r * grid.cols;
+    if (floats) {
+      std::memcpy(row, grid.data + (first + r) * grid.row_pitch, size_t(grid.cols) * sizeof(float));
+    } else {
+      for (int64_t c = 0; c < grid.cols; ++c) row[c] = grid.value(first + r, c);
+    }
+  }
+  return out;
 }
 
 // Of blocks of Q8_0, the largest |scale|, as bits of F16, which are in the order of the numbers.
@@ -52,10 +73,26 @@ uint32_t largest_scale(const std::byte* blocks, int64_t bytes) {
   }
   return largest;
 }
-void raise(std::atomic<uint32_t>& value, uint32_t to) {
-  for (uint32_t seen = value; seen < to && !value.compare_exchange_weak(seen, to);) {
+
+// A maximum that several threads raise: of numbers that are not negative, whose bits are in their order.
+class SharedMaximum {
+ public:
+  void raise(float to) {
+    const uint32_t bits = std::bit_cast<uint32_t>(to);
+    for (uint32_t seen = bits_; seen < bits && !bits_.compare_exchange_weak(seen, bits);) {
+    }
   }
-}
+  float value() const { return std::bit_cast<float>(bits_.load()); }
+
+ private:
+  std::atomic<uint32_t> bits_{0};
+};
+
+// What is learned of a weight on its way.
+struct Extremes {
+  SharedMaximum scale, zero_point;
+  std::atomic<bool> whole_zero_points{true};
+};
 
 // What one worker does at once.
 using Task = std::function<void(Uploader&)>;
@@ -78,49 +115,76 @@ void add_bytes(std::vector<Task>& tasks, const void* device, const void* host, s
   add_rows(tasks, device, 1, host, 1, bytes);
 }
 
-// A grid whose rows are `tile_cols` apart there.
-void add_grid(std::vector<Task>& tasks, const void* device, int64_t tile_cols, const Grid& grid) {
-  add_rows(tasks, device, size_t(tile_cols) * sizeof(float), grid.values.data(), size_t(grid.tile_cols) * sizeof(float),
-           grid.empty() ? 0 : size_t(grid.tile_rows));
+// A grid as F32, its rows `grid_cols` apart there. `seen` is told of its values.
+using SeenValues = std::function<void(const std::vector<float>&)>;
+void add_grid(std::vector<Task>& tasks, const void* device, int64_t grid_cols, const ScaleGrid& grid,
+              const SeenValues& seen) {
+  if (grid.empty()) return;
+  const int64_t row_bytes = grid.cols * int64_t(sizeof(float));
+  const int64_t at_once = std::max<int64_t>(1, int64_t(kHalfBytes) / row_bytes);
+  for (int64_t first = 0; first < grid.rows; first += at_once) {
+    const int64_t count = std::min(at_once, grid.rows - first);
+    tasks.push_back([=, &grid](Uploader& uploader) {
+      const std::vector<float> values = values_of(grid, first, count);
+      seen(values);
+      std::memcpy(uploader.next_half(), values.data(), values.size() * sizeof(float));
+      auto* const to = const_cast<std::byte*>(static_cast<const std::byte*>(device));
+      uploader.send_rows(to + first * grid_cols * int64_t(sizeof(float)), size_t(grid_cols) * sizeof(float),
+                         size_t(row_bytes), size_t(count));
+    });
+  }
 }
 
-// Rows [first, first + count) of a weight, in their logical order, as they are in the file. `scan`, unless null, sees
-// them while they are in the processor's caches.
+// Rows [first, first + count) of a weight as they are in the file. `scan`, unless null, sees them while they are in the
+// processor's caches.
 void gather_rows(const Weight& weight, int64_t first, int64_t count, std::byte* out, WeightScan* scan) {
-  const int64_t bytes = weight.row_bytes();
-  const int64_t at_once = weight.paired_heads > 0 ? 1 : std::max<int64_t>(1, kScanBytes / bytes);
+  const int64_t bytes = weight.row_bytes, at_once = std::max<int64_t>(1, kScanBytes / bytes);
   for (int64_t done = 0; done < count; done += at_once) {
     const size_t piece = size_t(std::min(at_once, count - done) * bytes);
-    std::memcpy(out + done * bytes, weight.data.data() + weight.stored_row(first + done) * bytes, piece);
+    std::memcpy(out + done * bytes, weight.data.data() + (first + done) * bytes, piece);
     if (scan != nullptr) scan->look(weight, {out + done * bytes, piece});
   }
 }
 
+// The codes of such rows, side by side, out of blocks that the device does not split.
+void gather_codes(const Weight& weight, int64_t first, int64_t count, std::byte* out, WeightScan* scan) {
+  const int64_t element = code_bytes(weight.codes), bytes = weight.cols * element;
+  for (int64_t n = first; n < first + count; ++n, out += bytes) {
+    for (int64_t k = 0; k < weight.cols; k += weight.block_cols) {
+      const int64_t codes = std::min(weight.block_cols, weight.cols - k);
+      std::memcpy(out + k * element, weight.code_at(n, k), size_t(codes * element));
+    }
+    if (scan != nullptr)
+      scan->look(weight, weight.data.subspan(size_t(n * weight.row_bytes), size_t(weight.row_bytes)));
+  }
+}
+
 void add_codes(std::vector<Task>& tasks, const Weight& weight, const Matrix& m, std::byte* blocks_on_device,
-               size_t half_bytes, WeightScan* scan, std::atomic<uint32_t>& scale) {
-  const int64_t row_bytes = weight.row_bytes();
+               size_t half_bytes, WeightScan* scan, Extremes& extremes) {
+  const int64_t row_bytes = std::max(weight.row_bytes, weight.cols * code_bytes(weight.codes));
   const int64_t rows_at_once = std::max<int64_t>(1, int64_t(half_bytes) / row_bytes);
   for (int64_t first = 0; first < weight.rows; first += rows_at_once) {
     const int64_t count = std::min(rows_at_once, weight.rows - first);
     auto* const codes = const_cast<uint8_t*>(m.codes) + first * m.row_bytes;
-    if (weight.layout != Layout::kQ8_0Blocks) {
+    if (!is_q8_0(weight)) {
       tasks.push_back([=, &weight](Uploader& uploader) {
-        gather_rows(weight, first, count, uploader.next_half(), scan);
-        uploader.send_rows(codes, size_t(m.row_bytes), size_t(row_bytes), size_t(count));
+        const auto gather = weight.in_blocks() ? gather_codes : gather_rows;
+        gather(weight, first, count, uploader.next_half(), scan);
+        uploader.send_rows(codes, size_t(m.row_bytes), size_t(weight.cols * code_bytes(weight.codes)), size_t(count));
       });
       continue;
     }
     // The blocks wait in memory of the worker's own until they are split.
-    tasks.push_back([=, &weight, &scale](Uploader& uploader) {
+    tasks.push_back([=, &weight, &extremes](Uploader& uploader) {
       std::byte* const half = uploader.next_half();
       gather_rows(weight, first, count, half, scan);
-      raise(scale, largest_scale(half, count * row_bytes));
+      extremes.scale.raise(f16_to_float(uint16_t(largest_scale(half, count * row_bytes))));
       std::byte* const blocks = blocks_on_device + size_t(uploader.index()) * half_bytes;
       uploader.send(blocks, size_t(count * row_bytes));
       UnpackArgs unpack;
       unpack.blocks = reinterpret_cast<const uint8_t*>(blocks);
       unpack.codes = codes;
-      unpack.scales = static_cast<uint16_t*>(const_cast<void*>(m.scale)) + first * m.tile_cols;
+      unpack.scales = static_cast<uint16_t*>(const_cast<void*>(m.scale)) + first * m.grid_cols;
       unpack.row_bytes = m.row_bytes;
       unpack.rows = count;
       unpack.cols = weight.cols;
@@ -139,7 +203,6 @@ WeightStore::WeightStore(const Plan& plan) : plan_(plan) {
 
 void WeightStore::lay_out(DeviceLayout& layout) {
   for (const Weight& weight : plan_.weights) {
-    const bool blocks = weight.layout == Layout::kQ8_0Blocks;
     Matrix m;
     m.rows = int32_t(weight.rows);
     m.cols = int32_t(weight.cols);
@@ -147,26 +210,24 @@ void WeightStore::lay_out(DeviceLayout& layout) {
     m.row_bytes = round_up(weight.cols * code_bytes(weight.codes), kRowAlignment);
     m.codes = layout.take<uint8_t>(weight.rows * m.row_bytes);
     m.group_cols = int32_t(weight.cols);
-    if (!weight.scale.empty()) {
-      m.group_rows = int32_t(weight.scale.group_rows);
-      m.group_cols = int32_t(weight.scale.group_cols);
-      m.tile_cols = int32_t(weight.scale.tile_cols);
+    // Zero points without scales are as good as none: there are no such weights.
+    if (const ScaleGrid& grid = weight.scale; !grid.empty()) {
+      m.group_rows = int32_t(grid.group_rows);
+      m.group_cols = int32_t(grid.group_cols);
+      m.grid_cols = int32_t(grid.cols);
+      m.row_origin = int32_t(grid.row_origin);
       m.group_shift = uint8_t(std::bit_width(uint32_t(m.group_cols)) - 1);
-      m.half_scales = blocks;
+      m.f16_scales = is_q8_0(weight);
       // cuBLASLt wants rows of scales of blocks to be a multiple of 4 apart.
-      if (weight.scale.group_rows == 128 && m.tile_cols > 1) m.tile_cols = int32_t(round_up(m.tile_cols, 4));
-      const int64_t tiles = weight.scale.tile_rows * m.tile_cols;
-      m.scale = blocks ? static_cast<void*>(layout.take<uint16_t>(tiles)) : layout.take<float>(tiles);
+      if (grid.group_rows == 128 && m.grid_cols > 1) m.grid_cols = int32_t(round_up(m.grid_cols, 4));
+      const int64_t groups = grid.rows * m.grid_cols;
+      m.scale = m.f16_scales ? static_cast<void*>(layout.take<uint16_t>(groups)) : layout.take<float>(groups);
+      if (!weight.zero_point.empty()) m.zero_point = layout.take<float>(groups);
     }
-    if (!weight.offset.empty()) {
-      m.offset = layout.take<float>(weight.offset.tile_rows * m.tile_cols);  // as the scales lie
-      m.whole_offsets = m.offset == nullptr || whole(weight.offset.values);  // nobody asks while sizes are learned
-    }
-    if (!weight.column_order.empty()) m.column_order = layout.take<int32_t>(int64_t(weight.column_order.size()));
+    if (weight.ordered) m.column_order = layout.take<int32_t>(weight.cols);
     matrices_[&weight] = m;
   }
-  for (const auto& vector : plan_.vectors)
-    vectors_[&vector].values = layout.take<float>(round_up(int64_t(vector.size()), kPad));
+  for (const Vector& vector : plan_.vectors) vectors_[&vector].values = layout.take<float>(round_up(vector.size, kPad));
 }
 
 void WeightStore::load(Device& device, WeightScan* scan) {
@@ -177,23 +238,38 @@ void WeightStore::load(Device& device, WeightScan* scan) {
   size_t half_bytes = kHalfBytes;
   bool any_blocks = false;
   for (const Weight& weight : plan_.weights) {
-    half_bytes = std::max(half_bytes, size_t(weight.row_bytes()));
-    any_blocks |= weight.layout == Layout::kQ8_0Blocks;
+    half_bytes = std::max({half_bytes, size_t(weight.row_bytes), size_t(weight.cols * code_bytes(weight.codes)),
+                           size_t(weight.scale.cols) * sizeof(float)});
+    any_blocks |= is_q8_0(weight);
   }
   const DeviceMemory blocks(device, any_blocks ? size_t(workers) * half_bytes : 0, "blocks of Q8_0");
 
   std::vector<Task> tasks;
-  std::vector<std::atomic<uint32_t>> block_scales(plan_.weights.size());  // the largest of each
+  std::vector<Extremes> extremes(plan_.weights.size());
+  std::vector<std::vector<float>> vectors;
+  vectors.reserve(plan_.vectors.size());
   for (size_t i = 0; const Weight& weight : plan_.weights) {
-    const Matrix& m = matrices_.at(&weight);
-    add_codes(tasks, weight, m, blocks.data(), half_bytes, scan, block_scales[i++]);
-    if (weight.layout != Layout::kQ8_0Blocks) add_grid(tasks, m.scale, m.tile_cols, weight.scale);
-    add_grid(tasks, m.offset, m.tile_cols, weight.offset);
-    add_bytes(tasks, m.column_order, weight.column_order.data(), weight.column_order.size() * sizeof(int32_t));
+    Matrix& m = matrices_.at(&weight);
+    if (weight.ordered && weight.column_order.empty()) m.column_order = nullptr;  // the natural order after all
+    Extremes& seen = extremes[i++];
+    add_codes(tasks, weight, m, blocks.data(), half_bytes, scan, seen);
+    if (!is_q8_0(weight))
+      add_grid(tasks, m.scale, m.grid_cols, weight.scale,
+               [&](const auto& values) { seen.scale.raise(largest_of(values)); });
+    if (m.zero_point != nullptr) {
+      add_grid(tasks, m.zero_point, m.grid_cols, weight.zero_point, [&](const auto& values) {
+        seen.zero_point.raise(largest_of(values));
+        if (!whole(values)) seen.whole_zero_points = false;
+      });
+    }
+    if (m.column_order != nullptr)
+      add_bytes(tasks, m.column_order, weight.column_order.data(), weight.column_order.size() * sizeof(int32_t));
   }
-  for (auto& [values, there] : vectors_) {
-    there.largest = largest_of(*values);
-    add_bytes(tasks, there.values, values->data(), values->size() * sizeof(float));
+  for (const Vector& vector : plan_.vectors) {
+    const std::vector<float>& values = vectors.emplace_back(vector.values());
+    DeviceVector& there = vectors_.at(&vector);
+    there.largest = largest_of(values);
+    add_bytes(tasks, there.values, values.data(), values.size() * sizeof(float));
   }
 
   std::atomic<size_t> next{0};
@@ -204,7 +280,7 @@ void WeightStore::load(Device& device, WeightScan* scan) {
       Uploader uploader(device, half_bytes, int(index));
       for (size_t i; (i = next++) < tasks.size();) {
         tasks[i](uploader);
-        if (scan != nullptr && std::this_thread::get_id() == caller) scan->show();
+        if (scan != nullptr && std::this_thread::get_id() == caller) scan->report();
       }
       uploader.wait();
     } catch (...) {
@@ -213,18 +289,46 @@ void WeightStore::load(Device& device, WeightScan* scan) {
     }
   });
   for (size_t i = 0; const Weight& weight : plan_.weights) {
-    const float scale = weight.layout == Layout::kQ8_0Blocks ? f16_to_float(uint16_t(block_scales[i].load()))
-                        : weight.scale.empty()               ? 1
-                                                             : largest_of(weight.scale.values);
-    matrices_.at(&weight).largest = scale * largest_code(weight);
-    ++i;
+    const Extremes& seen = extremes[i++];
+    Matrix& m = matrices_.at(&weight);
+    const float scale = m.scale == nullptr ? 1 : seen.scale.value();
+    m.largest = scale * largest_code(weight.codes, seen.zero_point.value());
+    m.whole_zero_points = seen.whole_zero_points;
   }
+  find_nan_codes(device);
 }
 
-Matrix WeightStore::matrix(const Linear& linear) const {
-  Matrix m = matrices_.at(linear.weight);
-  m.bias = vector(linear.bias);
+void WeightStore::find_nan_codes(Device& device) {
+  std::vector<Matrix*> searched;
+  for (auto& [weight, matrix] : matrices_) {
+    if (matrix.kind == Codes::kE4M3) searched.push_back(&matrix);
+  }
+  if (searched.empty()) return;
+  const DeviceMemory found(device, searched.size() * sizeof(uint32_t), "searching weights");
+  auto* const counts = reinterpret_cast<uint32_t*>(found.data());
+  for (size_t i = 0; i < searched.size(); ++i) QGEN_BACKEND::find_nan_codes(device.stream(), *searched[i], counts + i);
+  std::vector<uint32_t> read(searched.size());
+  copy_to_host(device.stream(), read.data(), counts, read.size() * sizeof(uint32_t));
+  device.wait();
+  for (size_t i = 0; i < searched.size(); ++i) searched[i]->nan_codes = read[i] > 0;
+}
+
+Matrix WeightStore::matrix(const Weight& weight, const Vector* bias) const {
+  Matrix m = matrices_.at(&weight);
+  m.bias = vector(bias);
   return m;
+}
+
+DeviceNorm WeightStore::norm(const Norm& norm) const {
+  DeviceNorm out;
+  out.kind = norm.kind;
+  out.weight = vector(norm.weight);
+  out.bias = vector(norm.bias);
+  out.wide_weight = norm.weight != nullptr && norm.weight->size > norm.group;
+  out.wide_bias = norm.bias != nullptr && norm.bias->size > norm.group;
+  out.group = int(norm.group);
+  out.eps = float(norm.eps);
+  return out;
 }
 
 }  // namespace qgen::QGEN_BACKEND

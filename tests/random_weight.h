@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "quant/storage.h"
+#include "quant/weight.h"
 
 namespace qgen::test {
 
@@ -19,7 +19,7 @@ inline std::vector<float> normal(std::mt19937& random, size_t count, float devia
 
 // A random weight; group_cols 0 means no scales. Every code value occurs, fp8 NaN aside.
 inline Weight random_weight(std::mt19937& random, Codes codes, int64_t rows, int64_t cols, int64_t group_rows,
-                            int64_t group_cols, bool offsets) {
+                            int64_t group_cols, bool zero_points) {
   Weight weight;
   weight.rows = rows;
   weight.cols = cols;
@@ -40,34 +40,44 @@ inline Weight random_weight(std::mt19937& random, Codes codes, int64_t rows, int
     }
   }
   weight.data = weight.owned;
+  weight.row_bytes = cols * code_bytes(codes);
   if (group_cols > 0) {
     weight.scale = make_grid(rows, cols, group_rows, group_cols);
-    weight.scale.values.resize(size_t(weight.scale.tile_rows * weight.scale.tile_cols));
-    for (float& value : weight.scale.values) value = std::uniform_real_distribution<float>(0.001f, 0.02f)(random);
-    if (offsets) {
-      weight.offset = weight.scale;
-      for (float& value : weight.offset.values) value = float(int(random() % 256) - 128);
+    std::vector<float> values(size_t(weight.scale.rows * weight.scale.cols));
+    for (float& value : values) value = std::uniform_real_distribution<float>(0.001f, 0.02f)(random);
+    if (zero_points) {
+      std::vector<float> zeros(values.size());
+      for (float& value : zeros) value = float(int(random() % 256) - 128);
+      weight.zero_point = weight.scale;
+      set_values(weight.zero_point, std::move(zeros));
     }
+    set_values(weight.scale, std::move(values));
   }
   return weight;
 }
 
 // The same in Q8_0's blocks, whose scales are subnormal here and there.
-inline Weight random_blocks(std::mt19937& random, int64_t rows, int64_t cols, int64_t paired_heads) {
+inline Weight random_blocks(std::mt19937& random, int64_t rows, int64_t cols) {
   Weight weight;
   weight.rows = rows;
   weight.cols = cols;
   weight.codes = Codes::kI8;
-  weight.layout = Layout::kQ8_0Blocks;
-  weight.paired_heads = paired_heads;
-  weight.scale = make_grid(rows, cols, 1, kQ8_0BlockElements);
-  weight.owned.resize(size_t(rows * weight.row_bytes()));
+  weight.block_cols = kQ8_0BlockElements;
+  weight.block_bytes = kQ8_0BlockBytes;
+  weight.block_offset = 2;
+  weight.row_bytes = cols / kQ8_0BlockElements * kQ8_0BlockBytes;
+  weight.owned.resize(size_t(rows * weight.row_bytes));
   for (size_t at = 0; at < weight.owned.size(); at += kQ8_0BlockBytes) {
     const uint16_t scale = float_to_f16(random() % 8 == 0 ? 0x1p-20f : float(random() % 1000) * 1e-5f);
     std::memcpy(weight.owned.data() + at, &scale, 2);
     for (int i = 0; i < kQ8_0BlockElements; ++i) weight.owned[at + 2 + size_t(i)] = std::byte(random());
   }
   weight.data = weight.owned;
+  weight.scale = make_grid(rows, cols, 1, kQ8_0BlockElements);
+  weight.scale.type = ScaleType::kF16;
+  weight.scale.data = weight.owned.data();
+  weight.scale.row_pitch = weight.row_bytes;
+  weight.scale.col_pitch = kQ8_0BlockBytes;
   return weight;
 }
 

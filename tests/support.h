@@ -19,15 +19,22 @@
 #include "base/json.h"
 #include "base/token.h"
 #include "checkpoint/safetensors.h"
-#include "engine/engine.h"
+#include "engine/engine_table.h"
+#include "engine/sequence.h"
 #include "model/open.h"
 #include "model/plan.h"
+#include "model/planner.h"
+#include "quant/weight_scan.h"
 
 namespace qgen::test {
 
 namespace fs = std::filesystem;
 
-inline fs::path source_folder() { return QGEN_SOURCE_DIR; }
+// The repository, or where its goldens and models were carried to (tools/gpu_bundle.sh).
+inline fs::path source_folder() {
+  const char* value = std::getenv("QGEN_SOURCE");
+  return value != nullptr ? value : QGEN_SOURCE_DIR;
+}
 
 // The folder of shared test data, or an empty path where there is none.
 inline fs::path shared_folder() {
@@ -132,24 +139,41 @@ struct Golden {
   }
 };
 
-// The fixtures whose methods and families are supported.
-inline constexpr std::string_view kSharedFixtures[] = {"stories260k-", "qwen3-tiny-", "qwen2-tiny-", "mistral-tiny-",
-                                                       "llama-tiny-",  "sgl-",        "gguf-"};
+// Beginnings of the names of shared fixtures whose methods or families are not supported. All others are goldens.
+inline constexpr std::string_view kUnsupportedFixtures[] = {"ar-gptq-",          "ar-int8-", "bnb-",
+                                                            "ct-pack-",          "gptq-",    "hqq-",
+                                                            "mistral-native-",   "mlx-",     "modelopt-fp8-pb-",
+                                                            "modelopt-int8-sq-", "msl-",     "quanto-",
+                                                            "quark-int8-group-", "torchao-", "chatglm2-",
+                                                            "gemma3-",           "gpt2-",    "qwen3_5",
+                                                            "qwen3_moe-"};
+
+struct SharedFixtures {
+  std::vector<fs::path> supported, unsupported;
+};
+
+inline SharedFixtures shared_fixtures() {
+  SharedFixtures out;
+  const fs::path shared = shared_folder();
+  if (shared.empty()) return out;
+  for (const fs::path& folder : {shared / "fixtures", shared / "fixtures/arch"}) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (!fs::exists(entry.path() / "expected")) continue;
+      const std::string name = entry.path().filename().string();
+      const auto known = [&](std::string_view prefix) { return name.starts_with(prefix); };
+      const bool unsupported = std::any_of(std::begin(kUnsupportedFixtures), std::end(kUnsupportedFixtures), known);
+      (unsupported ? out.unsupported : out.supported).push_back(entry.path());
+    }
+  }
+  return out;
+}
 
 // Those of this repository and, where there are shared ones, the fixtures.
 inline std::vector<Golden> goldens() {
-  std::vector<fs::path> folders;
+  std::vector<fs::path> folders = shared_fixtures().supported;
+  if (folders.empty()) MESSAGE("skipped: the shared fixtures, which are not there (QGEN_SHARED)");
   for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden")) {
     if (entry.is_directory()) folders.push_back(entry.path());
-  }
-  if (const fs::path shared = shared_folder(); !shared.empty()) {
-    for (const auto& entry : fs::directory_iterator(shared / "fixtures")) {
-      const std::string name = entry.path().filename().string();
-      const auto known = [&](std::string_view prefix) { return name.starts_with(prefix); };
-      if (std::any_of(std::begin(kSharedFixtures), std::end(kSharedFixtures), known)) folders.push_back(entry.path());
-    }
-  } else {
-    MESSAGE("QGEN_SHARED is not set: only the goldens of this repository are compared");
   }
   std::sort(folders.begin(), folders.end());
   std::vector<Golden> out;
@@ -167,18 +191,35 @@ inline std::unique_ptr<Plan> load_plan(const fs::path& model) {
   auto plan = make_plan(open_checkpoint(locate_model(model.string())));
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
+  repack_weights(weights);
   scan_weights(weights);
   return plan;
 }
 
-inline std::unique_ptr<Engine> make_engine(const Plan& plan, std::string_view device, int64_t context,
-                                           KvType kv = KvType::kF16, int threads = 2) {
+// An engine with one open sequence.
+struct TestEngine {
+  std::unique_ptr<Engine> engine;
+  Sequence sequence;
+
+  TestEngine(std::unique_ptr<Engine> made, int64_t context) : engine(std::move(made)), sequence(*engine, context) {}
+  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each = {}) { return sequence.run(tokens, each); }
+  Scores decode(TokenId token) { return sequence.run(token); }
+  int64_t rewind(int64_t position) { return sequence.rewind(position); }
+  int64_t position() const { return sequence.position(); }
+};
+
+inline std::unique_ptr<TestEngine> make_engine(const Plan& plan, std::string_view device, EngineOptions options) {
+  const EngineRow& row = find_engine(device, options);
+  return std::make_unique<TestEngine>(row.make_engine(plan, options), options.context);
+}
+
+inline std::unique_ptr<TestEngine> make_engine(const Plan& plan, std::string_view device, int64_t context,
+                                               KvType kv = KvType::kF16, int threads = 2) {
   EngineOptions options;
   options.context = context;
   options.kv = kv;
   options.threads = threads;
-  const EngineRow& row = find_engine(device, options);
-  return row.make(plan, options);
+  return make_engine(plan, device, options);
 }
 
 }  // namespace qgen::test

@@ -16,6 +16,8 @@ void with_kind(CacheKind kind, const Run& run) {
   }
 }
 
+int larger_of(int a, int b) { return a > b ? a : b; }
+
 int queries_at_once(int group) {
   int queries = 1;
   while (queries < group && queries < kMostQueries) queries *= 2;
@@ -24,8 +26,10 @@ int queries_at_once(int group) {
 
 template <CacheKind kKind, int kQueries>
 void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
-  const int tiles = attend_tiles(args.heads / args.kv_heads), row = padded(args.head_dim);
-  const int floats = (kQueries + 1) * row + kAttendWarps * kQueries * (row + 2) + 1;
+  const int tiles = attend_tiles(args.heads / args.kv_heads);
+  const int key_row = padded(args.key_dim), row = padded(args.value_dim);
+  const int floats = kQueries * key_row + 2 * larger_of(key_row, row) + kAttendWarps * kQueries * (row + 2) + 1 +
+                     split_pages(args.cache, args.splits);
   const bool fetches = args.next_bytes > 0;
   launch(stream, "attend", attend_kernel<kKind, kQueries>,
          {unsigned(args.splits), unsigned(args.kv_heads * tiles + fetches), unsigned(args.tokens)}, kAttendThreads,
@@ -46,7 +50,7 @@ int attend_tiles(int queries) { return (queries + queries_at_once(queries) - 1) 
 void store_keys(Stream& stream, const AttendArgs& args) {
   with_kind(args.cache.kind, [&]<CacheKind kKind>() {
     launch(stream, "store keys", store_keys_kernel<kKind>, {unsigned(args.kv_heads), unsigned(args.tokens)}, 2 * kWarp,
-           size_t(padded(args.head_dim)) * 4, args);
+           size_t(2 * larger_of(padded(args.key_dim), padded(args.value_dim))) * 4, args);
   });
 }
 
@@ -62,11 +66,12 @@ void attend(Stream& stream, const AttendArgs& args, bool store) {
 }
 
 bool can_attend_in_tiles(const AttendArgs& args) {
-  return args.head_dim <= 128 && (args.cache.kind == CacheKind::kF16 || args.cache.kind == CacheKind::kBf16);
+  return args.key_dim <= 128 && args.value_dim <= 128 &&
+         (args.cache.kind == CacheKind::kF16 || args.cache.kind == CacheKind::kBf16);
 }
 
 void attend_in_tiles(Stream& stream, const AttendArgs& args) {
-  const bool bf16 = args.cache.kind == CacheKind::kBf16, small = args.head_dim <= 64;
+  const bool bf16 = args.cache.kind == CacheKind::kBf16, small = args.key_dim <= 64 && args.value_dim <= 64;
   if (small) return bf16 ? launch_tiles<true, 64>(stream, args) : launch_tiles<false, 64>(stream, args);
   return bf16 ? launch_tiles<true, 128>(stream, args) : launch_tiles<false, 128>(stream, args);
 }

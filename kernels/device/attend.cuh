@@ -14,29 +14,103 @@ constexpr int kSplitUnit = 32;    // keys
 constexpr int kPiece = 8;         // elements of a row to a lane
 constexpr int64_t kFetch = 2048;  // bytes that a thread asks for at once
 
-// A warp's head: optional RMS norm, rotation, times `scale`. `out` (padded head) is shared memory.
-QGEN_DEVICE void rotate_head(const AttendArgs& args, const float* in, const float* norm, int token, float scale,
-                             float* out) {
-  const int d = args.head_dim, half = d / 2;
-  float factor = 1;
-  if (norm != nullptr) {
-    float squares = 0;
-    for (int i = lane_index(); i < d; i += kWarp) squares += in[i] * in[i];
-    factor = rsqrt_exact(sum_lanes(squares) / float(d) + args.norm_eps);
+// Head h of a token.
+QGEN_DEVICE const float* head_of(const HeadRows& heads, int token, int h) {
+  return heads.x + token * heads.stride + h * heads.head_stride;
+}
+
+// A warp normalizes head h, of `dim` elements, where it lies in shared memory.
+QGEN_DEVICE void normalize_head(const DeviceNorm& norm, int h, int dim, float* x) {
+  for (int begin = 0; begin < dim; begin += norm.group) {
+    float mean = 0, squares = 0;
+    if (norm.kind == Norm::Kind::kLayer) {
+      for (int i = lane_index(); i < norm.group; i += kWarp) mean += x[begin + i];
+      mean = sum_lanes(mean) / float(norm.group);
+    }
+    for (int i = lane_index(); i < norm.group; i += kWarp)
+      squares = fused_product(x[begin + i] - mean, x[begin + i] - mean, squares);
+    const float factor = rsqrt_exact(sum_lanes(squares) / float(norm.group) + norm.eps);
+    for (int i = lane_index(); i < norm.group; i += kWarp) {
+      const int column = h * dim + begin + i;
+      float value = rounded_product(x[begin + i] - mean, factor);
+      if (norm.weight != nullptr) value = rounded_product(value, norm.weight[norm.wide_weight ? column : i]);
+      x[begin + i] = norm.bias != nullptr ? value + norm.bias[norm.wide_bias ? column : i] : value;
+    }
   }
-  for (int i = lane_index(); i < half; i += kWarp) {
-    const float a = in[i] * factor * (norm != nullptr ? norm[i] : 1);
-    const float b = in[i + half] * factor * (norm != nullptr ? norm[i + half] : 1);
-    const float cos = args.call.cos[token * half + i], sin = args.call.sin[token * half + i];
-    out[i] = (a * cos - b * sin) * scale;
-    out[i + half] = (b * cos + a * sin) * scale;
+}
+
+// A warp rotates a head in shared memory.
+QGEN_DEVICE void rotate_head(const Rotation& rotation, int token, float* x) {
+  for (int i = lane_index(); i < rotation.half; i += kWarp) {
+    float& first = x[rotation.adjacent ? 2 * i : i];
+    float& second = x[rotation.adjacent ? 2 * i + 1 : i + rotation.half];
+    const float cos = rotation.cos[token * rotation.half + i], sin = rotation.sin[token * rotation.half + i];
+    const float a = first, b = second;
+    first = fused_product(a, cos, -rounded_product(b, sin));
+    second = fused_product(b, cos, rounded_product(a, sin));
   }
-  for (int i = d + lane_index(); i < padded(d); i += kWarp) out[i] = 0;
+}
+
+// A warp's head of q or k: norm, rotation, times `scale`. `out` (padded key_dim) is shared memory. A key comes out the
+// same from every kernel.
+QGEN_DEVICE void prepare_head(const AttendArgs& args, const HeadRows& heads, const DeviceNorm& norm, int token, int h,
+                              float scale, float* out) {
+  const int d = args.key_dim;
+  const float* const in = head_of(heads, token, h);
+  for (int i = lane_index(); i < padded(d); i += kWarp) out[i] = i < d ? in[i] : 0;
+  const bool normalizes = norm.kind != Norm::Kind::kNone;
+  warp_barrier();
+  if (normalizes && !args.norm_after_rotation) {
+    normalize_head(norm, h, d, out);
+    warp_barrier();
+  }
+  if (args.rotation.half > 0) {
+    rotate_head(args.rotation, token, out);
+    warp_barrier();
+  }
+  if (normalizes && args.norm_after_rotation) {
+    normalize_head(norm, h, d, out);
+    warp_barrier();
+  }
+  if (scale != 1) {
+    for (int i = lane_index(); i < d; i += kWarp) out[i] = rounded_product(out[i], scale);
+  }
+}
+
+// What queries of a token are multiplied by.
+QGEN_DEVICE float query_scale(const AttendArgs& args, int position) {
+  if (args.temperature_beta == 0) return args.scale;
+  const int steps = (position + args.temperature_offset) / args.temperature_interval;
+  return args.scale * (1 + args.temperature_beta * log1p_exact(float(steps)));
+}
+
+// c tanh(score / c), by way of the exponential: its error is some 2^-23 of c.
+QGEN_DEVICE float capped_score(float score, float cap) { return cap * (1 - 2 / (1 + exp_fast(2 * score / cap))); }
+
+// The first key that a token sees.
+QGEN_DEVICE int first_key(const AttendArgs& args, int position) {
+  int first = args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
+  if (args.chunk > 0) {
+    const int begin = position / args.chunk * args.chunk;
+    if (begin > first) first = begin;
+  }
+  return first;
+}
+
+// The row of the cache of a key-value head at offset 0 of page `number` of a sequence's table.
+QGEN_DEVICE int64_t page_row(const Cache& cache, int32_t page, int kv_heads, int kv) {
+  return (int64_t(page) * kv_heads + kv) * cache.page_tokens;
+}
+QGEN_DEVICE int32_t page_at(const Cache& cache, const int32_t* table, int number) {
+  return table[number < cache.ring ? number : number % cache.ring];
+}
+QGEN_DEVICE int page_offset(const Cache& cache, int position) {
+  return position - int(int64_t(position >> cache.page_shift) << cache.page_shift);
 }
 
 // A warp puts one row into the cache.
 template <CacheKind kKind>
-QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* factor_out) {
+QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* factor_out, uint32_t* overflow) {
   float factor = 1;
   if constexpr (has_factors(kKind)) {
     float peak = 0;
@@ -50,7 +124,9 @@ QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* fact
     if constexpr (kKind == CacheKind::kF32) {
       reinterpret_cast<float*>(row)[i] = value;
     } else if constexpr (kKind == CacheKind::kF16) {
-      reinterpret_cast<uint16_t*>(row)[i] = f16_bits(value);
+      const uint16_t bits = f16_bits(value);
+      reinterpret_cast<uint16_t*>(row)[i] = bits;
+      if ((bits & 0x7FFF) == 0x7C00) *overflow = 1;
     } else if constexpr (kKind == CacheKind::kBf16) {
       reinterpret_cast<uint16_t*>(row)[i] = bf16_bits(value);
     } else if constexpr (kKind == CacheKind::kI8) {
@@ -78,39 +154,61 @@ QGEN_DEVICE void load_piece(const uint8_t* row, int j, float (&out)[kPiece]) {
   } else {
     const Bytes8 piece = *reinterpret_cast<const Bytes8*>(row + j * 8);
     QGEN_UNROLL
-    for (int i = 0; i < kPiece; ++i) {
-      const uint8_t bits = uint8_t(piece.word[i / 4] >> (i % 4 * 8));
-      out[i] = kKind == CacheKind::kI8 ? float(int8_t(bits)) : e4m3_value(bits);
+    for (int i = 0; i < kPiece; i += 2) {
+      const uint32_t two = piece.word[i / 4] >> (i % 4 * 8) & 0xFFFF;
+      if constexpr (kKind == CacheKind::kI8) {
+        out[i] = float(int8_t(two));
+        out[i + 1] = float(int8_t(two >> 8));
+      } else {
+        // Where a row has a NaN its factor is NaN, whatever becomes of the code.
+        const uint32_t pair = e4m3_pair_to_f16(two);
+        out[i] = f16_value(uint16_t(pair));
+        out[i + 1] = f16_value(uint16_t(pair >> 16));
+      }
     }
   }
 }
 
 // What the key-value head of a token needs before anyone attends to it: two warps, one for the key and one for the
-// value. `rotated` (padded head) is shared memory.
+// value. `scratch` (padded head) is shared memory of each warp's own.
 template <CacheKind kKind>
-QGEN_DEVICE void store_token(const AttendArgs& args, int token, int kv, bool key, float* rotated) {
+QGEN_DEVICE void store_token(const AttendArgs& args, int token, int kv, bool key, float* scratch) {
   const Cache& cache = args.cache;
-  const int64_t at = int64_t(kv) * cache.context + *args.call.position + token;
-  const float* row = args.qkv + token * args.qkv_stride;
-  const int d = args.head_dim;
+  const int position = args.position[token];
+  const int32_t page = page_at(cache, cache.tables + args.sequence[token] * cache.ring, position >> cache.page_shift);
+  const int64_t at = page_row(cache, page, args.kv_heads, kv) + page_offset(cache, position);
   if (key) {
-    rotate_head(args, row + (args.heads + kv) * d, args.k_norm, token, 1, rotated);
+    prepare_head(args, args.k, args.k_norm, token, kv, 1, scratch);
     warp_barrier();
-    store_row<kKind>(rotated, d, cache.keys + at * cache.row_bytes, cache.key_factor + at);
-  } else {
-    store_row<kKind>(row + (args.heads + args.kv_heads + kv) * d, d, cache.values + at * cache.row_bytes,
-                     cache.value_factor + at);
+    store_row<kKind>(scratch, args.key_dim, cache.keys + at * cache.key_bytes, cache.key_factor + at, cache.overflow);
+    return;
   }
+  const float* value = head_of(args.v, token, kv);
+  if (args.v_norm.kind != Norm::Kind::kNone) {
+    for (int i = lane_index(); i < args.value_dim; i += kWarp) scratch[i] = value[i];
+    warp_barrier();
+    normalize_head(args.v_norm, kv, args.value_dim, scratch);
+    warp_barrier();
+    value = scratch;
+  }
+  store_row<kKind>(value, args.value_dim, cache.values + at * cache.value_bytes, cache.value_factor + at,
+                   cache.overflow);
+}
+
+// Floats of a head in shared memory.
+QGEN_DEVICE int head_floats(const AttendArgs& args) {
+  return padded(args.key_dim > args.value_dim ? args.key_dim : args.value_dim);
 }
 
 // Two warps a block: key and value of (key-value head, token).
 template <CacheKind kKind>
 QGEN_KERNEL(2 * kWarp, 1)
-store_keys_kernel(const AttendArgs args) {
-  let_next_start();
-  wait_for_inputs();
+store_keys_kernel(const AttendArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int token = args.first_token + int(block_index().y);
-  store_token<kKind>(args, token, int(block_index().x), warp_index() == 0, shared_memory<float>());
+  store_token<kKind>(args, token, int(block_index().x), warp_index() == 0,
+                     shared_memory<float>() + warp_index() * head_floats(args));
 }
 
 // Which keys a block sees.
@@ -118,14 +216,17 @@ struct Keys {
   int begin, end;
   int parts;  // that have any
 };
-QGEN_DEVICE Keys keys_of(const AttendArgs& args, int token, int split) {
-  const int length = *args.call.position + token + 1;  // token: of the call
-  const int first = args.window > 0 && length > args.window ? length - int(args.window) : 0;
-  const int count = length - first;
+QGEN_DEVICE Keys keys_of(const AttendArgs& args, int position, int split) {
+  const int length = position + 1, first = first_key(args, position), count = length - first;
   const int even = (count + args.splits - 1) / args.splits;
   const int size = (even + kSplitUnit - 1) / kSplitUnit * kSplitUnit;
   const int begin = first + split * size;
   return {begin, begin + size < length ? begin + size : length, (count + size - 1) / size};
+}
+// Pages at most that a split of the keys lies in.
+inline int split_pages(const Cache& cache, int splits) {
+  if (cache.ring == 1) return 1;
+  return (cache.ring * cache.page_tokens / splits + kSplitUnit) / cache.page_tokens + 2;
 }
 
 // Of a part of the keys: the largest score, the sum of exp(score - largest) and so weighted values.
@@ -133,8 +234,20 @@ struct Running {
   float largest, sum;
 };
 constexpr float kLowest = -3.0e38f;
-// What the sums of a part with `part` as largest score are worth beside one with `all`.
+// The factor that rescales the sums of a part with `part` as largest score to those with `all`.
 QGEN_DEVICE float worth(float part, float all) { return exp_fast(part - all); }
+
+// Element c of a head: its weighted values by all that was weighed, the sink too, times the output gate.
+QGEN_DEVICE float mixed_value(const AttendArgs& args, int token, int head, int c, float value, const Running& all) {
+  float sum = all.sum, factor = 1;
+  if (args.sinks != nullptr) {
+    const float sink = args.sinks[head], largest = larger(all.largest, sink);
+    factor = worth(all.largest, largest);
+    sum = sum * factor + worth(sink, largest);
+  }
+  const float mixed = value * factor / sum;
+  return args.gate.x == nullptr ? mixed : mixed * sigmoid(head_of(args.gate, token, head)[c]);
+}
 
 struct AttendKernelArgs {
   AttendArgs attend;
@@ -143,9 +256,9 @@ struct AttendKernelArgs {
 
 template <CacheKind kKind, int kQueries>
 QGEN_KERNEL(kAttendThreads, 1)
-attend_kernel(const AttendKernelArgs both) {
+attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const AttendArgs& args = both.attend;
-  let_next_start();
+  KernelScope scope(times);
   const int group = args.heads / args.kv_heads, tiles = (group + kQueries - 1) / kQueries;
   const int split = int(block_index().x), row_of_call = int(block_index().z), token = args.first_token + row_of_call;
   // The first blocks, so that they do not wait for others to end, fetch what the next kernel reads.
@@ -160,34 +273,42 @@ attend_kernel(const AttendKernelArgs both) {
   const int y_index = int(block_index().y) - fetches, kv = y_index / tiles, tile = y_index % tiles;
   const int first_head = kv * group + tile * kQueries;
   const int queries = group - tile * kQueries < kQueries ? group - tile * kQueries : kQueries;
-  wait_for_inputs();
-  const Keys keys = keys_of(args, token, split);
+  scope.wait_for_inputs();
+  const int position = args.position[token];
+  const Keys keys = keys_of(args, position, split);
   if (split >= keys.parts) return;
 
-  const int d = args.head_dim, row = padded(d);
-  float* const q_shared = shared_memory<float>();       // (queries, row)
-  float* const key_shared = q_shared + kQueries * row;  // (row)
-  float* const merged = key_shared + row;               // (warps, queries, row + 2)
+  const int key_row = padded(args.key_dim), d = args.value_dim, row = padded(d);
+  float* const q_shared = shared_memory<float>();              // (queries, key_row)
+  float* const store_shared = q_shared + kQueries * key_row;   // (2, longest row)
+  float* const merged = store_shared + 2 * head_floats(args);  // (warps, queries, row + 2)
   float* const flag = merged + kAttendWarps * kQueries * (row + 2);
+  int32_t* const pages = reinterpret_cast<int32_t*>(flag + 1);  // of the split
 
+  const Cache& cache = args.cache;
   const int warp = warp_index();
+  const int first_page = keys.begin >> cache.page_shift, last_page = (keys.end - 1) >> cache.page_shift;
+  const int32_t* const table = cache.tables + args.sequence[token] * cache.ring;
+  for (int i = thread_index(); i <= last_page - first_page; i += kAttendThreads)
+    pages[i] = page_at(cache, table, first_page + i);
+  const float scale = query_scale(args, position);
   for (int i = warp; i < kQueries; i += kAttendWarps) {
     if (i < queries) {
-      rotate_head(args, args.qkv + token * args.qkv_stride + (first_head + i) * d, args.q_norm, token,
-                  rsqrt_exact(float(d)), q_shared + i * row);
+      prepare_head(args, args.q, args.q_norm, token, first_head + i, scale, q_shared + i * key_row);
     } else {
-      for (int c = lane_index(); c < row; c += kWarp) q_shared[i * row + c] = 0;
+      for (int c = lane_index(); c < key_row; c += kWarp) q_shared[i * key_row + c] = 0;
     }
   }
-  // A single token's key and value are stored by whoever reads them, tiles of the same head all alike.
-  if (both.store && split == keys.parts - 1 && warp < 2) store_token<kKind>(args, token, kv, warp == 0, key_shared);
+  // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
+  if (both.store && split == keys.parts - 1 && warp < 2)
+    store_token<kKind>(args, token, kv, warp == 0, store_shared + warp * head_floats(args));
   barrier();
 
-  // As many lanes as a row has pieces take a key, a power of two.
+  // As many lanes as the longer row has pieces take a key, a power of two.
   int lanes = 1;
-  while (lanes * kPiece < row) lanes *= 2;
+  while (lanes * kPiece < key_row || lanes * kPiece < row) lanes *= 2;
   const int j = lane_index() % lanes;
-  const bool holds = j * kPiece < row;
+  const bool holds_key = j * kPiece < key_row, holds = j * kPiece < row;
   const int at_once = kAttendThreads / lanes;
   float q[kQueries][kPiece], sums[kQueries][kPiece];
   Running running[kQueries];
@@ -196,11 +317,10 @@ attend_kernel(const AttendKernelArgs both) {
     running[i] = {kLowest, 0};
     QGEN_UNROLL
     for (int c = 0; c < kPiece; ++c) {
-      q[i][c] = holds ? q_shared[i * row + j * kPiece + c] : 0;
+      q[i][c] = holds_key ? q_shared[i * key_row + j * kPiece + c] : 0;
       sums[i][c] = 0;
     }
   }
-  const Cache& cache = args.cache;
   constexpr int kInFlight = kQueries <= 4 ? 4 : 2;  // keys of a lane
   for (int base = keys.begin; base < keys.end; base += kInFlight * at_once) {
     float key[kInFlight][kPiece], value[kInFlight][kPiece];
@@ -208,16 +328,15 @@ attend_kernel(const AttendKernelArgs both) {
     bool there[kInFlight];
     QGEN_UNROLL
     for (int u = 0; u < kInFlight; ++u) {
-      const int index = base + u * at_once + thread_index() / lanes;
+      int index = base + u * at_once + thread_index() / lanes;
       there[u] = index < keys.end;
-      const int64_t at = int64_t(kv) * cache.context + (there[u] ? index : keys.begin);
-      if (holds) {
-        load_piece<kKind>(cache.keys + at * cache.row_bytes, j, key[u]);
-        load_piece<kKind>(cache.values + at * cache.row_bytes, j, value[u]);
-      } else {
-        QGEN_UNROLL
-        for (int c = 0; c < kPiece; ++c) key[u][c] = value[u][c] = 0;
-      }
+      if (!there[u]) index = keys.begin;
+      const int64_t at = page_row(cache, pages[(index >> cache.page_shift) - first_page], args.kv_heads, kv) +
+                         page_offset(cache, index);
+      QGEN_UNROLL
+      for (int c = 0; c < kPiece; ++c) key[u][c] = value[u][c] = 0;
+      if (holds_key) load_piece<kKind>(cache.keys + at * cache.key_bytes, j, key[u]);
+      if (holds) load_piece<kKind>(cache.values + at * cache.value_bytes, j, value[u]);
       key_factor[u] = has_factors(kKind) ? cache.key_factor[at] : 1;
       value_factor[u] = has_factors(kKind) ? cache.value_factor[at] : 1;
     }
@@ -229,7 +348,9 @@ attend_kernel(const AttendKernelArgs both) {
         QGEN_UNROLL
         for (int c = 0; c < kPiece; ++c) score += q[i][c] * key[u][c];
         score = sum_lanes(score, lanes);
-        score = there[u] ? score * key_factor[u] : kLowest;
+        score *= key_factor[u];
+        if (args.softcap > 0) score = capped_score(score, args.softcap);
+        if (!there[u]) score = kLowest;
         if (score > running[i].largest || !(score == score)) {
           const float old = worth(running[i].largest, score);
           running[i].largest = score;
@@ -280,7 +401,10 @@ attend_kernel(const AttendKernelArgs both) {
     all = {largest, sum};
     return value;
   };
-  float* const y = args.y + token * args.y_stride;
+  // Element c of a head from its weighted values and what they weigh.
+  const auto put = [&](int head, int c, float value, const Running& all) {
+    args.y[token * args.y_stride + head * d + c] = mixed_value(args, token, head, c, value, all);
+  };
   const int64_t partial_row = row + 2;
   const auto partial = [&](int head, int part) {
     return args.partial + ((int64_t(row_of_call) * args.heads + head) * args.splits + part) * partial_row;
@@ -290,7 +414,7 @@ attend_kernel(const AttendKernelArgs both) {
     Running all;
     const float value = put_together(merged + i * (row + 2), kQueries * (row + 2), kAttendWarps, c, all);
     if (keys.parts == 1) {
-      if (c < d) y[head * d + c] = value / all.sum;
+      if (c < d) put(head, c, value, all);
     } else {
       float* const out = partial(head, split);
       out[c] = value;
@@ -302,14 +426,14 @@ attend_kernel(const AttendKernelArgs both) {
   }
   if (keys.parts == 1) return;
 
-  // Who ends last has all parts.
+  // The block that ends last has all parts.
   uint32_t* const counter = args.counter + (row_of_call * args.kv_heads + kv) * tiles + tile;
   if (!ends_last(counter, uint32_t(keys.parts), reinterpret_cast<uint32_t*>(flag))) return;
   for (int index = thread_index(); index < queries * d; index += kAttendThreads) {
     const int head = first_head + index / d, c = index % d;
     Running all;
     const float value = put_together(partial(head, 0), partial_row, keys.parts, c, all);
-    y[head * d + c] = value / all.sum;
+    put(head, c, value, all);
   }
 }
 

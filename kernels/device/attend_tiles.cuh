@@ -19,29 +19,31 @@ constexpr int kValueStride = kDim + 8;
 template <int kDim>
 constexpr int kAttendStage = kTileKeys*(kKeyStride<kDim> + kValueStride<kDim>);  // elements
 
-// kDim: head_dim or the next that there is; what lies between is zero.
+// kDim: the longer of key and value, or the next that there is; what lies between is zero.
 template <bool kBf16, int kDim>
 QGEN_KERNEL(kTileAttendThreads, 1)
-attend_tiles_kernel(const AttendArgs args) {
-  let_next_start();
-  wait_for_inputs();
+attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int lane = lane_index(), g = lane / 4, q = lane % 4;
-  const int head = int(block_index().y), kv = head / (args.heads / args.kv_heads), d = args.head_dim;
+  const int head = int(block_index().y), kv = head / (args.heads / args.kv_heads);
+  const int key_dim = args.key_dim, d = args.value_dim;
   // The last queries, which see most keys, first.
-  const int first_token = int(grid_size().x - 1 - block_index().x) * kTileQueries,
-            warp_token = first_token + warp_index() * 16;
-  const int position = *args.call.position;
+  const int first_token = int(grid_size().x - 1 - block_index().x) * kTileQueries,  // of the launch
+      warp_token = first_token + warp_index() * 16;
+  const int position = args.position[args.first_token];
   const auto pair = [](float low, float high) { return kBf16 ? bf16_pair(low, high) : f16_pair(low, high); };
 
-  // Queries, one after the other through this warp's piece of shared memory into the registers of those who hold it.
+  // Queries, one after the other, go through this warp's piece of shared memory into the registers of the lanes that
+  // hold them as operands of MMA.
   uint16_t* const memory = shared_memory<uint16_t>();
   float* const rotated = reinterpret_cast<float*>(memory) + warp_index() * kDim;
   uint32_t query[kDim / 16][4];
   for (int r = 0; r < 16; ++r) {
     const int token = warp_token + r;
     if (token < args.tokens)
-      rotate_head(args, args.qkv + token * args.qkv_stride + head * d, args.q_norm, token, rsqrt_exact(float(d)),
-                  rotated);
+      prepare_head(args, args.q, args.q_norm, args.first_token + token, head, query_scale(args, position + token),
+                   rotated);
     warp_barrier();
     QGEN_UNROLL
     for (int window = 0; window < kDim / 32; ++window) {
@@ -51,7 +53,8 @@ attend_tiles_kernel(const AttendArgs args) {
         for (int j = 0; j < 2; ++j) {
           const int at = window * 32 + q * 8 + s * 4 + j * 2;
           const bool held = token < args.tokens;
-          const uint32_t two = pair(held && at < d ? rotated[at] : 0, held && at + 1 < d ? rotated[at + 1] : 0);
+          const uint32_t two =
+              pair(held && at < key_dim ? rotated[at] : 0, held && at + 1 < key_dim ? rotated[at + 1] : 0);
           if (g == r % 8 && r < 8) query[window * 2 + s][2 * j] = two;
           if (g == r % 8 && r >= 8) query[window * 2 + s][2 * j + 1] = two;
         }
@@ -63,20 +66,27 @@ attend_tiles_kernel(const AttendArgs args) {
 
   const int last_token = first_token + kTileQueries < args.tokens ? first_token + kTileQueries : args.tokens;
   const int end = position + last_token;  // keys
-  const int sees = position + first_token + 1;
-  const int begin = (args.window > 0 && sees > args.window ? sees - int(args.window) : 0) / kTileKeys * kTileKeys;
+  const int begin = first_key(args, position + first_token) / kTileKeys * kTileKeys;
   const int tiles = (end - begin + kTileKeys - 1) / kTileKeys;
   const Cache& cache = args.cache;
+  const int32_t* const table = cache.tables + args.sequence[args.first_token] * cache.ring;
   const auto copy_tile = [&](int tile) {
     if (tile < tiles) {
       uint16_t* const keys = memory + tile % kAttendStages * kAttendStage<kDim>;
       uint16_t* const values = keys + kTileKeys * kKeyStride<kDim>;
+      // A tile begins at a multiple of its keys, so it lies in one page.
+      const int first = begin + tile * kTileKeys;
+      const int64_t first_row = page_row(cache, page_at(cache, table, first >> cache.page_shift), args.kv_heads, kv) +
+                                page_offset(cache, first);
       for (int i = thread_index(); i < kTileKeys * kDim / 8; i += kTileAttendThreads) {
-        const int row = i / (kDim / 8), piece = i % (kDim / 8), key = begin + tile * kTileKeys + row;
-        const bool valid = key < end && piece * 16 < cache.row_bytes;
-        const int64_t from = (int64_t(kv) * cache.context + key) * cache.row_bytes + piece * 16;
-        copy_async16(keys + row * kKeyStride<kDim> + piece * 8, cache.keys + from, valid);
-        copy_async16(values + row * kValueStride<kDim> + piece * 8, cache.values + from, valid);
+        const int row = i / (kDim / 8), piece = i % (kDim / 8);
+        const bool there = first + row < end;
+        copy_async16(keys + row * kKeyStride<kDim> + piece * 8,
+                     cache.keys + (first_row + row) * cache.key_bytes + piece * 16,
+                     there && piece * 16 < cache.key_bytes);
+        copy_async16(values + row * kValueStride<kDim> + piece * 8,
+                     cache.values + (first_row + row) * cache.value_bytes + piece * 16,
+                     there && piece * 16 < cache.value_bytes);
       }
     }
     copy_async_commit();
@@ -110,6 +120,7 @@ attend_tiles_kernel(const AttendArgs args) {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int at = position + warp_token + g + 8 * h;  // of this row's token
+      const int sees = first_key(args, at);
       float largest = running[h].largest;
       QGEN_UNROLL
       for (int n = 0; n < kTileKeys / 8; ++n) {
@@ -117,7 +128,8 @@ attend_tiles_kernel(const AttendArgs args) {
         for (int j = 0; j < 2; ++j) {
           const int key = begin + tile * kTileKeys + n * 8 + 2 * q + j;
           float& s = score[n][2 * h + j];
-          if (key > at || (args.window > 0 && key <= at - args.window)) s = kLowest;
+          if (args.softcap > 0) s = capped_score(s, args.softcap);
+          if (key > at || key < sees) s = kLowest;
           largest = larger(largest, s);
         }
       }
@@ -165,13 +177,14 @@ attend_tiles_kernel(const AttendArgs args) {
     const float sum = sum_lanes(running[h].sum, 4);
     const int token = warp_token + g + 8 * h;
     if (token >= args.tokens) continue;
-    float* const y = args.y + token * args.y_stride + head * d;
+    const int at = args.first_token + token;
+    float* const y = args.y + at * args.y_stride + head * d;
     QGEN_UNROLL
     for (int n = 0; n < kDim / 8; ++n) {
       QGEN_UNROLL
       for (int j = 0; j < 2; ++j) {
         const int c = n * 8 + 2 * q + j;
-        if (c < d) y[c] = sums[n][2 * h + j] / sum;
+        if (c < d) y[c] = mixed_value(args, at, head, c, sums[n][2 * h + j], {running[h].largest, sum});
       }
     }
   }

@@ -2,8 +2,8 @@
 // take. All of it is exact: the 256 values of I8, E4M3 and E5M2 are numbers of F16.
 #pragma once
 
-#include "kernels/device/primitives.cuh"
-#include "kernels/steps.h"
+#include "kernels/device/kernel_scope.cuh"
+#include "kernels/launches.h"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -32,28 +32,31 @@ QGEN_DEVICE float code_value(const uint8_t* codes, int64_t index) {
 
 QGEN_DEVICE float scale_at(const Matrix& w, int64_t tile) {
   if (w.scale == nullptr) return 1;
-  return w.half_scales ? f16_value(static_cast<const uint16_t*>(w.scale)[tile])
-                       : static_cast<const float*>(w.scale)[tile];
+  return w.f16_scales ? f16_value(static_cast<const uint16_t*>(w.scale)[tile])
+                      : static_cast<const float*>(w.scale)[tile];
 }
 
 // The same where scales are known to be there, and of which type.
-template <bool kHalf>
-QGEN_DEVICE float tile_scale(const Matrix& w, int tile) {
-  return kHalf ? f16_value(static_cast<const uint16_t*>(w.scale)[tile]) : static_cast<const float*>(w.scale)[tile];
+template <bool kF16Scales>
+QGEN_DEVICE float group_scale(const Matrix& w, int tile) {
+  return kF16Scales ? f16_value(static_cast<const uint16_t*>(w.scale)[tile]) : static_cast<const float*>(w.scale)[tile];
 }
+
+// Where the scales of row n begin in the grid.
+QGEN_DEVICE int first_group(const Matrix& w, int n) { return (w.row_origin + n) / w.group_rows * w.grid_cols; }
 
 // W[n, stored column k].
 template <Codes kCodes>
 QGEN_DEVICE float element(const Matrix& w, int n, int k) {
-  const int64_t tile = w.scale == nullptr ? 0 : int64_t(n / w.group_rows) * w.tile_cols + k / w.group_cols;
+  const int64_t tile = w.scale == nullptr ? 0 : int64_t(first_group(w, n)) + k / w.group_cols;
   float code = code_value<kCodes>(w.codes + n * w.row_bytes, k);
-  if (w.offset != nullptr) code -= w.offset[tile];
+  if (w.zero_point != nullptr) code -= w.zero_point[tile];
   return code * scale_at(w, tile);
 }
 
-// For I8 with an offset: what add_f16_pairs() must add to a code's magic number (see below).
-QGEN_DEVICE uint32_t i8_bias(float offset) {
-  const float bias = -1152 - offset;
+// For I8 with a zero point: what add_f16_pairs() must add to a code's magic number (see below).
+QGEN_DEVICE uint32_t i8_bias(float zero_point) {
+  const float bias = -1152 - zero_point;
   return f16_pair(bias, bias);
 }
 
@@ -121,7 +124,7 @@ QGEN_DEVICE bool ends_last(uint32_t* counter, uint32_t blocks, uint32_t* flag) {
 }
 
 // The power of two that brings numbers of at most `peak` below 2^14, where F16 has all of its 11 bits, and what undoes
-// it. 1 for 0 and for what is no number.
+// it. 1 for 0, NaN and infinity.
 struct PowerOfTwo {
   float factor, inverse;
 };
@@ -145,6 +148,27 @@ QGEN_DEVICE PowerOfTwo f16_range(float peak) {
   return {power_of_two(shift), power_of_two(-shift)};
 }
 
+QGEN_DEVICE float sigmoid(float x) { return 1 / (1 + exp_fast(-x)); }
 QGEN_DEVICE float silu(float x) { return x / (1 + exp_fast(-x)); }
+// As model/step.h has them.
+QGEN_DEVICE float activated(Activation activation, float x) {
+  constexpr float kRootHalf = 0.70710678f, kRootTwoOverPi = 0.79788456f;
+  switch (activation) {
+    case Activation::kNone: return x;
+    case Activation::kSilu: return silu(x);
+    case Activation::kGelu: return 0.5f * x * erfc_exact(-x * kRootHalf);
+    case Activation::kGeluTanh: return 0.5f * x * (1 + tanh_exact(kRootTwoOverPi * (x + 0.044715f * x * x * x)));
+    case Activation::kRelu: return x > 0 || !(x == x) ? x : 0;
+    case Activation::kReluSquared: return x > 0 || !(x == x) ? x * x : 0;
+    case Activation::kSigmoid: return sigmoid(x);
+  }
+  return x;
+}
+// What the epilogue makes of a product, which its gate has been applied to; `y` is where it goes.
+QGEN_DEVICE void store_product(const Epilogue& epilogue, float value, float* y) {
+  value *= epilogue.scale;
+  if (epilogue.softcap > 0) value = epilogue.softcap * tanh_exact(value / epilogue.softcap);
+  *y = epilogue.add ? *y + value : value;
+}
 
 }  // namespace qgen::QGEN_BACKEND

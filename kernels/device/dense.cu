@@ -5,18 +5,18 @@
 
 namespace qgen::QGEN_BACKEND {
 
-void copy_as_halves(Stream& stream, const CopyArgs& args) {
+void dequantize_to_fp16(Stream& stream, const DequantizeArgs& args) {
   const Dim grid{blocks_of(args.stride / kCopyColumns, kCopyThreads), unsigned(args.rows)};
   with_codes(args.w.kind, [&]<Codes kCodes>() {
     if constexpr (kCodeBytes<kCodes> == 1)
-      launch(stream, "copy as halves", copy_as_halves_kernel<kCodes>, grid, kCopyThreads, 0, args);
+      launch(stream, "dequantize", dequantize_kernel<kCodes>, grid, kCopyThreads, 0, args);
   });
 }
 
-void finish(Stream& stream, const FinishArgs& args) {
-  const auto kernel = args.integers ? finish_kernel<true> : finish_kernel<false>;
-  launch(stream, "finish", kernel, {blocks_of(args.w.rows, kFinishThreads), unsigned(args.tokens)}, kFinishThreads, 0,
-         args);
+void apply_epilogue(Stream& stream, const EpilogueArgs& args) {
+  const auto kernel = args.integers ? epilogue_kernel<true> : epilogue_kernel<false>;
+  launch(stream, "epilogue", kernel, {blocks_of(args.rows, kEpilogueThreads), unsigned(args.tokens)}, kEpilogueThreads,
+         0, args);
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -10,9 +10,9 @@ constexpr int kCopyThreads = 256, kCopyColumns = 8;  // of a thread
 
 template <Codes kCodes>
 QGEN_KERNEL(kCopyThreads, 1)
-copy_as_halves_kernel(const CopyArgs args) {
-  let_next_start();
-  wait_for_inputs();
+dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const Matrix& w = args.w;
   const int row = args.first_row + int(block_index().y);
   const int first = (int(block_index().x) * kCopyThreads + thread_index()) * kCopyColumns;
@@ -26,37 +26,47 @@ copy_as_halves_kernel(const CopyArgs args) {
     return;
   }
   // All of one tile.
-  const int64_t tile = int64_t(row / w.group_rows) * w.tile_cols + first / w.group_cols;
-  const float scale = scale_at(w, tile) * args.factor, offset = w.offset != nullptr ? w.offset[tile] : 0;
+  const int64_t tile = int64_t(first_group(w, row)) + first / w.group_cols;
+  const float scale = scale_at(w, tile) * args.factor, zero_point = w.zero_point != nullptr ? w.zero_point[tile] : 0;
   const Bytes8 codes = *reinterpret_cast<const Bytes8*>(w.codes + row * w.row_bytes + first);
   Bytes16 pairs;
   QGEN_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t two = codes.word[i / 2] >> (i % 2 * 16);
-    const uint8_t bytes[2] = {uint8_t(two), uint8_t(two >> 8)};
-    pairs.word[i] =
-        f16_pair((code_value<kCodes>(bytes, 0) - offset) * scale, (code_value<kCodes>(bytes, 1) - offset) * scale);
+  for (int i = 0; i < 2; ++i) {
+    uint32_t halves[2];
+    four_codes<kCodes>(codes.word[i], i8_bias(0), halves[0], halves[1]);
+    QGEN_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      const float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
+      pairs.word[2 * i + j] = f16_pair((low - zero_point) * scale, (high - zero_point) * scale);
+    }
   }
   *reinterpret_cast<Bytes16*>(out + first) = pairs;
 }
 
-constexpr int kFinishThreads = 256;
+constexpr int kEpilogueThreads = 256;
 
 template <bool kIntegers>
-QGEN_KERNEL(kFinishThreads, 1)
-finish_kernel(const FinishArgs args) {
-  let_next_start();
-  wait_for_inputs();
-  const int row = int(block_index().x) * kFinishThreads + thread_index();
-  if (row >= args.w.rows) return;
+QGEN_KERNEL(kEpilogueThreads, 1)
+epilogue_kernel(const EpilogueArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int row = int(block_index().x) * kEpilogueThreads + thread_index();
+  if (row >= args.rows) return;
   const int64_t token = block_index().y, at = token * args.raw_stride + row;
-  const float raw =
-      kIntegers ? float(static_cast<const int32_t*>(args.raw)[at]) : static_cast<const float*>(args.raw)[at];
-  const float row_scale = args.row_scale ? scale_at(args.w, row / args.w.group_rows) : 1;
-  const float token_scale = args.token_scale != nullptr ? args.token_scale[token] : 1;
-  const float value = raw * row_scale * token_scale + (args.w.bias != nullptr ? args.w.bias[row] : 0);
-  float* const y = args.y + token * args.y_stride + row;
-  *y = args.add ? *y + value : value;
+  float value = kIntegers ? float(static_cast<const int32_t*>(args.raw)[at]) : static_cast<const float*>(args.raw)[at];
+  if (args.row_scale != nullptr) {
+    const int group = (args.row_origin + row) / args.group_rows;
+    value *= args.f16_scales ? f16_value(static_cast<const uint16_t*>(args.row_scale)[group])
+                             : static_cast<const float*>(args.row_scale)[group];
+  }
+  if (args.token_scale != nullptr) value *= args.token_scale[token];
+  if (args.bias != nullptr) value += args.bias[row];
+  if (args.gate != nullptr) {
+    value *= activated(args.epilogue.activation, args.gate[token * args.gate_stride + row]);
+  } else {
+    value = activated(args.epilogue.activation, value);
+  }
+  store_product(args.epilogue, value, args.y + token * args.y_stride + row);
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -18,22 +18,30 @@ void with_codes(Codes codes, const Run& run) {
   }
 }
 
-// For kernels of matrix products, with the codes, how many of them a lane takes at once, whether scales change along
-// the row, and whether they are F16. Not for GridKind::kAny, which F32 always is.
+// How a weight lies to kernels of matrix products.
+template <Codes kCodesOfGrid, int kLaneCodes, bool kGroupedScales, bool kScalesInF16>
+struct GridTraits {
+  static constexpr Codes kCodes = kCodesOfGrid;
+  static constexpr int kLane = kLaneCodes;          // codes that a lane takes at once
+  static constexpr bool kGrouped = kGroupedScales;  // scales change along the row
+  static constexpr bool kF16Scales = kScalesInF16;  // else F32, where they change
+};
+
+// Calls `run` with the GridTraits of a weight. Not for GridKind::kAny, which F32 always is.
 template <typename Run>
-void with_tiles(const Matrix& w, const Run& run) {
+void with_grid(const Matrix& w, const Run& run) {
   with_codes(w.kind, [&]<Codes kCodes>() {
     if constexpr (kCodeBytes<kCodes> == 2) {
-      run.template operator()<kCodes, 8, false, false>();
+      run.template operator()<GridTraits<kCodes, 8, false, false>>();
     } else if constexpr (kCodeBytes<kCodes> == 1) {
       switch (grid_kind(w)) {
-        case GridKind::kWide: return run.template operator()<kCodes, 16, true, false>();
+        case GridKind::kWide: return run.template operator()<GridTraits<kCodes, 16, true, false>>();
         case GridKind::kNarrow:
           if constexpr (kCodes == Codes::kI8) {
-            if (w.half_scales) return run.template operator()<kCodes, 8, true, true>();
+            if (w.f16_scales) return run.template operator()<GridTraits<kCodes, 8, true, true>>();
           }
-          return run.template operator()<kCodes, 8, true, false>();
-        default: return run.template operator()<kCodes, 16, false, false>();
+          return run.template operator()<GridTraits<kCodes, 8, true, false>>();
+        default: return run.template operator()<GridTraits<kCodes, 16, false, false>>();
       }
     }
   });

@@ -9,8 +9,8 @@ constexpr size_t kRangeBytes = 2 * (kInputThreads / kWarp) * sizeof(float);
 
 }  // namespace
 
-void halve(Stream& stream, const HalveArgs& args) {
-  launch(stream, "halve", halve_kernel, {unsigned(args.tokens)}, kInputThreads, kRangeBytes, args);
+void round_to_fp16(Stream& stream, const Fp16Args& args) {
+  launch(stream, "to fp16", fp16_kernel, {unsigned(args.tokens)}, kInputThreads, kRangeBytes, args);
 }
 
 void quantize(Stream& stream, const QuantizeArgs& args) {

@@ -7,11 +7,10 @@ namespace qgen::QGEN_BACKEND {
 
 constexpr int kInputThreads = 256;
 
-// A row of inputs before it is rounded: x, x * norm, or silu(x) * up, without the factor that normalizes it.
+// A row of inputs before it is rounded: x or x * norm, without the factor that normalizes it.
 template <typename Args>
 QGEN_DEVICE float raw_input(const Args& args, int64_t token, int c) {
   const float x = args.x[token * args.x_stride + c];
-  if (args.up != nullptr) return silu(x) * args.up[token * args.x_stride + c];
   return args.norm != nullptr ? x * args.norm[c] : x;
 }
 // That factor, and the largest input after it; for all threads of a block. shared: two floats for each warp.
@@ -32,9 +31,9 @@ QGEN_DEVICE InputRange input_range(const Args& args, int64_t token) {
 }
 
 // A block a token.
-QGEN_KERNEL(kInputThreads, 1) halve_kernel(const HalveArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const InputRange row = input_range(args, token);
   const PowerOfTwo range = args.bf16        ? PowerOfTwo{1, 1}
@@ -53,16 +52,16 @@ constexpr int kInputGroup = 128;
 // A block a token.
 template <bool kE4M3>
 QGEN_KERNEL(kInputThreads, 1)
-quantize_kernel(const QuantizeArgs args) {
+quantize_kernel(const QuantizeArgs args, const LaunchTimes times) {
   constexpr float kLargest = kE4M3 ? 448 : 127;
-  let_next_start();
-  wait_for_inputs();
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const InputRange row = input_range(args, token);
   uint8_t* const codes = args.codes + token * args.stride;
   const auto code = [&](int c, float inverse) {
     const float v = c < args.cols ? raw_input(args, token, c) * row.norm * inverse : 0;
-    if (!(v == v)) return uint8_t(0);  // the scale is no number either
+    if (!(v == v)) return uint8_t(0);  // NaN inputs are stored as zero; the scale carries the NaN
     return kE4M3 ? e4m3_bits(v) : uint8_t(int8_t(round_to_even(v)));
   };
   const auto inverse_of = [&](float peak) { return peak > 0 ? kLargest / peak : 0; };

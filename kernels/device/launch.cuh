@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/primitives.cuh"
+#include "kernels/kernel_times.h"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -21,8 +22,8 @@ namespace qgen::cuda {
 using Dim = dim3;
 
 template <typename Args>
-void launch(Stream& stream, const char* name, void (*kernel)(const Args), Dim grid, int threads, size_t shared_bytes,
-            const Args& args, Start start = Start::kEarly) {
+void launch(Stream& stream, const char* name, void (*kernel)(const Args, const LaunchTimes), Dim grid, int threads,
+            size_t shared_bytes, const Args& args, Start start = Start::kEarly) {
   const bool waits = prepare_kernel(stream, reinterpret_cast<const void*>(kernel), name);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -33,8 +34,10 @@ void launch(Stream& stream, const char* name, void (*kernel)(const Args), Dim gr
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle;
   config.attrs = &attribute;
-  config.numAttrs = waits && start == Start::kEarly ? 1 : 0;
-  check_launch(cudaLaunchKernelEx(&config, kernel, args), name);
+  config.numAttrs = waits && start == Start::kEarly && !stream.copied ? 1 : 0;
+  stream.copied = false;
+  const LaunchTimes times = times_of_launch(name, size_t(grid.x) * grid.y * grid.z);
+  check_launch(cudaLaunchKernelEx(&config, kernel, args, times), name);
 }
 
 }  // namespace qgen::cuda

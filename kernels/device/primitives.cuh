@@ -3,7 +3,7 @@
 // the PTX ISA 8.8 (docs.nvidia.com/cuda/parallel-thread-execution).
 #pragma once
 
-#include "kernels/backend.h"
+#include "kernels/namespace.h"
 
 #if defined(QGEN_SIMT)
 #include "kernels/simt/primitives.h"
@@ -42,8 +42,8 @@ QGEN_DEVICE void barrier() { __syncthreads(); }
 // All lanes of the warp must reach these.
 QGEN_DEVICE void warp_barrier() { __syncwarp(); }
 QGEN_DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
-// The sum, and the largest, of groups of `lanes` neighbouring lanes (a power of two), in each of them; what is no
-// number stays none.
+// The sum, and the largest, of groups of `lanes` neighbouring lanes (a power of two), in each of them. NaN
+// stays NaN.
 QGEN_DEVICE float sum_lanes(float value, int lanes = kWarp) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
@@ -107,9 +107,9 @@ QGEN_DEVICE uint32_t add_f16_pairs(uint32_t a, uint32_t b) {
 }
 // Byte i of the result is byte (selector >> 4 i) & 7 of the eight bytes b:a.
 QGEN_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) { return __byte_perm(a, b, selector); }
-// Two e4m3 codes in the low bytes as two f16, exactly. Processors before 8.9 have no instruction for it: the seven bits
-// behind the sign, moved to where f16 has its lowest seven bits of exponent and fraction, are the value times 2^-8, and
-// the code of NaN would be 480.
+// Two e4m3 codes in the low bytes as two f16, exactly, but for NaN, which may become 480. Processors before 8.9 have no
+// instruction for it: the seven bits behind the sign, moved to where f16 has its lowest seven bits of exponent and
+// fraction, are the value times 2^-8.
 QGEN_DEVICE uint32_t e4m3_pair_to_f16(uint32_t two) {
   uint32_t pair;
 #if __CUDA_ARCH__ >= 890
@@ -119,17 +119,30 @@ QGEN_DEVICE uint32_t e4m3_pair_to_f16(uint32_t two) {
   const uint32_t small = (wide & 0x80008000u) | ((wide & 0x7F007F00u) >> 1);
   const uint32_t factor = 0x5C005C00u;  // 256, twice
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(small), "r"(factor));
-  if ((two & 0x7Fu) == 0x7Fu) pair |= 0x7FFFu;
-  if ((two & 0x7F00u) == 0x7F00u) pair |= 0x7FFF0000u;
 #endif
   return pair;
 }
-QGEN_DEVICE float e4m3_value(uint8_t bits) { return f16_value(uint16_t(e4m3_pair_to_f16(bits))); }
+// One code, NaN too.
+QGEN_DEVICE float e4m3_value(uint8_t bits) {
+  const uint16_t half = uint16_t(e4m3_pair_to_f16(bits));
+#if __CUDA_ARCH__ >= 890
+  return f16_value(half);
+#else
+  return f16_value((bits & 0x7F) == 0x7F ? uint16_t(0x7FFF) : half);
+#endif
+}
 QGEN_DEVICE float e5m2_value(uint8_t bits) { return f16_value(uint16_t(bits << 8)); }
 // The nearest code, at most 448.
 QGEN_DEVICE uint8_t e4m3_bits(float value) { return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3); }
 QGEN_DEVICE float round_to_even(float value) { return rintf(value); }
+// a b, and a b + c with one rounding. Compilers may fuse a plain product with a sum in one kernel and not in another;
+// code whose bits must agree between kernels uses these.
+QGEN_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+QGEN_DEVICE float fused_product(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 QGEN_DEVICE float exp_fast(float value) { return __expf(value); }
+QGEN_DEVICE float tanh_exact(float value) { return tanhf(value); }
+QGEN_DEVICE float erfc_exact(float value) { return erfcf(value); }
+QGEN_DEVICE float log1p_exact(float value) { return log1pf(value); }
 QGEN_DEVICE float rsqrt_exact(float value) { return 1.0f / sqrtf(value); }
 
 // c += a b for a (16, 16), b (16, 8), c (16, 8), spread over the lanes as PTX lays down for mma.m16n8k16: with
@@ -173,10 +186,16 @@ QGEN_DEVICE void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
-// What it was before; whoever comes next finds it `more` larger. In either memory.
+// An atomic addition in global or shared memory; returns the value before it.
 QGEN_DEVICE uint32_t add_to(uint32_t* counter, uint32_t more) { return atomicAdd(counter, more); }
-// What this thread wrote is there for whoever sees what it writes after.
+// Orders this thread's writes before the fence ahead of those behind it, for all threads.
 QGEN_DEVICE void fence() { __threadfence(); }
+// Nanoseconds; the same for all processors, in steps of tens or hundreds.
+QGEN_DEVICE uint64_t device_clock() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  return now;
+}
 // A kernel may start while the one before it ends (programmatic dependent launch, 9.0 and later): before the first it
 // may read only what no kernel writes, and the second says that the next may start.
 QGEN_DEVICE void wait_for_inputs() {

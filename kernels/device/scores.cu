@@ -7,7 +7,7 @@ namespace qgen::QGEN_BACKEND {
 static_assert(kScoreBlocks <= kScoreThreads);
 
 void find_best_score(Stream& stream, const ScoreArgs& args) {
-  launch(stream, "best score", best_score_kernel, {unsigned(kScoreBlocks)}, kScoreThreads,
+  launch(stream, "best score", best_score_kernel, {unsigned(kScoreBlocks), unsigned(args.rows)}, kScoreThreads,
          kScoreThreads * sizeof(BestScore) + sizeof(uint32_t), args);
 }
 

@@ -13,19 +13,30 @@ constexpr float kBinsPerUnit = 16;
 
 QGEN_DEVICE bool finite(float x) { return x - x == 0; }
 
-// Of two, the better; of equals the one that comes first.
+// Of two, the better; of equals the one that comes first. NaN is below every number, so that the best is the largest
+// number there is: score_bin() counts from it.
+QGEN_DEVICE bool is_better(const BestScore& b, const BestScore& a) {
+  if (a.token < 0 || b.token < 0) return b.token >= 0;
+  const bool a_number = a.score == a.score, b_number = b.score == b.score;
+  if (a_number != b_number) return b_number;
+  return b.score > a.score || (!(b.score < a.score) && b.token < a.token);
+}
 QGEN_DEVICE void keep_better(BestScore& a, const BestScore& b) {
   const bool all = a.all_finite && b.all_finite;
-  if (b.token >= 0 && (a.token < 0 || b.score > a.score || (b.score == a.score && b.token < a.token))) a = b;
+  if (is_better(b, a)) a = b;
   a.all_finite = all;
 }
 
-QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args) {
-  let_next_start();
-  wait_for_inputs();
+// The blocks of a column of the grid take a row of scores.
+QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   BestScore* const shared = shared_memory<BestScore>();
   uint32_t* const flag = reinterpret_cast<uint32_t*>(shared + kScoreThreads);
-  BestScore* const partial = args.scratch->partial;
+  const int64_t row = block_index().y;
+  const float* const scores = args.scores + row * args.stride;
+  ScoreArgs::Scratch& scratch = args.scratch[row];
+  BestScore* const partial = scratch.partial;
   const auto of_block = [&](BestScore best) {
     shared[thread_index()] = best;
     barrier();
@@ -36,23 +47,24 @@ QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args) {
   };
   BestScore best{0, -1, 1, 0};
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count; i += kScoreBlocks * kScoreThreads)
-    keep_better(best, {args.scores[i], i, finite(args.scores[i]), 0});
+    keep_better(best, {scores[i], i, finite(scores[i]), 0});
   of_block(best);
   if (thread_index() == 0) partial[block_index().x] = shared[0];
-  if (!ends_last(&args.scratch->counter, kScoreBlocks, flag)) return;
+  if (!ends_last(&scratch.counter, kScoreBlocks, flag)) return;
   of_block(thread_index() < kScoreBlocks ? partial[thread_index()] : BestScore{0, -1, 1, 0});
-  if (thread_index() == 0) args.found->best = shared[0];
+  if (thread_index() == 0) args.best[row] = shared[0];
 }
 
+// NaN, and everything where the best is infinite, are in the last.
 QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
-  const float below = (args.found->best.score - args.scores[i]) * kBinsPerUnit;
+  const float below = (args.best->score - args.scores[i]) * kBinsPerUnit;
   return below < kScoreBins - 1 ? int(below) : kScoreBins - 1;
 }
 
 // How far down the best `wanted` reach, in bins; and what all weigh.
-QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   uint32_t* const counts = shared_memory<uint32_t>();
   uint32_t* const flag = counts + kScoreBins;
   for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) counts[bin] = 0;
@@ -61,7 +73,7 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
     add_to(counts + score_bin(args, i), 1);
-    mass += exp_fast((args.scores[i] - args.found->best.score) * args.inverse_temperature);
+    mass += exp_fast((args.scores[i] - args.best->score) * args.inverse_temperature);
   }
   float* const shared = reinterpret_cast<float*>(flag + 1);
   reduce<kScoreThreads / kWarp>(mass, unused, shared);
@@ -86,9 +98,9 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args) {
 }
 
 // Those that are not below that; in any order.
-QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args) {
-  let_next_start();
-  wait_for_inputs();
+QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
     if (score_bin(args, i) > args.scratch->last_bin) continue;

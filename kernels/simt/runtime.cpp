@@ -47,6 +47,9 @@ void copy_to_device(Stream&, void* device, const void* host, size_t bytes) {
 void copy_to_host(Stream&, void* host, const void* device, size_t bytes) {
   perform([=] { std::memcpy(host, device, bytes); });
 }
+void copy_on_device(Stream&, void* to, const void* from, size_t bytes) {
+  perform([=] { std::memcpy(to, from, bytes); });
+}
 
 struct Uploader::State {
   PinnedMemory halves;
@@ -74,15 +77,15 @@ Stream& Uploader::stream() { return state_->stream; }
 int Uploader::index() const { return state_->index; }
 void Uploader::wait() {}
 
-struct Recording::State {
+struct CudaGraph::State {
   std::vector<std::function<void()>> work;
 };
-Recording::Recording(Device&, const std::function<void()>& work) : state_(new State{record(work)}) {}
-Recording::Recording() = default;
-Recording::~Recording() = default;
-Recording::Recording(Recording&&) noexcept = default;
-Recording& Recording::operator=(Recording&&) noexcept = default;
-void Recording::run(Device&) const {
+CudaGraph::CudaGraph(Device&, const std::function<void()>& work) : state_(new State{record(work)}) {}
+CudaGraph::CudaGraph() = default;
+CudaGraph::~CudaGraph() = default;
+CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
+CudaGraph& CudaGraph::operator=(CudaGraph&&) noexcept = default;
+void CudaGraph::run(Device&) const {
   for (const auto& work : state_->work) work();
 }
 

@@ -18,7 +18,7 @@ BlankMemory::BlankMemory(size_t bytes, const std::string& subject) {
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
     fail(ErrorKind::kMemory, fmt::format("{}: cannot map {} bytes: {}", subject, bytes, std::strerror(errno)));
-  // Small pages, as a mapped file has them: what is measured on random weights holds for files.
+  // Small pages, as a mapped file has them, so that speeds measured with random weights hold for files.
   ::madvise(address, bytes, MADV_NOHUGEPAGE);
   interleave(address, bytes);
   data_ = static_cast<std::byte*>(address);

@@ -8,6 +8,8 @@
 
 #include <sched.h>
 
+#include "base/control_groups.h"
+
 namespace qgen {
 namespace {
 
@@ -26,9 +28,11 @@ int whole_cores(const std::string& quota, const std::string& period) {
   return limit > 0 && every > 0 ? int(std::clamp(limit / every, 1L, 1L << 20)) : 0;
 }
 
-int quota_of_group(const fs::path& group, bool version_2) {
-  if (!version_2) return whole_cores(first_line(group / "cpu.cfs_quota_us"), first_line(group / "cpu.cfs_period_us"));
-  std::istringstream line(first_line(group / "cpu.max"));
+int quota_of_group(const ControlGroup& group) {
+  const fs::path& folder = group.folder;
+  if (!group.version_2)
+    return whole_cores(first_line(folder / "cpu.cfs_quota_us"), first_line(folder / "cpu.cfs_period_us"));
+  std::istringstream line(first_line(folder / "cpu.max"));
   std::string quota, period;
   line >> quota >> period;
   return whole_cores(quota, period);
@@ -85,28 +89,10 @@ int count_physical_cores(const std::vector<int>& processors, const fs::path& roo
 
 int quota_cores(const fs::path& root) {
   int cores = 0;
-  const auto take_quotas = [&](const char* mount, const std::string& path, bool version_2) {
-    // A group's limit holds for all below it. In a container the path may be the host's, of which only the end of the
-    // walk, the container's own group, is there to be seen.
-    fs::path group = (fs::path("/") / path).lexically_normal().relative_path();
-    for (;; group = group.parent_path()) {
-      const int quota = quota_of_group(root / "sys/fs/cgroup" / mount / group, version_2);
-      if (quota > 0) cores = cores > 0 ? std::min(cores, quota) : quota;
-      if (group.empty()) return;
-    }
-  };
-  // "HIERARCHY:CONTROLLERS:PATH" a line; version 2 is hierarchy 0 without controllers.
-  std::string path_2, path_1;
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos) continue;
-    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
-    if (controllers == ",,") path_2 = line.substr(second + 1);
-    if (controllers.find(",cpu,") != controllers.npos) path_1 = line.substr(second + 1);
+  for (const ControlGroup& group : control_groups("cpu", root)) {
+    const int quota = quota_of_group(group);
+    if (quota > 0) cores = cores > 0 ? std::min(cores, quota) : quota;
   }
-  take_quotas("", path_2, true);
-  take_quotas("cpu", path_1, false);
   return cores;
 }
 

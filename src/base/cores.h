@@ -21,7 +21,7 @@ int available_cores();
 // share it, and would only wait for each other.
 int physical_cores();
 
-// What both are made of. `root` holds the machine's /sys and /proc, and is another folder in tests.
+// The parts of the two above. `root` holds the machine's /sys and /proc, and is another folder in tests.
 std::vector<int> allowed_processors();  // by affinity mask, in order
 // Cores that the processors belong to; one each where the machine does not say.
 int count_physical_cores(const std::vector<int>& processors, const std::filesystem::path& root = "/");
@@ -55,7 +55,7 @@ void on_all_cores(size_t count, const Work& work, const std::function<void()>& t
     std::vector<std::jthread> threads;
     try {
       for (size_t i = 1; i < std::min(size_t(available_cores()), count); ++i) threads.emplace_back(run, false);
-    } catch (const std::system_error&) {  // no more threads: those that there are do it
+    } catch (const std::system_error&) {  // no more threads can be started: the existing ones do the work
     }
     run(true);
   }

@@ -28,8 +28,15 @@ class FileMap {
   size_t size_ = 0;
 };
 
-// Lets go of the memory behind a part of a map that nobody needs for now; it stays readable.
+// Bytes of all files that are mapped now.
+size_t mapped_file_bytes();
+
+// Releases the resident pages of a part of a map; reading it again brings them back.
 void release_pages(std::span<const std::byte> mapped);
+
+// Whether something has this name: a link to nothing counts, which opening it then says. A model Error where that
+// cannot be found out.
+bool is_there(const std::filesystem::path& path);
 
 // All that can be read from a file; throws an Error that names it, also above `limit_bytes`. Files of a user (any
 // kind but kModel) may be pipes.

@@ -1,21 +1,26 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include <fmt/format.h>
 
+#include "base/memory.h"
 #include "base/utf8.h"
 
 namespace qgen {
 namespace {
 
-// simdjson knows no non-finite numbers. They are replaced, outside of strings, by strings that no
-// real file holds (a NUL character leads them) and recognized again when a number is asked for.
+// simdjson knows neither non-finite numbers nor integers beyond 64 bits. They are replaced, outside of strings, by
+// strings that no real file holds (a NUL character leads them) and recognized again when a number is asked for.
 constexpr std::string_view kInfinity{"\0inf", 4};
 constexpr std::string_view kMinusInfinity{"\0-inf", 5};
 constexpr std::string_view kNan{"\0nan", 4};
+constexpr std::string_view kBigInteger{"\0int", 4};  // its digits follow
 
 // A number literal whose magnitude a double cannot hold, as Python reads it: infinity.
 bool overflows(std::string_view literal) {
@@ -26,7 +31,18 @@ bool overflows(std::string_view literal) {
   return end == copy.c_str() + copy.size() && std::isinf(value);
 }
 
-std::string replace_non_finite(std::string_view text) {
+// A JSON integer that neither int64 nor uint64 holds.
+bool is_big_integer(std::string_view literal) {
+  const std::string_view digits = literal.substr(literal.starts_with('-') ? 1 : 0);
+  if (digits.empty() || digits.find_first_not_of("0123456789") != digits.npos ||
+      (digits[0] == '0' && digits.size() > 1))
+    return false;
+  uint64_t value = 0;
+  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  return result.ec != std::errc() || (literal.starts_with('-') && value > uint64_t{1} << 63);
+}
+
+std::string replace_odd_numbers(std::string_view text) {
   std::string out;
   out.reserve(text.size() + 64);
   size_t i = 0;
@@ -51,6 +67,10 @@ std::string replace_non_finite(std::string_view text) {
       const std::string_view literal = text.substr(start, i - start);
       if (literal.find_first_of("eE.") != std::string_view::npos && overflows(literal)) {
         out += c == '-' ? "\"\\u0000-inf\"" : "\"\\u0000inf\"";
+      } else if (is_big_integer(literal)) {
+        out += "\"\\u0000int";
+        out += literal;
+        out += '"';
       } else {
         out += literal;
       }
@@ -62,15 +82,82 @@ std::string replace_non_finite(std::string_view text) {
   return out;
 }
 
-void reject_duplicates(simdjson::dom::element element, const std::string& path, const JsonDocument& document) {
-  const auto child = [&](std::string_view key) {
-    return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+// Keys in messages are cut to this length, and paths to twice theirs.
+constexpr size_t kShownKeyBytes = 100;
+constexpr size_t kShownPathBytes = 400;
+
+// A path step: from a value to a member or an element of it.
+struct PathStep {
+  std::string_view key;  // of an object's member
+  size_t index = 0;      // among the members or elements
+  bool is_element = false;
+};
+
+// A key as paths show it: quoted where it would not be one line of text.
+std::string shown_key(std::string_view key) {
+  const std::string cut = shortened(key, kShownKeyBytes);
+  const bool plain =
+      std::none_of(cut.begin(), cut.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
+  return plain ? cut : json_quote(cut);
+}
+
+// "rope_scaling.factor", "merges[7]"
+std::string path_text(const std::vector<PathStep>& steps) {
+  const auto text_of = [](const PathStep& step) {
+    return step.is_element ? fmt::format("[{}]", step.index) : "." + shown_key(step.key);
   };
+  std::string begin, end;
+  size_t first = 0, last = steps.size();
+  while (first < last && begin.size() < kShownPathBytes) begin += text_of(steps[first++]);
+  while (first < last && end.size() < kShownPathBytes) end.insert(0, text_of(steps[--last]));
+  if (first < last) begin += "…";
+  begin += end;
+  return begin.starts_with('.') ? begin.substr(1) : begin;
+}
+
+// Whether two elements are one place of a document, which equal values are not: an element is its document and an
+// index into that.
+bool same_place(const simdjson::dom::element& a, const simdjson::dom::element& b) {
+  static_assert(std::has_unique_object_representations_v<simdjson::dom::element>);
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+// Looks for `wanted` below `element` and leaves the steps that lead there in `steps`.
+bool find_place(simdjson::dom::element element, const simdjson::dom::element& wanted, std::vector<PathStep>& steps) {
+  if (same_place(element, wanted)) return true;
+  const auto leads_there = [&](simdjson::dom::element child, PathStep step) {
+    if (!same_place(child, wanted) && !child.is_object() && !child.is_array()) return false;
+    steps.push_back(step);
+    if (find_place(child, wanted, steps)) return true;
+    steps.pop_back();
+    return false;
+  };
+  size_t index = 0;
+  if (element.is_object()) {
+    for (const auto [key, value] : simdjson::dom::object(element)) {
+      if (leads_there(value, {key, index++, false})) return true;
+    }
+  } else if (element.is_array()) {
+    for (const auto value : simdjson::dom::array(element)) {
+      if (leads_there(value, {{}, index++, true})) return true;
+    }
+  }
+  return false;
+}
+
+void reject_duplicates(simdjson::dom::element element, std::vector<PathStep>& path, const JsonDocument& document) {
+  const auto descend = [&](simdjson::dom::element child, PathStep step) {
+    if (!child.is_object() && !child.is_array()) return;
+    path.push_back(step);
+    reject_duplicates(child, path, document);
+    path.pop_back();
+  };
+  size_t index = 0;
   if (element.is_object()) {
     std::vector<std::string_view> keys;
     for (const auto [key, value] : simdjson::dom::object(element)) {
       keys.push_back(key);
-      if (value.is_object() || value.is_array()) reject_duplicates(value, child(key), document);
+      descend(value, {key, index++, false});
     }
     // By length first: vocabularies have very many keys.
     std::sort(keys.begin(), keys.end(), [](std::string_view a, std::string_view b) {
@@ -78,18 +165,79 @@ void reject_duplicates(simdjson::dom::element element, const std::string& path, 
     });
     const auto twice = std::adjacent_find(keys.begin(), keys.end());
     if (twice != keys.end()) {
+      path.push_back({*twice, 0, false});
       fail(document.error_kind(),
-           fmt::format("{}: the key {} occurs twice", document.subject(), json_quote(child(*twice))));
+           fmt::format("{}: the key {} occurs twice", document.subject(), json_quote(path_text(path))));
     }
   } else if (element.is_array()) {
-    std::string elements;
-    for (const auto value : simdjson::dom::array(element)) {
-      if (!value.is_object() && !value.is_array()) continue;
-      if (elements.empty()) elements = path + "[]";
-      reject_duplicates(value, elements, document);
-    }
+    for (const auto value : simdjson::dom::array(element)) descend(value, {{}, index++, true});
   }
 }
+
+// Steps over the text of one value, which has been parsed, from its first byte.
+class TextWalk {
+ public:
+  explicit TextWalk(std::string_view text) : text_(text) {
+    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;
+    skip_space();
+  }
+  // Goes into the object or array here, to its member or element `index`.
+  void enter(size_t index, bool is_element) {
+    step();
+    for (size_t i = 0;; ++i) {
+      skip_space();
+      if (!is_element) {
+        skip_value();
+        skip_space();
+        step();  // the colon
+        skip_space();
+      }
+      if (i == index || at_ == text_.size()) return;
+      skip_value();
+      skip_space();
+      step();  // the comma
+    }
+  }
+  std::string_view value() {
+    const size_t begin = at_;
+    skip_value();
+    return text_.substr(begin, at_ - begin);
+  }
+
+ private:
+  bool is_any(std::string_view characters) const {
+    return at_ < text_.size() && characters.find(text_[at_]) != std::string_view::npos;
+  }
+  void step() { at_ += at_ < text_.size(); }
+  void skip_space() {
+    while (is_any(" \t\r\n")) ++at_;
+  }
+  void skip_string() {
+    for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) at_ += text_[at_] == '\\';
+    at_ = std::min(at_ + 1, text_.size());
+  }
+  void skip_value() {
+    size_t depth = 0;
+    do {
+      if (is_any("\"")) {
+        skip_string();
+      } else if (is_any("{[")) {
+        ++depth;
+        step();
+      } else if (is_any("}]")) {
+        --depth;
+        step();
+      } else if (depth > 0) {
+        step();
+      } else {
+        while (at_ < text_.size() && !is_any(" \t\r\n,:]}")) ++at_;
+      }
+    } while (depth > 0 && at_ < text_.size());
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
 
 std::string_view type_name(simdjson::dom::element element) {
   using simdjson::dom::element_type;
@@ -106,12 +254,14 @@ std::string_view type_name(simdjson::dom::element element) {
   return "something else";
 }
 
-std::optional<double> non_finite(simdjson::dom::element element) {
+// A number that the document holds as a string.
+std::optional<double> odd_number(simdjson::dom::element element) {
   std::string_view text;
-  if (element.get_string().get(text) != simdjson::SUCCESS) return {};
+  if (element.get_string().get(text) != simdjson::SUCCESS || !text.starts_with('\0')) return {};
   if (text == kInfinity) return std::numeric_limits<double>::infinity();
   if (text == kMinusInfinity) return -std::numeric_limits<double>::infinity();
   if (text == kNan) return std::numeric_limits<double>::quiet_NaN();
+  if (text.starts_with(kBigInteger)) return std::strtod(text.data() + kBigInteger.size(), nullptr);
   return {};
 }
 
@@ -124,11 +274,19 @@ std::unique_ptr<JsonDocument> JsonDocument::parse(std::string_view text, std::st
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   if (!simdjson::validate_utf8(text.data(), text.size()))
     qgen::fail(kind, document->subject_ + ": not valid UTF-8", kind == ErrorKind::kModel ? "not a text file?" : "");
-  auto error = document->parser_.parse(text.data(), text.size()).get(document->root_);
-  if (error != simdjson::SUCCESS && error != simdjson::EMPTY) {
-    const std::string finite = replace_non_finite(text);
-    error = document->parser_.parse(finite).get(document->root_);
-  }
+  const auto error = with_memory_for(document->subject_, text.size(), [&] {
+    auto found = document->parser_.parse(text.data(), text.size()).get(document->root_);
+    if (found != simdjson::SUCCESS && found != simdjson::EMPTY && found != simdjson::MEMALLOC) {
+      const std::string readable = replace_odd_numbers(text);
+      found = document->parser_.parse(readable).get(document->root_);
+    }
+    if (found == simdjson::SUCCESS) {
+      std::vector<PathStep> path;
+      reject_duplicates(document->root_, path, *document);
+    }
+    return found;
+  });
+  if (error == simdjson::MEMALLOC) fail_for_memory(document->subject_, text.size());
   if (error != simdjson::SUCCESS) {
     // simdjson ends its messages with a code for developers after a colon or a full stop.
     std::string reason = simdjson::error_message(error);
@@ -137,16 +295,15 @@ std::unique_ptr<JsonDocument> JsonDocument::parse(std::string_view text, std::st
                : kind == ErrorKind::kModel ? "an unfinished download, or not the file it should be?"
                                            : "");
   }
-  reject_duplicates(document->root_, "", *document);
   return document;
 }
 
 bool Json::is_null() const { return element_.is_null(); }
 bool Json::is_object() const { return element_.is_object(); }
 bool Json::is_array() const { return element_.is_array(); }
-bool Json::is_string() const { return element_.is_string() && !non_finite(element_); }
+bool Json::is_string() const { return element_.is_string() && !odd_number(element_); }
 bool Json::is_bool() const { return element_.is_bool(); }
-bool Json::is_number() const { return element_.is_number() || non_finite(element_); }
+bool Json::is_number() const { return element_.is_number() || odd_number(element_); }
 bool Json::is_integer() const { return element_.is_int64(); }
 
 bool Json::as_bool() const {
@@ -160,7 +317,7 @@ std::string_view Json::as_string() const {
 }
 
 double Json::as_number() const {
-  if (const auto special = non_finite(element_)) return *special;
+  if (const auto special = odd_number(element_)) return *special;
   if (!element_.is_number()) fail_type("a number");
   return double(element_);
 }
@@ -183,11 +340,31 @@ int64_t Json::as_integer(int64_t low, int64_t high) const {
   fail(fmt::format("{} is out of range (expected {} to {})", value, low, high));
 }
 
+uint64_t Json::as_unsigned() const {
+  uint64_t value = 0;
+  if (element_.get(value) == simdjson::SUCCESS) return value;
+  if (!is_number()) fail_type("an integer");
+  const double number = as_number();
+  if (!element_.is_double() || std::nearbyint(number) != number || number < 0 || number >= 0x1p64)
+    fail(fmt::format("{} is out of range (expected an integer from 0 to {})", number, UINT64_MAX));
+  return uint64_t(number);
+}
+
+std::string Json::integer_text() const {
+  int64_t integer = 0;
+  uint64_t beyond = 0;
+  if (element_.get(integer) == simdjson::SUCCESS) return fmt::format("{}", integer);
+  if (element_.get(beyond) == simdjson::SUCCESS) return fmt::format("{}", beyond);
+  std::string_view text;
+  if (element_.get(text) == simdjson::SUCCESS && text.starts_with(kBigInteger)) return std::string(text.substr(4));
+  return {};
+}
+
 std::optional<Json> Json::find(std::string_view key) const {
   if (!is_object()) fail_type("an object");
   simdjson::dom::element value;
   if (simdjson::dom::object(element_).at_key(key).get(value) != simdjson::SUCCESS) return {};
-  return Json(document_, value, child_key(key));
+  return Json(document_, value);
 }
 
 std::optional<Json> Json::get(std::string_view key) const {
@@ -204,7 +381,8 @@ bool Json::flag_or(std::string_view key, bool fallback) const {
 Json Json::at(std::string_view key) const {
   auto value = find(key);
   if (!value) {
-    qgen::fail(document_->error_kind(), fmt::format("{}: {}: missing", document_->subject(), child_key(key)));
+    const bool is_root = same_place(element_, document_->root().element_);
+    qgen::fail(document_->error_kind(), fmt::format("{}{}{}: missing", path(), is_root ? ": " : ".", shown_key(key)));
   }
   return *value;
 }
@@ -212,27 +390,43 @@ Json Json::at(std::string_view key) const {
 std::vector<std::pair<std::string_view, Json>> Json::members() const {
   if (!is_object()) fail_type("an object");
   std::vector<std::pair<std::string_view, Json>> out;
+  out.reserve(simdjson::dom::object(element_).size());
   for (const auto [key, value] : simdjson::dom::object(element_)) {
-    out.emplace_back(key, Json(document_, value, child_key(key)));
+    out.emplace_back(key, Json(document_, value));
   }
   return out;
+}
+
+size_t Json::count() const {
+  if (!is_array()) fail_type("an array");
+  // Counted, since simdjson's own count ends at 2^24.
+  size_t count = 0;
+  for ([[maybe_unused]] const auto value : simdjson::dom::array(element_)) ++count;
+  return count;
 }
 
 std::vector<Json> Json::elements() const {
   if (!is_array()) fail_type("an array");
   std::vector<Json> out;
+  out.reserve(simdjson::dom::array(element_).size());
   for (const auto value : simdjson::dom::array(element_)) {
-    out.push_back(Json(document_, value, fmt::format("{}[{}]", key_, out.size())));
+    out.push_back(Json(document_, value));
   }
   return out;
 }
 
-std::string Json::child_key(std::string_view key) const {
-  return key_.empty() ? std::string(key) : fmt::format("{}.{}", key_, key);
+std::string Json::path() const {
+  std::vector<PathStep> steps;
+  find_place(document_->root().element_, element_, steps);
+  return steps.empty() ? document_->subject() : fmt::format("{}: {}", document_->subject(), path_text(steps));
 }
 
-std::string Json::path() const {
-  return key_.empty() ? document_->subject() : fmt::format("{}: {}", document_->subject(), key_);
+std::string_view Json::written_in(std::string_view text) const {
+  std::vector<PathStep> steps;
+  find_place(document_->root().element_, element_, steps);
+  TextWalk walk(text);
+  for (const PathStep& step : steps) walk.enter(step.index, step.is_element);
+  return walk.value();
 }
 
 void Json::fail(const std::string& problem, std::string hint) const {
@@ -262,6 +456,8 @@ std::string json_quote(std::string_view text) {
   }
   return out + "\"";
 }
+
+std::string quoted_name(std::string_view name) { return json_quote(shortened(name, 2 * kShownKeyBytes)); }
 
 std::string json_list(const std::vector<std::string>& items) {
   std::string out;

@@ -9,8 +9,7 @@ namespace qgen {
 
 bool ModelFiles::has(std::string_view name) const {
   if (!is_folder_) return texts_.contains(name);
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(place_ / name, ignored);
+  return is_there(place_ / name);
 }
 
 std::string ModelFiles::read(std::string_view name, size_t limit_bytes) const {

@@ -19,11 +19,13 @@ class ModelFiles {
   // `file` is what the texts come from, for messages.
   ModelFiles(std::filesystem::path file, Texts texts) : place_(std::move(file)), texts_(std::move(texts)) {}
 
+  // Whether something has that name. A link to nothing, a pipe or a folder in a file's place counts, so that read()
+  // says what is wrong with it.
   bool has(std::string_view name) const;
   // The contents; a model Error if it is missing, cannot be read or is longer than `limit_bytes`.
   std::string read(std::string_view name, size_t limit_bytes = size_t{1} << 30) const;
 
-  // What messages call a file: "model/tokenizer.json", or "model/model.gguf: tokenizer.json".
+  // The name of a file in messages: "model/tokenizer.json", or "model/model.gguf: tokenizer.json".
   std::string subject(std::string_view name) const;
   std::string place() const { return place_.string(); }  // the folder, or the file the texts come from
 

@@ -25,7 +25,7 @@ const NodeMask& interleaved_nodes() {
   static const NodeMask mask = [] {
     NodeMask out;
     const std::vector<int> nodes = memory_nodes(allowed_processors());
-    // What the user chose has precedence, so only the default policy is replaced.
+    // A policy that the user chose (numactl) has precedence, so only the default policy is replaced.
     int policy = MPOL_DEFAULT;
     if (nodes.size() < 2 || ::syscall(SYS_get_mempolicy, &policy, nullptr, 0, nullptr, 0) != 0 ||
         policy != MPOL_DEFAULT)

@@ -1,4 +1,5 @@
-// What flows from the chat template to the tokenizer: text that remembers who wrote it.
+// Rendered prompts, from the chat template to the tokenizer: text with a mark on each part that says whether the
+// template or the user wrote it.
 #pragma once
 
 #include <string>

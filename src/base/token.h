@@ -18,7 +18,7 @@ inline bool better(const ScoredToken& a, const ScoredToken& b) {
   return a.score != b.score ? a.score > b.score : a.token < b.token;
 }
 
-// The best scores of a vocabulary, and what all of them weigh.
+// The best scores of a vocabulary, and the softmax denominator over all of it.
 struct TopScores {
   std::vector<ScoredToken> best;  // best first, ties by id; every other score is lower
   // The sum of exp((score - the best) / temperature) over all, give or take kMassError of it; 0: not asked for.

@@ -76,6 +76,12 @@ std::string replace_invalid_utf8(std::string_view text) {
   return out;
 }
 
+std::string shortened(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return std::string(text);
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  return std::string(text.substr(0, bytes)) + "…";
+}
+
 void append_utf8(std::string& out, uint32_t code_point) {
   const auto put = [&](uint32_t bits) { out += static_cast<char>(bits); };
   if (code_point < 0x80) {

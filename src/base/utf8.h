@@ -22,6 +22,9 @@ bool is_utf8(std::string_view text);
 // Each maximal invalid subpart becomes one U+FFFD.
 std::string replace_invalid_utf8(std::string_view text);
 
+// `text` as it is, or what fits into `bytes` of it, in whole characters, and an ellipsis.
+std::string shortened(std::string_view text, size_t bytes);
+
 // `code_point` must be a Unicode scalar value.
 void append_utf8(std::string& out, uint32_t code_point);
 

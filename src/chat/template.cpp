@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/utf8.h"
 #include "chat/program.h"
 #include "jinja/parser.h"
@@ -19,7 +20,7 @@ using jinja::Dict;
 using jinja::Heap;
 using jinja::Value;
 
-constexpr size_t kMaxSourceBytes = size_t{4} << 20;
+constexpr size_t kMaxSourceBytes = size_t{1} << 20;
 
 // "subject:line:column: problem", counted from 1 in lines and characters.
 [[noreturn]] void fail_at(const std::string& subject, std::string_view source, size_t offset,
@@ -56,7 +57,8 @@ Value with_reasoning(Heap& heap, Dict* message) {
   return heap.finish(message);
 }
 
-// The roles of the protocol are nobody's text: templates build special tokens around them ('<|' + role + '|>').
+// Role names of the chat protocol count as the template's text: templates build special tokens around them ('<|' + role
+// + '|>').
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool", "function", "developer"};
 
 Value message_value(Heap& heap, const Message& message, size_t index) {
@@ -115,25 +117,29 @@ Program parse_program(std::string_view source, std::string subject) {
   if (!is_utf8(source)) fail(ErrorKind::kModel, subject + ": not valid UTF-8");
   Program program;
   program.subject = std::move(subject);
-  program.source = normalize_source(source);
-  try {
-    program.syntax = parse_source(program.source);
-  } catch (const SyntaxProblem& problem) {
-    fail_at(program.subject, program.source, problem.offset, problem.text);
-  }
+  with_memory_for(program.subject, source.size(), [&] {
+    program.source = normalize_source(source);
+    try {
+      program.syntax = parse_source(program.source);
+    } catch (const SyntaxProblem& problem) {
+      fail_at(program.subject, program.source, problem.offset, problem.text);
+    }
+  });
   return program;
 }
 
 Prompt render_program(const Program& program, const std::vector<Message>& messages, const TemplateOptions& options,
                       const Limits& limits) {
   const long long now = options.now ? *options.now : static_cast<long long>(std::time(nullptr));
-  Interpreter interpreter(program.syntax, limits, now);
-  try {
-    define_all(interpreter, messages, options);
-    return parts_of(interpreter.run());
-  } catch (const Problem& problem) {
-    fail_at(program.subject, program.source, interpreter.offset(), problem.text);
-  }
+  return with_memory_for(program.subject + ": the conversation", 0, [&] {
+    Interpreter interpreter(program.syntax, limits, now);
+    try {
+      define_all(interpreter, messages, options);
+      return parts_of(interpreter.run());
+    } catch (const Problem& problem) {
+      fail_at(program.subject, program.source, interpreter.offset(), problem.text);
+    }
+  });
 }
 
 }  // namespace jinja

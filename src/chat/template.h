@@ -1,5 +1,5 @@
 // Chat templates: the model's own Jinja, rendered as transformers renders it, with every character of the
-// result marked as the template's or as somebody else's.
+// result marked as the template's own or as the user's.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ struct TemplateOptions {
   std::string eos_token;
   // Further variables as JSON text; they count as the template's side.
   std::vector<std::pair<std::string, std::string>> variables;
-  // What strftime_now sees, seconds since 1970 in local time's zone; not set: now.
+  // The time that strftime_now formats: seconds since 1970, shown in the local time zone; not set: now.
   std::optional<long long> now;
 };
 

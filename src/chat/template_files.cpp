@@ -1,4 +1,4 @@
-// What a model's folder says about its chat: the template and its special tokens; and conversations from JSON.
+// Reads the chat template and its special tokens from a model's folder, and conversations from JSON.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -63,8 +63,8 @@ void append_json_text(std::string& out, const Json& json) {
     out += json.as_bool() ? "true" : "false";
   } else if (json.is_null()) {
     out += "null";
-  } else if (json.is_integer()) {
-    out += fmt::format("{}", json.as_integer());
+  } else if (const std::string integer = json.integer_text(); !integer.empty()) {
+    out += integer;
   } else {
     const double number = json.as_number();
     out += std::isnan(number)   ? "NaN"

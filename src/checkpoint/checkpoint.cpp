@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
 
@@ -28,7 +29,7 @@ std::vector<fs::path> safetensors_in(const fs::path& folder) {
 
 std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
   const fs::path path = location.folder / "config.json";
-  if (!fs::exists(path)) {
+  if (!is_there(path)) {
     std::string hint;
     if (fs::exists(location.folder / "params.json")) {
       hint = "params.json is Mistral's own layout; the Hugging Face layout of the same model has a config.json";
@@ -49,7 +50,7 @@ WeightFiles parse_index(std::string_view text, const std::string& subject, const
     const std::string file(value.as_string());
     if (file.empty() || file == "." || file == ".." ||
         file.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
-      value.fail(fmt::format("{} is no plain file name", json_quote(file)),
+      value.fail(fmt::format("{} is no plain file name", quoted_name(file)),
                  "an index may only name files in its own folder");
     }
     files.file_of_tensor.emplace(tensor, file);
@@ -68,9 +69,9 @@ WeightFiles find_weight_files(const fs::path& folder) {
   const fs::path index = folder / kIndexName;
   WeightFiles files;
   const fs::path whole = folder / "model.safetensors";
-  if (fs::exists(index)) files = parse_index(read_file(index), index.string(), folder);
+  if (is_there(index)) files = parse_index(read_file(index), index.string(), folder);
   // A whole file wins over an index that was left beside it and does not name it, as in transformers.
-  if (fs::exists(whole) && std::find(files.paths.begin(), files.paths.end(), whole) == files.paths.end()) {
+  if (is_there(whole) && std::find(files.paths.begin(), files.paths.end(), whole) == files.paths.end()) {
     files = {};
     files.paths = {whole};
   } else if (!files.paths.empty()) {
@@ -101,7 +102,7 @@ WeightFiles find_weight_files(const fs::path& folder) {
   return files;
 }
 
-Checkpoint Checkpoint::open(const ModelLocation& location) {
+Checkpoint Checkpoint::open(const ModelLocation& location, bool headers_only) {
   Checkpoint checkpoint;
   checkpoint.location_ = location;
   checkpoint.model_files_ = ModelFiles(location.folder);
@@ -114,7 +115,14 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
   }
   for (const fs::path& path : files.paths) {
     checkpoint.files_.emplace_back(path);
-    Safetensors parsed = parse_safetensors(checkpoint.files_.back().bytes(), path.string());
+    BlankData blank;
+    if (headers_only) {
+      blank = [&](uint64_t bytes) -> std::span<const std::byte> {
+        checkpoint.incomplete_ = path.string();
+        return checkpoint.missing_.emplace_back(bytes, path.string()).bytes();
+      };
+    }
+    Safetensors parsed = parse_safetensors(checkpoint.files_.back().bytes(), path.string(), blank);
     std::move(parsed.tensors.begin(), parsed.tensors.end(), std::back_inserter(checkpoint.tensors_));
   }
   checkpoint.index_names();
@@ -122,7 +130,7 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
     const TensorView* tensor = checkpoint.find(name);
     if (tensor == nullptr || fs::path(tensor->file).filename() != file) {
       fail(ErrorKind::kModel,
-           fmt::format("{}: tensor {} is not in {} (found {})", files.index_name, json_quote(name), file,
+           fmt::format("{}: tensor {} is not in {} (found {})", files.index_name, quoted_name(name), file,
                        tensor == nullptr ? "nowhere" : fs::path(tensor->file).filename().string()));
     }
   }
@@ -130,9 +138,10 @@ Checkpoint Checkpoint::open(const ModelLocation& location) {
 }
 
 Checkpoint Checkpoint::assemble(const ModelLocation& location, ModelFiles files, std::unique_ptr<JsonDocument> config,
-                                std::vector<TensorView> tensors) {
+                                std::vector<TensorView> tensors, std::string incomplete) {
   Checkpoint checkpoint;
   checkpoint.location_ = location;
+  checkpoint.incomplete_ = std::move(incomplete);
   checkpoint.model_files_ = std::move(files);
   checkpoint.config_ = std::move(config);
   checkpoint.tensors_ = std::move(tensors);
@@ -151,8 +160,10 @@ Checkpoint Checkpoint::blank(const ModelLocation& location, std::unique_ptr<Json
   std::vector<size_t> sizes;
   size_t total = 0;
   for (const TensorView& tensor : checkpoint.tensors_) {
-    sizes.push_back(size_t(tensor.elements()) * size_t(dtype_bits(tensor.dtype)) / 8);
-    total += (sizes.back() + kAlignment - 1) / kAlignment * kAlignment;
+    size_t bits = size_t(dtype_bits(tensor.dtype));
+    for (const int64_t size : tensor.shape) bits = checked_product(tensor.name, {bits, size_t(size)});
+    sizes.push_back(bits / 8);
+    total = checked_sum(tensor.name, {total, checked_aligned(tensor.name, bits / 8, kAlignment)});
   }
   checkpoint.blank_ = BlankMemory(total, location.name);
   size_t offset = 0;
@@ -168,8 +179,8 @@ void Checkpoint::index_names() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const auto [other, inserted] = by_name_.emplace(tensors_[i].name, i);
     if (!inserted) {
-      fail(ErrorKind::kModel, fmt::format("{}: tensor {} is also in {}", tensors_[i].file, json_quote(tensors_[i].name),
-                                          tensors_[other->second].file));
+      fail(ErrorKind::kModel, fmt::format("{}: tensor {} is also in {}", tensors_[i].file,
+                                          quoted_name(tensors_[i].name), tensors_[other->second].file));
     }
   }
 }

@@ -26,23 +26,31 @@ struct ModelLocation {
   std::vector<std::filesystem::path> gguf_files = {};     // the parts of a GGUF model, in order
 };
 
-// `model` is a folder, a .safetensors or .gguf file, or org/name[@revision] in the Hugging Face cache (never the
-// network). Throws a model Error; for an absent org/name its hint is the `hf download` line.
+// `model` is a folder (of one model, or with one GGUF model among its files: FOLDER:Q8_0 names one of several), a
+// .safetensors or GGUF file, or what parse_model_reference() takes, in the Hugging Face cache (never the network; a
+// bare name will do). Throws a model Error; for an absent org/name its hint is the `hf download` line, and what comes
+// close to it.
 ModelLocation locate_model(const std::string& model);
 
-// What the Hugging Face cache holds: every model repository with a usable snapshot, by name. Only folders are looked
-// at; whether one can be run is for make_plan() to say.
-std::vector<ModelLocation> cached_models();
+// The models of the Hugging Face cache: every model repository, by name, each GGUF model of one that has several. Only
+// folders are looked at; whether a model can be run is for make_plan() to say.
+struct CachedModel {
+  ModelLocation location;
+  std::string problem = {};  // why its files cannot be found; empty if they are
+};
+std::vector<CachedModel> cached_models();
 // The cache's folder, by huggingface_hub's environment variables.
 std::filesystem::path cache_root();
 
 class Checkpoint {
  public:
-  // Maps every safetensors file and reads config.json. Throws a model Error.
-  static Checkpoint open(const ModelLocation& location);
-  // From tensors whose bytes `files` keeps mapped, or somebody who outlives the checkpoint.
+  // Maps every safetensors file and reads config.json. `headers_only`: the files' data need not be complete; what is
+  // missing reads as zeros. Throws a model Error.
+  static Checkpoint open(const ModelLocation& location, bool headers_only = false);
+  // From tensors whose bytes `files` keeps mapped, or another owner that outlives the checkpoint. `incomplete`: see
+  // below.
   static Checkpoint assemble(const ModelLocation& location, ModelFiles files, std::unique_ptr<JsonDocument> config,
-                             std::vector<TensorView> tensors);
+                             std::vector<TensorView> tensors, std::string incomplete = {});
   // A checkpoint without files: tensors of these names, types and shapes, all zeros, which take no memory until
   // they are written. `config` is its config.json.
   static Checkpoint blank(const ModelLocation& location, std::unique_ptr<JsonDocument> config,
@@ -57,6 +65,8 @@ class Checkpoint {
   std::span<std::byte> blank_bytes() { return blank_.bytes(); }
   // config.json and the tokenizer's files.
   const ModelFiles& files() const { return model_files_; }
+  // A weight file whose data is not complete; "" where all are.
+  const std::string& incomplete() const { return incomplete_; }
 
  private:
   void index_names();
@@ -65,6 +75,8 @@ class Checkpoint {
   ModelFiles model_files_{std::filesystem::path()};  // of a GGUF model: keeps its files mapped
   std::vector<FileMap> files_;
   BlankMemory blank_;
+  std::vector<BlankMemory> missing_;  // in place of data that files lack
+  std::string incomplete_;
   std::vector<TensorView> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;  // keys view tensors_[i].name
   std::unique_ptr<JsonDocument> config_;

@@ -84,7 +84,8 @@ std::optional<int64_t> integer_at(Type type, std::span<const std::byte> bytes, u
 // Reads a file from its beginning to where the tensors' data starts.
 class GgufReader {
  public:
-  GgufReader(std::span<const std::byte> file, Gguf& out) : file_(file), out_(out) {}
+  GgufReader(std::span<const std::byte> file, Gguf& out, const BlankData& blank)
+      : file_(file), out_(out), blank_(blank) {}
 
   void read() {
     read_start();
@@ -258,11 +259,22 @@ class GgufReader {
     return true;
   }
 
+  // The data, or zeros in its place where the last tensor ends beyond it.
+  std::span<const std::byte> with_blanks(std::span<const std::byte> data) const {
+    uint64_t end = 0;
+    for (const Place& place : places_) {
+      uint64_t own = 0;
+      if (!__builtin_add_overflow(place.offset, place.bytes, &own)) end = std::max(end, own);
+    }
+    return end > data.size() ? blank_(end) : data;
+  }
+
   // Each tensor begins where the one before it ends, aligned; the data begins at the next aligned place of the file.
   void place_tensors() {
     uint64_t start = position_, expected = 0;
     if (!align(start)) fail_file("the header's size overflows");
-    const uint64_t available = start < file_.size() ? file_.size() - start : 0;
+    std::span<const std::byte> data = file_.subspan(std::min<uint64_t>(start, file_.size()));
+    if (blank_) data = with_blanks(data);
     for (size_t i = 0; i < places_.size(); ++i) {
       TensorView& tensor = out_.tensors_[i];
       const Place& place = places_[i];
@@ -273,13 +285,13 @@ class GgufReader {
                                              expected, place.offset));
       }
       uint64_t end = 0;
-      if (__builtin_add_overflow(place.offset, place.bytes, &end) || end > available) {
+      if (__builtin_add_overflow(place.offset, place.bytes, &end) || end > data.size()) {
         fail_tensor(tensor.name,
                     fmt::format("truncated: ends beyond the file (expected {} bytes from {}, found {} bytes of data)",
-                                place.bytes, place.offset, available),
+                                place.bytes, place.offset, data.size()),
                     "an interrupted download? compare the file's size with the original");
       }
-      tensor.bytes = file_.subspan(start + place.offset, place.bytes);
+      tensor.bytes = data.subspan(place.offset, place.bytes);
       expected = end;
       if (!align(expected)) fail_tensor(tensor.name, "the end of its data overflows");
     }
@@ -287,17 +299,18 @@ class GgufReader {
 
   std::span<const std::byte> file_;
   Gguf& out_;
+  const BlankData& blank_;
   uint64_t position_ = 0;
   uint64_t tensors_ = 0, keys_ = 0;
   std::set<std::string> names_;
   std::vector<Place> places_;
 };
 
-Gguf Gguf::parse(std::span<const std::byte> file, std::string file_name, uint32_t alignment) {
+Gguf Gguf::parse(std::span<const std::byte> file, std::string file_name, uint32_t alignment, const BlankData& blank) {
   Gguf out;
   out.file_name_ = std::move(file_name);
   out.alignment_ = alignment;
-  GgufReader(file, out).read();
+  GgufReader(file, out, blank).read();
   return out;
 }
 

@@ -30,7 +30,9 @@ class Gguf {
   // A whole mapped file, which the result points into. `file_name` is for messages; `alignment` is that of the data
   // where the file does not say (parts of a split model may leave it to the first). Throws a model Error that names
   // the file and, where there is one, the key or the tensor.
-  static Gguf parse(std::span<const std::byte> file, std::string file_name, uint32_t alignment = 32);
+  // `blank`: as for parse_safetensors().
+  static Gguf parse(std::span<const std::byte> file, std::string file_name, uint32_t alignment = 32,
+                    const BlankData& blank = {});
 
   const std::string& file_name() const { return file_name_; }
   uint32_t alignment() const { return alignment_; }

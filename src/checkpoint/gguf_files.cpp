@@ -40,16 +40,28 @@ GgufParts::GgufParts(std::vector<Gguf> parts) : parts_(std::move(parts)) {
   }
 }
 
-GgufParts GgufParts::open(const std::vector<fs::path>& paths) {
+GgufParts GgufParts::open(const std::vector<fs::path>& paths, bool headers_only) {
   std::vector<FileMap> maps;
+  std::vector<BlankMemory> blanks;
   std::vector<Gguf> parts;
+  std::string incomplete;
   for (const fs::path& path : paths) {
     maps.emplace_back(path);
+    BlankData blank;
+    if (headers_only) {
+      blank = [&](uint64_t bytes) -> std::span<const std::byte> {
+        incomplete = path.string();
+        return blanks.emplace_back(bytes, path.string()).bytes();
+      };
+    }
     // gguf.py writes general.alignment into the first part only, and aligns them all so.
-    parts.push_back(Gguf::parse(maps.back().bytes(), path.string(), parts.empty() ? 32 : parts.front().alignment()));
+    const uint32_t alignment = parts.empty() ? 32 : parts.front().alignment();
+    parts.push_back(Gguf::parse(maps.back().bytes(), path.string(), alignment, blank));
   }
   GgufParts out(std::move(parts));
   out.maps_ = std::move(maps);
+  out.blanks_ = std::move(blanks);
+  out.incomplete_ = std::move(incomplete);
   return out;
 }
 

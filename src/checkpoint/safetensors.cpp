@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 
 namespace qgen {
 namespace {
@@ -57,13 +58,13 @@ struct Entry {
 
 Entry parse_entry(std::string_view name, const Json& json, const std::string& file) {
   const auto fail_here = [&](const std::string& problem) {
-    fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", file, json_quote(name), problem));
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", file, quoted_name(name), problem));
   };
   if (name.find('\0') != std::string_view::npos) fail_here("a NUL character in the name");
   if (!json.is_object()) fail_here("its header entry is not an object");
   for (const auto& [key, value] : json.members()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets")
-      fail_here(fmt::format("unknown key {}", json_quote(key)));
+      fail_here(fmt::format("unknown key {}", quoted_name(key)));
   }
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
     if (!json.find(key)) fail_here(fmt::format("{} is missing", key));
@@ -76,20 +77,22 @@ Entry parse_entry(std::string_view name, const Json& json, const std::string& fi
   if (const auto known = dtype_from_name(dtype)) {
     entry.tensor.dtype = *known;
   } else {
-    fail_here(fmt::format("unknown dtype {}", json_quote(dtype)));
+    fail_here(fmt::format("unknown dtype {}", quoted_name(dtype)));
   }
-  const auto shape = json.at("shape").elements();
-  if (shape.size() > kMaxDimensions) {
-    fail_here(fmt::format("too many dimensions (expected at most {}, found {})", kMaxDimensions, shape.size()));
+  const Json shape_json = json.at("shape");
+  if (const size_t dimensions = shape_json.count(); dimensions > kMaxDimensions) {
+    fail_here(fmt::format("too many dimensions (expected at most {}, found {})", kMaxDimensions, dimensions));
   }
   uint64_t bits = static_cast<uint64_t>(dtype_bits(entry.tensor.dtype));
-  for (const Json& dimension : shape) {
+  for (const Json& dimension : shape_json.elements()) {
     const int64_t size = dimension.as_integer(0);
     entry.tensor.shape.push_back(size);
     if (__builtin_mul_overflow(bits, static_cast<uint64_t>(size), &bits)) fail_here("the shape's size overflows");
   }
-  const auto offsets = json.at("data_offsets").elements();
-  if (offsets.size() != 2) fail_here(fmt::format("data_offsets (expected 2 numbers, found {})", offsets.size()));
+  const Json offsets_json = json.at("data_offsets");
+  if (const size_t count = offsets_json.count(); count != 2)
+    fail_here(fmt::format("data_offsets (expected 2 numbers, found {})", count));
+  const auto offsets = offsets_json.elements();
   entry.begin = static_cast<uint64_t>(offsets[0].as_integer(0));
   entry.end = static_cast<uint64_t>(offsets[1].as_integer(0));
   if (entry.end < entry.begin) fail_here(fmt::format("data_offsets run backwards ([{}, {}])", entry.begin, entry.end));
@@ -121,7 +124,9 @@ int64_t TensorView::elements() const {
 
 std::string TensorView::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-Safetensors parse_safetensors(std::span<const std::byte> file_bytes, const std::string& file_name) {
+namespace {
+
+Safetensors parse_file(std::span<const std::byte> file_bytes, const std::string& file_name, const BlankData& blank) {
   const auto fail_file = [&](const std::string& problem, std::string hint = {}) {
     fail(ErrorKind::kModel, fmt::format("{}: {}", file_name, problem), std::move(hint));
   };
@@ -143,7 +148,7 @@ Safetensors parse_safetensors(std::span<const std::byte> file_bytes, const std::
               "an interrupted download? compare the file's size with the original");
   }
   const std::string_view header(reinterpret_cast<const char*>(rest.data()), header_bytes);
-  const std::span<const std::byte> data = rest.subspan(header_bytes);
+  std::span<const std::byte> data = rest.subspan(header_bytes);
 
   Safetensors out;
   const auto document = JsonDocument::parse(header, file_name + ": header");
@@ -159,17 +164,18 @@ Safetensors parse_safetensors(std::span<const std::byte> file_bytes, const std::
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
+  if (blank && !entries.empty() && entries.back().end > data.size()) data = blank(entries.back().end);
   uint64_t position = 0;
   for (Entry& entry : entries) {
     if (entry.begin != position) {
-      fail_file(fmt::format("tensor {}: its data {} (expected to begin at {}, found {})", json_quote(entry.tensor.name),
-                            entry.begin < position ? "overlaps another tensor's" : "leaves a hole", position,
-                            entry.begin));
+      fail_file(
+          fmt::format("tensor {}: its data {} (expected to begin at {}, found {})", quoted_name(entry.tensor.name),
+                      entry.begin < position ? "overlaps another tensor's" : "leaves a hole", position, entry.begin));
     }
     position = entry.end;
     if (position > data.size()) {
       fail_file(fmt::format("truncated: tensor {} ends beyond the file (expected {} bytes of data, found {})",
-                            json_quote(entry.tensor.name), entries.back().end, data.size()),
+                            quoted_name(entry.tensor.name), entries.back().end, data.size()),
                 "an interrupted download? compare the file's size with the original");
     }
     entry.tensor.bytes = data.subspan(entry.begin, entry.end - entry.begin);
@@ -180,6 +186,13 @@ Safetensors parse_safetensors(std::span<const std::byte> file_bytes, const std::
                           data.size()));
   }
   return out;
+}
+
+}  // namespace
+
+Safetensors parse_safetensors(std::span<const std::byte> file_bytes, const std::string& file_name,
+                              const BlankData& blank) {
+  return with_memory_for(file_name, file_bytes.size(), [&] { return parse_file(file_bytes, file_name, blank); });
 }
 
 }  // namespace qgen

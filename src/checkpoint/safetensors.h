@@ -18,8 +18,9 @@ struct Safetensors {
   std::map<std::string, std::string> metadata;  // __metadata__
 };
 
-// Parses a whole mapped file; the views point into `file_bytes`. `file_name` is for messages. Throws a model
-// Error that names the file and, where there is one, the tensor.
-Safetensors parse_safetensors(std::span<const std::byte> file_bytes, const std::string& file_name);
+// Parses a whole mapped file; the views point into `file_bytes`, or into what `blank` gives where the data is not
+// complete. `file_name` is for messages. Throws a model Error that names the file and, where there is one, the tensor.
+Safetensors parse_safetensors(std::span<const std::byte> file_bytes, const std::string& file_name,
+                              const BlankData& blank = {});
 
 }  // namespace qgen

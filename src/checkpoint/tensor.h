@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -46,15 +47,16 @@ std::string_view dtype_name(Dtype dtype);
 int dtype_bits(Dtype dtype);                                  // of an element; 0 for types that come in blocks
 std::optional<Dtype> dtype_from_name(std::string_view name);  // those of safetensors
 
+// Stands in for the data of a file that is not complete, where only headers are wanted: zeros, so many bytes of them.
+// Where there is none, such a file is an error.
+using BlankData = std::function<std::span<const std::byte>(uint64_t bytes)>;
+
 struct TensorView {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<int64_t> shape;        // row major, [] for a scalar
   std::span<const std::byte> bytes;  // little endian; may be unaligned
   std::string file;                  // for messages
-  // GGUF's Llama: rows come in pairs that rotate together (2i and 2i+1 of a head are elements i and i + d/2), in this
-  // many heads. 0: in the order of Hugging Face.
-  int64_t paired_heads = 0;
 
   int64_t elements() const;
   std::string shape_text() const;  // "[4096, 128]"

@@ -1,135 +1,268 @@
-// The main job: one prompt in, one answer out, streamed.
+// The main job: one prompt in, one answer out, streamed or as one JSON object; a conversation may go before it and
+// after.
+#include "cli/answer.h"
+
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/file_map.h"
-#include "cli/answer.h"
 #include "cli/answer_writer.h"
+#include "cli/command_line.h"
+#include "cli/echo.h"
+#include "cli/exit_codes.h"
+#include "cli/habits.h"
+#include "cli/notes.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
+#include "generate/answer_message.h"
+#include "generate/conversation.h"
 #include "generate/generation.h"
 
 namespace qgen::cli {
 namespace {
 
-// The prompt's text: from flags, a file, standard input, or the last two before the first.
-std::string gather_prompt(const AnswerOptions& options) {
-  std::string text;
-  bool found = false;
-  // Parts follow each other after a blank line.
-  const auto add = [&](const std::string& part) {
-    if (found && !text.empty() && !part.empty()) text += text.back() == '\n' ? "\n" : "\n\n";
-    text += part;
-    found = true;
-  };
-  const bool dash = options.prompt == "-" || options.file == "-";
-  if (options.file && options.file != "-") add(read_file(*options.file, kMaxTextBytes, ErrorKind::kUsage));
-  const bool nothing_else = !options.prompt && !options.file;
-  if (dash || (!options.no_stdin && (nothing_else ? !stdin_is_terminal() : stdin_is_pipe_or_file()))) {
-    const std::string input = read_stdin();
-    if (!input.empty() || dash || nothing_else) add(input);
+// A lone word is the prompt, unless it looks like a command that was mistyped.
+void take_prompt_word(AnswerOptions& options) {
+  if (options.words.empty()) return;
+  const std::string& word = options.words.front();
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    if (!command.name.empty()) names.emplace_back(command.name);
   }
-  if (options.prompt && options.prompt != "-") add(*options.prompt);
-  if (!found) {
-    fail(ErrorKind::kUsage, "no prompt",
-         "--prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples");
+  if (const std::string meant = closest_word(word, names, word.size() < 5 ? 1 : 2); !meant.empty()) {
+    fail(ErrorKind::kUsage, fmt::format("{}: unknown command", word),
+         fmt::format("did you mean {}? As a prompt: -p {}", meant, word));
   }
-  return text;
+  if (options.model.model.empty()) {
+    const std::string_view foreign = foreign_command_hint(word);
+    if (!foreign.empty()) fail(ErrorKind::kUsage, fmt::format("{}: unknown command", word), std::string(foreign));
+    if (options.words.size() == 2)
+      fail(ErrorKind::kUsage, "no model", fmt::format("qgen -m {} \"{}\"", word, options.words[1]));
+    std::error_code ignored;
+    fail(ErrorKind::kUsage, "no model",
+         std::filesystem::exists(word, ignored) ? fmt::format("qgen -m {0} \"PROMPT\", or qgen chat {0}", word)
+                                                : fmt::format("qgen -m MODEL \"{}\"", word));
+  }
+  if (options.words.size() > 1) {
+    fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", options.words[1]),
+         "a prompt of several words stands in quotes");
+  }
+  if (options.typed.contains("prompt") || options.typed.contains("batch")) {
+    fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", word), "a prompt of several words stands in quotes");
+  }
+  options.prompt = word;
 }
 
-ModelInput prepare(const AnswerOptions& options, const TextModel& model, std::string text) {
+// The conversation or text that the model continues.
+struct Question {
+  ModelInput input;
+  Conversation conversation;  // with the prompt as the last message, if the model has a template
+};
+
+Question prepare(const AnswerOptions& options, const TextModel& model, Conversation before, std::string text) {
+  Question out;
   if (!model.has_template()) {
-    if (options.system) {
+    for (const auto& [name, given] :
+         {std::pair("--system", options.system.has_value()), std::pair("--resume", options.resume.has_value()),
+          std::pair("--save", options.save.has_value())}) {
+      if (!given) continue;
       fail(ErrorKind::kUsage,
-           fmt::format("--system: {}",
+           fmt::format("{}: {}", name,
                        options.raw ? "--raw takes the prompt as it is" : "the model has no chat template"),
-           "write it into the prompt");
+           "write what was said into the prompt");
     }
-    return model.continue_text(text);
+    out.input = model.continue_text(text);
+    return out;
   }
-  // The newline that ends a file or `echo` is no part of the message.
-  if (!text.empty() && text.back() == '\n') text.pop_back();
-  std::vector<Message> messages;
-  if (options.system) messages.push_back({"system", *options.system, {}});
-  messages.push_back({"user", std::move(text), {}});
-  return model.render(messages, options.reasoning.enable_thinking());
+  out.conversation = std::move(before);
+  if (options.system) out.conversation.system = valid_text(*options.system, "--system", options.text);
+  out.conversation.messages.push_back({"user", std::move(text), {}});
+  out.input = model.render(out.conversation.all(), options.reasoning.enable_thinking());
+  return out;
 }
 
-int answer(const AnswerOptions& options) {
-  require_model(options.model);
-  if (!options.batch.empty()) return answer_batch(options);
-  check_report_file(options.report);
-  TextModel model(options.model, options.raw);
+GenerationSettings settings_of(const AnswerOptions& options, const TextModel& model) {
   SamplingFlags flags = options.sampling;
   flags.logit_bias = model.logit_bias(options.logit_bias);
-  AnswerWriter writer(options.reasoning.show);
   GenerationSettings settings;
   settings.sampling = model.sampling(flags);
   settings.stops = options.stops;
   settings.max_tokens = options.max_tokens;
   settings.logprobs = options.logprobs;
   settings.prompt_lookup = options.prompt_lookup;
-  settings.split_reasoning = model.has_template() && writer.splits();
   settings.control = terminal_control(options.report.quiet);
-  const ModelInput input = prepare(options, model, gather_prompt(options));
-  load(model, int64_t(input.ids.size()), options.report.quiet);
+  return settings;
+}
+
+void note_all(const AnswerOptions& options, const TextModel& model, const SamplingSettings& sampling,
+              Warnings& warnings) {
+  note_repeated(options.typed, {"prompt", "file", "system", "resume", "save"}, warnings);
+  note_reasoning(options.reasoning, options.typed, options.raw, model, warnings);
+  note_seed(options.typed, sampling, warnings);
+  if (options.typed.contains("logprobs") && options.report.stats != "json" && options.report.stats_file.empty() &&
+      !options.json) {
+    warnings.add(
+        fmt::format("--logprobs {}: no effect without --json, --stats=json or --stats-file", options.logprobs));
+  }
+}
+
+// {"schema":1,"text":…} and a newline.
+std::string answer_json(const Report& report, const std::string& text, const std::string& reasoning,
+                        const Tokenizer& tokenizer) {
+  const Generation& g = report.generation;
+  std::string out = fmt::format(
+      R"({{"schema":1,"model":{},"text":{},"reasoning":{},"stop":{},"stop_string":{},"cut_short":{},)"
+      R"("usage":{{"prompt_tokens":{},"output_tokens":{},"thinking_tokens":{}}},)"
+      R"("timings":{{"load_seconds":{:.6f},"prompt_seconds":{:.6f},"first_token_seconds":{},"output_seconds":{:.6f},)"
+      R"("tokens_per_second":{:.3f}}},"seed":{},"logits_hash":{},"warnings":{})",
+      json_quote(report.model->name), json_quote(text), text_or_null(reasoning), json_quote(g.stop),
+      text_or_null(g.stop_string), text_or_null(report.cut_short), g.prompt_tokens, g.tokens.size(), g.thinking_tokens,
+      report.model->load_seconds, g.prompt_seconds,
+      g.tokens.empty() ? "null" : fmt::format("{:.6f}", g.first_token_seconds), g.output_seconds, g.tokens_per_second(),
+      report.sampling.seed.value, g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash),
+      texts_json(report.warnings));
+  if (!g.logprobs.empty()) out += fmt::format(",\"logprobs\":{}", logprobs_json(g, tokenizer));
+  return out + "}\n";
+}
+
+int answer(AnswerOptions& options) {
+  if (options.typed.empty() && options.model.model.empty() && options.words.empty() && stderr_is_terminal()) {
+    write_stderr(short_help());
+    return static_cast<int>(ErrorKind::kUsage);
+  }
+  take_prompt_word(options);
+  require_model(options.model);
+  if (!options.batch.empty()) return answer_batch(options);
+  for (const char* const name : {"done", "parallel", "unordered"}) {
+    if (options.typed.contains(name)) fail(ErrorKind::kUsage, fmt::format("--{}: goes with --batch only", name));
+  }
+  check_report_file(options.report);
+  Conversation before;
+  if (options.resume) before = read_conversation(*options.resume);
+  if (options.save) check_conversation_file(*options.save);
+  Warnings warnings(options.report);
+  TextModel model(options.model, options.raw);
+  AnswerWriter writer(options.reasoning.show);
+  GenerationSettings settings = settings_of(options, model);
+  settings.split_reasoning = model.has_template() && writer.splits();
+  note_all(options, model, settings.sampling, warnings);
+  Question question = prepare(options, model, std::move(before),
+                              gather_prompt({options.prompt, options.file, options.no_stdin}, options.text, warnings));
+  load(model, int64_t(question.input.ids.size()), options.report.quiet, warnings);
+  note_context(options.model, model, warnings);
 
   start_answer();
-  Session session(model.engine());
-  Report report{&model.loaded(), settings.sampling, input.chat_template, options.prompt_lookup > 0, {}};
-  report.generation =
-      generate(session, model, input, settings, [&](const ReasoningPiece& piece) { writer.write(piece); });
-  writer.finish();
+  Session session(model.engine(), model.loaded().context);
+  Report report;
+  report.model = &model.loaded();
+  report.sampling = settings.sampling;
+  report.chat_template = question.input.chat_template;
+  report.prompt_lookup = options.prompt_lookup > 0;
+  AnswerMessage message(question.input.thinking, settings.split_reasoning);
+  std::string text, reasoning;
+  bool answered = false;
+  {
+    const EchoOff echo_off;
+    report.generation = generate(session, model, question.input, settings, [&](const ReasoningPiece& piece) {
+      answered = answered || (!piece.thinking && piece.text.find_first_not_of(" \t\r\n") != piece.text.npos);
+      if (options.save) message.add(piece);
+      if (options.json) {
+        (piece.thinking ? reasoning : text) += piece.text;
+      } else {
+        writer.write(piece);
+      }
+    });
+    if (!options.json) writer.finish();
+  }
   end_answer();
-  warn_if_full(report.generation, model, options.report.quiet || report_wanted(options.report));
+  report.cut_short = cut_short(report.generation, answered);
+  warnings.add(cut_short_warning(report.cut_short, report.generation, model.loaded()));
+  report.warnings = warnings.all();
   report.thinking_hidden = settings.split_reasoning && writer.hides_thinking();
+  if (options.json) {
+    if (options.reasoning.show == "hide") reasoning.clear();
+    print_stdout(answer_json(report, text, reasoning, model.tokenizer()));
+  }
+  if (options.save && !report.generation.tokens.empty()) {
+    question.conversation.messages.push_back(message.finish());
+    save_conversation(*options.save, question.conversation, model.name());
+  }
   print_report(options.report, report, model.tokenizer());
-  return noted_signal() != 0 ? 128 + noted_signal() : 0;
+  if (noted_signal() != 0) return 128 + noted_signal();
+  return report.cut_short.empty() ? 0 : kExitCutShort;
 }
 
 Command::Bound bind() {
   const auto o = std::make_shared<AnswerOptions>();
-  std::vector<Option> options = {
-      {"-p,--prompt", &o->prompt, "TEXT", "the prompt; - reads standard input", {.unless = "batch"}},
-      {"-f,--file", &o->file, "FILE|-", "a file with the prompt, or with what comes before it", {.unless = "batch"}},
-      {"--no-stdin", &o->no_stdin, "", "leave standard input alone (in loops)"},
+  std::vector<Option> options;
+  add_model_options(options, o->model);
+  const std::initializer_list<Option> own = {
+      {"words", &o->words, "[PROMPT]", "the prompt, as --prompt has it, in quotes"},
+      {"-p,--prompt", &o->prompt, "TEXT", "the prompt; - reads it from standard input", {.unless = "batch"}},
+      {"-f,--file", &o->file, "FILE|-", "a file with the prompt, or with what goes before it", {.unless = "batch"}},
+      {"--no-stdin", &o->no_stdin, "", "leave standard input alone (in loops that read from it)"},
       {"-s,--system", &o->system, "TEXT", "the system message", {.unless = "raw"}},
       {"--raw", &o->raw, "", "continue the prompt as it is, without the chat template", {.unless = "system"}},
+      {"--resume",
+       &o->resume,
+       "FILE",
+       "go on with a conversation that --save or /save wrote, or with a list of messages in JSON",
+       {.unless = "raw"}},
+      {"--save", &o->save, "FILE", "write the conversation with the answer to this file", {.unless = "raw"}},
       max_tokens_option(o->max_tokens),
       stop_option(o->stops),
-      {"--batch",
-       &o->batch,
-       "FILE|-",
-       "answer JSON lines of prompts or messages, a JSON line each",
-       {.unless = "prompt"}},
+      {"--json", &o->json, "", "print one JSON object with text, reasoning, stop reason, usage and timings"},
       think_option(o->reasoning),
-      reasoning_option(o->reasoning)};
-  add_model_options(options, o->model);
-  options.push_back(prompt_lookup_option(o->prompt_lookup));
+      reasoning_option(o->reasoning),
+      prompt_lookup_option(o->prompt_lookup),
+      invalid_utf8_option(o->text)};
+  options.insert(options.end(), own);
+  constexpr std::string_view kBatch = "Many prompts";
+  options.push_back({"--batch",
+                     &o->batch,
+                     "FILE|-",
+                     "answer JSON lines with prompts or messages, with a JSON line for each",
+                     {.group = kBatch, .unless = "prompt"}});
+  options.push_back({"--done",
+                     &o->done,
+                     "FILE",
+                     "leave out the lines that are answered in this file, an earlier run's output",
+                     {.group = kBatch, .unless = "prompt"}});
+  options.push_back(parallel_option(o->parallel, "how many lines to answer together, which is faster [auto]"));
+  options.back().details.group = kBatch;
+  options.push_back({"--unordered",
+                     &o->unordered,
+                     "",
+                     "write answers as they come, not in the order of the lines",
+                     {.group = kBatch}});
   add_sampling_options(options, o->sampling);
-  options.push_back(
-      {"--logit-bias", &o->logit_bias, "ID=BIAS", "added to a token's score", {.group = options.back().details.group}});
+  options.push_back({"--logit-bias",
+                     &o->logit_bias,
+                     "ID=BIAS",
+                     "add BIAS to the score of this token",
+                     {.group = options.back().details.group}});
   add_report_options(options, o->report);
   options.push_back({"--logprobs",
                      &o->logprobs,
                      "N",
-                     "the N likeliest tokens at each step, in the JSON report",
+                     "report the N likeliest tokens at each step, in JSON",
                      {.lowest = 0, .highest = 1 << 20, .group = options.back().details.group}});
-  return {options, [o] { return answer(*o); }};
+  return {options, [o] { return answer(*o); }, &o->typed};
 }
+
+constexpr Example kExamples[] = {
+    {"qgen -m Qwen/Qwen3-8B-FP8 \"Name three rivers.\"", "one answer, streamed"},
+    {"git diff | qgen -m ./model -p \"Sum it up.\"", "a pipe, then the prompt"},
+    {"qgen -m ./model -f question.txt > answer.txt", "text only"},
+    {"qgen -m ./model --batch in.jsonl > out.jsonl", "many prompts, loaded once"},
+    {"qgen chat -m ./model", "a conversation"},
+    {"qgen plan ./model", "will it fit, how fast"},
+};
 
 }  // namespace
 
-const Command kAnswerCommand = {"", "runs 8-bit language models from a shell",
-                                R"(  qgen -m Qwen/Qwen3-8B-FP8 -p "Name three rivers."        one answer, streamed
-  git diff | qgen -m ./model -p "Write a commit message."  standard input, a blank line, the prompt
-  qgen -m ./model -f question.txt --temp 0 > answer.txt    text only; the report goes to the terminal
-  qgen -m ./model --batch prompts.jsonl > answers.jsonl    many prompts, the model loaded once
-  qgen score -m ./model text.txt                           log-probabilities and perplexity
-  qgen tokens -m ./model --chat <<< "Hi"                   what the model really reads
-)",
-                                bind};
+const Command kAnswerCommand = {"", "runs 8-bit language models from a shell", kExamples, bind};
 
 }  // namespace qgen::cli

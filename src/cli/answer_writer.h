@@ -1,9 +1,12 @@
-// Model output on standard output: thinking dimmed, shown or dropped, control characters kept from a terminal.
+// Model output on standard output: thinking dimmed, shown or dropped; on a terminal lines are broken at words and
+// control characters left out.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "chat/reasoning.h"
+#include "cli/word_wrap.h"
 
 namespace qgen::cli {
 
@@ -17,13 +20,16 @@ class AnswerWriter {
   bool hides_thinking() const { return split_ && !show_thinking_; }
   void write(const ReasoningPiece& piece);
   bool begun() const { return begun_; }  // whether anything was written
-  // Ends the line on a terminal.
+  // Writes the text held back so far, and ends the line on a terminal.
   void finish();
-  // Ends the line everywhere.
+  // The same, and ends the line everywhere.
   void end_line();
 
  private:
+  void show(std::string text, bool thinking);
+
   bool terminal_, split_, show_thinking_, dim_;
+  std::optional<WordWrap> wrap_;  // on a terminal
   bool last_was_newline_ = false;
   bool was_thinking_ = false;
   bool begun_ = false;

@@ -1,278 +1,297 @@
-// --batch: JSON lines in, JSON lines out in order, flushed one by one, the model loaded once. A bad line gets an
-// error object and the run goes on. Every line starts from an empty cache, so its answer does not depend on the
-// others.
-#include <algorithm>
-#include <fstream>
+// --batch: JSON lines in, JSON lines out, flushed one by one, the model loaded once. A bad line gets an error object
+// and the run goes on. Lines are answered one at a time, or several together (generate/parallel.h); either way an
+// answer does not depend on the other lines.
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "cli/answer.h"
-#include "cli/answer_writer.h"
+#include "cli/batch_answer.h"
+#include "cli/batch_done.h"
+#include "cli/batch_report.h"
+#include "cli/batch_request.h"
 #include "cli/line_reader.h"
+#include "cli/notes.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
 #include "generate/generation.h"
+#include "generate/parallel.h"
 
 namespace qgen::cli {
 namespace {
 
-constexpr int64_t kMostLogprobs = 1 << 20;
+// A document takes some fifteen times the memory of its text.
+constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
-// One line: what to answer, and the options that hold for it.
-struct Request {
-  std::string id = "null";  // JSON text of what the line calls itself
-  AnswerOptions options;
-  std::optional<std::string> prompt;
-  std::optional<std::vector<Message>> messages;
-};
+// Whether standard output appends to this very file.
+bool stdout_is(const std::string& file) {
+  struct stat out {
+  }, other{};
+  return ::fstat(STDOUT_FILENO, &out) == 0 && ::stat(file.c_str(), &other) == 0 && out.st_dev == other.st_dev &&
+         out.st_ino == other.st_ino && S_ISREG(out.st_mode);
+}
 
-std::string json_text(const Json& value) { return simdjson::minify(value.raw()); }
+void refuse_other_tasks(const AnswerOptions& options) {
+  if (options.prompt || options.file)
+    fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
+  if (options.resume || options.save)
+    fail(ErrorKind::kUsage, "--batch: no place for --resume or --save",
+         "a line may hold a whole conversation: \"messages\"");
+}
 
-void read_stops(const Json& value, AnswerOptions& options) {
-  options.stops.clear();
-  if (value.is_string()) {
-    options.stops.emplace_back(value.as_string());
-    return;
+// The model's options, with the lines that are answered at a time.
+ModelOptions model_options(const AnswerOptions& options) {
+  ModelOptions out = options.model;
+  out.lines = read_parallel(options.parallel);
+  if (options.prompt_lookup == 0) return out;
+  if (out.lines > 1) {
+    fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for --prompt-lookup", options.parallel),
+         "one line at a time may be guessed ahead, --parallel 1; several together are faster");
   }
-  for (const Json& stop : value.elements()) options.stops.emplace_back(stop.as_string());
+  out.lines = 1;
+  return out;
 }
 
-void read_think(const Json& value, AnswerOptions& options) {
-  const std::string mode = value.is_bool() ? (value.as_bool() ? "on" : "off") : std::string(value.as_string());
-  if (mode != "on" && mode != "off" && mode != "auto")
-    value.fail(fmt::format("{} is not allowed (expected on, off, auto)", json_quote(mode)));
-  options.reasoning.think = mode;
-}
+// Lines of output in the order of those they answer, or, `unordered`, as they come.
+class OrderedOutput {
+ public:
+  OrderedOutput(bool unordered, std::function<void(const std::string&)> write)
+      : unordered_(unordered), write_(std::move(write)) {}
 
-// A number, or OpenAI's flag, which "top_logprobs" beside it may go beyond.
-void read_logprobs(const Json& value, AnswerOptions& options) {
-  if (!value.is_bool()) {
-    options.logprobs = value.as_integer(0, kMostLogprobs);
-  } else {
-    options.logprobs = value.as_bool() ? std::max<int64_t>(options.logprobs, 1) : 0;
-  }
-}
-void read_top_logprobs(const Json& value, AnswerOptions& options) {
-  options.logprobs = std::max(options.logprobs, value.as_integer(0, kMostLogprobs));
-}
-
-// As --logit-bias has them, and after those.
-void read_logit_bias(const Json& value, AnswerOptions& options) {
-  for (const auto& [key, bias] : value.members())
-    options.logit_bias.push_back(fmt::format("{}={}", key, bias.as_number()));
-}
-
-void check_stream(const Json& value) {
-  if (value.as_bool()) value.fail("true is not allowed: each answer is one line");
-}
-
-// The members a line may have, by every name in use for them.
-struct Member {
-  std::initializer_list<std::string_view> names;
-  void (*read)(const Json& value, Request& request);
-};
-const Member kMembers[] = {
-    {{"custom_id", "id"}, [](const Json& v, Request& r) { r.id = json_text(v); }},
-    {{"prompt"}, [](const Json& v, Request& r) { r.prompt = std::string(v.as_string()); }},
-    {{"messages"}, [](const Json& v, Request& r) { r.messages = read_messages(v); }},
-    {{"system"}, [](const Json& v, Request& r) { r.options.system = std::string(v.as_string()); }},
-    {{"raw"}, [](const Json& v, Request& r) { r.options.raw = v.as_bool(); }},
-    {{"think"}, [](const Json& v, Request& r) { read_think(v, r.options); }},
-    {{"max_tokens", "max_completion_tokens"},
-     [](const Json& v, Request& r) { r.options.max_tokens = v.as_integer(0, int64_t{1} << 31); }},
-    {{"stop"}, [](const Json& v, Request& r) { read_stops(v, r.options); }},
-    {{"temperature", "temp"}, [](const Json& v, Request& r) { r.options.sampling.temperature = v.as_number(); }},
-    {{"top_k"}, [](const Json& v, Request& r) { r.options.sampling.top_k = v.as_integer(); }},
-    {{"top_p"}, [](const Json& v, Request& r) { r.options.sampling.top_p = v.as_number(); }},
-    {{"min_p"}, [](const Json& v, Request& r) { r.options.sampling.min_p = v.as_number(); }},
-    {{"typical_p"}, [](const Json& v, Request& r) { r.options.sampling.typical_p = v.as_number(); }},
-    {{"repeat_penalty", "repetition_penalty"},
-     [](const Json& v, Request& r) { r.options.sampling.repetition_penalty = v.as_number(); }},
-    {{"presence_penalty"}, [](const Json& v, Request& r) { r.options.sampling.presence_penalty = v.as_number(); }},
-    {{"frequency_penalty"}, [](const Json& v, Request& r) { r.options.sampling.frequency_penalty = v.as_number(); }},
-    {{"seed"}, [](const Json& v, Request& r) { r.options.sampling.seed = uint64_t(v.as_integer(0)); }},
-    {{"logprobs"}, [](const Json& v, Request& r) { read_logprobs(v, r.options); }},
-    {{"top_logprobs"}, [](const Json& v, Request& r) { read_top_logprobs(v, r.options); }},
-    {{"logit_bias"}, [](const Json& v, Request& r) { read_logit_bias(v, r.options); }},
-    // Of services: what changes nothing here.
-    {{"n"}, [](const Json& v, Request&) { v.as_integer(1, 1); }},
-    {{"stream"}, [](const Json& v, Request&) { check_stream(v); }},
-    {{"user", "metadata", "store", "service_tier"}, [](const Json&, Request&) {}},
-};
-
-void read_member(std::string_view key, const Json& value, Request& request) {
-  if (value.is_null()) return;  // as if it were not there
-  for (const Member& member : kMembers) {
-    for (const std::string_view name : member.names) {
-      if (key == name) return member.read(value, request);
+  // The place of the next answer.
+  int64_t reserve() { return reserved_++; }
+  void put(int64_t place, std::string text) {
+    if (unordered_) return write_(text);
+    waiting_.emplace(place, std::move(text));
+    for (; !waiting_.empty() && waiting_.begin()->first == next_; ++next_) {
+      const auto first = waiting_.extract(waiting_.begin());
+      write_(first.mapped());
     }
   }
-  value.fail("unknown member");
-}
 
-// {"prompt": …} or {"messages": …} with options beside it, or the same under "body" as in OpenAI's batch files,
-// where the members that only steer the service are left alone.
-void read_request(const Json& line, Request& request) {
-  if (!line.is_object()) line.fail("expected an object with \"prompt\" or \"messages\"");
-  for (const std::string_view name : {"custom_id", "id"}) {
-    if (const auto id = line.find(name)) request.id = json_text(*id);
-  }
-  const auto body = line.get("body");
-  for (const auto& [key, value] : line.members()) {
-    if (body && (key == "body" || key == "method" || key == "url")) continue;
-    read_member(key, value, request);
-  }
-  if (body) {
-    for (const auto& [key, value] : body->members()) {
-      if (key != "model") read_member(key, value, request);
-    }
-  }
-  if (request.prompt.has_value() == request.messages.has_value())
-    line.fail(request.prompt ? "\"prompt\" and \"messages\"" : "no \"prompt\" and no \"messages\"");
-  if (request.messages && request.messages->empty()) line.fail("no message in \"messages\"");
-}
+ private:
+  bool unordered_;
+  std::function<void(const std::string&)> write_;
+  std::map<int64_t, std::string> waiting_;
+  int64_t reserved_ = 0, next_ = 0;
+};
 
-ModelInput prepare(const Request& request, const TextModel& model) {
-  const AnswerOptions& options = request.options;
-  if (options.raw || !model.has_template()) {
-    if (request.messages || options.system)
-      fail(ErrorKind::kUsage, options.raw ? "raw takes the prompt as it is" : "the model has no chat template");
-    return model.continue_text(*request.prompt);
-  }
-  std::vector<Message> messages;
-  if (options.system) messages.push_back({"system", *options.system, {}});
-  if (request.messages) {
-    messages.insert(messages.end(), request.messages->begin(), request.messages->end());
-  } else {
-    messages.push_back({"user", *request.prompt, {}});
-  }
-  return model.render(messages, options.reasoning.enable_thinking());
-}
-
-struct Totals {
-  int64_t lines = 0, failed = 0, prompt_tokens = 0, output_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
-  double prompt_seconds = 0, output_seconds = 0;
+// A line that is being answered.
+struct OpenLine {
+  int64_t place = 0;  // in the output
+  BatchRequest request;
+  BatchAnswer answer;
+  ModelInput input;
+  GenerationSettings settings;
 };
 
 class Batch {
  public:
-  explicit Batch(const AnswerOptions& options) : options_(options), model_(options.model, false) {
-    model_.logit_bias(options.logit_bias);  // a wrong one ends the run, not each line
-    load(model_, 1, options.report.quiet);
-  }
-
-  // Answers line `number`; false once a signal came.
-  bool take(const std::string& text, int64_t number) {
-    ++totals_.lines;
-    number_ = number;
-    Request request;
-    request.options = options_;
-    std::string out;
-    try {
-      const auto document = JsonDocument::parse(text, fmt::format("line {}", number), ErrorKind::kUsage);
-      read_request(document->root(), request);
-      out = answer_line(request);
-    } catch (const Error& error) {
-      ++totals_.failed;
-      out = fmt::format(R"({{"schema":1,"line":{},"id":{},"error":{{"code":{},"message":{},"hint":{}}}}})", number,
-                        request.id, int(error.kind()), json_quote(error.message()),
-                        error.hint().empty() ? "null" : json_quote(error.hint()));
-    }
-    print_stdout(out + "\n");
-    return noted_signal() == 0;
-  }
-
-  void print_totals() const;
-  int exit_code() const { return noted_signal() != 0 ? 128 + noted_signal() : totals_.failed > 0 ? 1 : 0; }
-
- private:
-  std::string answer_line(const Request& request) {
-    const AnswerOptions& options = request.options;
+  // Loads the model; what is wrong with the options ends the run here, not each line.
+  Batch(const AnswerOptions& options, DoneLines done, Warnings& warnings)
+      : options_(options), done_(std::move(done)), warnings_(warnings), model_(model_options(options), false) {
     SamplingFlags flags = options.sampling;
     flags.logit_bias = model_.logit_bias(options.logit_bias);
-    const ModelInput input = prepare(request, model_);
-    check_fits(input, model_);
-    GenerationSettings settings;
-    settings.sampling = model_.sampling(flags);
+    model_.sampling(flags);
+    note_reasoning(options.reasoning, options.typed, options.raw, model_, warnings);
+    if (options.typed.contains("json")) warnings.add("--json: no effect, --batch writes JSON as it is");
+    if (done_.missing()) warnings.add(fmt::format("--done {}: no such file, no line is left out", options.done));
+    load(model_, 1, options.report.quiet, warnings);
+    note_context(options.model, model_, warnings);
+    torn_ = done_.torn() && stdout_is(options.done);
+  }
+
+  void run(LineReader& input) {
+    input_ = &input;
+    control_ = {[this](const auto&) { progress_.show(); }, [] { return noted_signal() != 0; }};
+    if (model_.loaded().lines > 1) {
+      run_together();
+    } else {
+      while (const auto line = next_line()) run_alone(*line);
+    }
+  }
+
+  // Reports the whole run; its exit code, or an Error that says how many lines failed.
+  int finish() {
+    progress_.end();
+    const BatchTotals& t = totals_;
+    if (t.cut_short > 0) {
+      warnings_.add(
+          fmt::format("{} of {} answers are cut short, their lines say how (\"cut_short\", \"finish_reason\")",
+                      t.cut_short, t.lines));
+    }
+    print_totals(options_, t, model_, warnings_);
+    if (noted_signal() != 0) return 128 + noted_signal();
+    if (t.failed == 0) return 0;
+    fail(ErrorKind::kRuntime, fmt::format("{} of {} lines failed", t.failed, t.lines),
+         fmt::format("the first: {}", t.first_error));
+  }
+
+ private:
+  using LinePointer = std::shared_ptr<OpenLine>;
+
+  // The next line that is to be answered; null at the end. Bad ones get their error, done ones nothing.
+  LinePointer next_line() {
+    std::string text;
+    while (noted_signal() == 0 && input_->next(text)) {
+      ++number_;
+      if (LinePointer line = open_line(text)) return line;
+    }
+    return nullptr;
+  }
+
+  LinePointer open_line(std::string_view text) {
+    if (number_ == 1 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    if (!input_->cut() && text.find_first_not_of(" \t\r") == text.npos) return nullptr;
+    auto line = std::make_shared<OpenLine>();
+    BatchRequest& request = line->request;
+    request.line = number_;
+    try {
+      if (input_->cut())
+        fail(ErrorKind::kUsage, fmt::format("line {}: too long (expected at most {} bytes)", number_, kMaxLineBytes));
+      const bool done = with_memory_for(fmt::format("line {}", number_), text.size(), [&] {
+        read_batch_request(text, number_, options_, request);
+        const bool known = done_.take(request.id, number_);
+        if (!known) prepare(*line);
+        return known;
+      });
+      if (done) {
+        ++totals_.skipped;
+        return nullptr;
+      }
+    } catch (const Error& error) {
+      line->place = output_.reserve();
+      put_error(*line, error);
+      return nullptr;
+    }
+    line->place = output_.reserve();
+    return line;
+  }
+
+  void prepare(OpenLine& line) {
+    const AnswerOptions& options = line.request.options;
+    line.input = batch_input(line.request, model_);
+    GenerationSettings& settings = line.settings;
+    settings.sampling = sampling(line.request);
     settings.stops = options.stops;
     settings.max_tokens = options.max_tokens;
     settings.logprobs = options.logprobs;
     settings.prompt_lookup = options.prompt_lookup;
-    settings.split_reasoning = input.chat_template && options.reasoning.show != "show";
-    settings.control = terminal_control(options.report.quiet);
-    std::string answer, thinking;
-    Session session(model_.engine());
-    const Generation g = generate(session, model_, input, settings, [&](const ReasoningPiece& piece) {
-      (piece.thinking ? thinking : answer) += piece.text;
-    });
-    totals_.prompt_tokens += g.prompt_tokens;
-    totals_.output_tokens += int64_t(g.tokens.size());
-    totals_.drafted_tokens += g.drafted_tokens;
-    totals_.accepted_tokens += g.accepted_tokens;
-    totals_.prompt_seconds += g.prompt_seconds;
-    totals_.output_seconds += g.output_seconds;
-    std::string out =
-        fmt::format(R"({{"schema":1,"line":{},"id":{},"text":{})", number_, request.id, json_quote(answer));
-    if (!thinking.empty() && options.reasoning.show == "auto")
-      out += fmt::format(",\"reasoning\":{}", json_quote(thinking));
-    out += fmt::format(
-        R"(,"stop":{},"stop_string":{},"prompt_tokens":{},"output_tokens":{},"thinking_tokens":{},"seed":{},"seconds":{:.6f},"logits_hash":{})",
-        json_quote(g.stop), g.stop_string.empty() ? "null" : json_quote(g.stop_string), g.prompt_tokens,
-        g.tokens.size(), g.thinking_tokens, settings.sampling.seed.value, g.prompt_seconds + g.output_seconds,
-        g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash));
-    if (options.logprobs > 0) out += fmt::format(",\"logprobs\":{}", logprobs_json(g, model_.tokenizer()));
-    return out + "}";
+    settings.split_reasoning = line.input.chat_template && options.reasoning.show != "show";
+    settings.control = control_;
+    line.answer.seed = settings.sampling.seed.value;
+  }
+
+  SamplingSettings sampling(const BatchRequest& request) const {
+    SamplingFlags flags = request.options.sampling;
+    try {
+      flags.logit_bias = model_.logit_bias(request.options.logit_bias);
+    } catch (const Error& error) {
+      fail(error.kind(), fmt::format("line {}: logit_bias: {}", request.line, error.message()), error.hint());
+    }
+    return model_.sampling(flags);
+  }
+
+  TextSink sink(OpenLine& line) {
+    return [this, &answer = line.answer](const ReasoningPiece& piece) {
+      (piece.thinking ? answer.reasoning : answer.text) += piece.text;
+      progress_.show();
+    };
+  }
+
+  void run_alone(OpenLine& line) {
+    try {
+      with_memory_for(fmt::format("line {}", line.request.line), line.input.ids.size() * sizeof(TokenId), [&] {
+        Session session(model_.engine(), model_.loaded().context);
+        put_answer(line, generate(session, model_, line.input, line.settings, sink(line)));
+      });
+    } catch (const Error& error) {
+      put_error(line, error);
+    }
+  }
+
+  void run_together() {
+    ParallelGenerator generator(model_);
+    const auto next = [&](bool wait) -> NextJob {
+      std::string text;
+      while (noted_signal() == 0 && (wait || input_->ready())) {
+        if (!input_->next(text)) return {NextJob::State::kEnd, {}};
+        ++number_;
+        if (const LinePointer line = open_line(text)) return {NextJob::State::kJob, job(line)};
+      }
+      return {noted_signal() == 0 ? NextJob::State::kNotYet : NextJob::State::kEnd, {}};
+    };
+    generator.run(next, control_);
+    totals_.prompt_seconds = generator.prompt_seconds();
+    totals_.output_seconds = generator.output_seconds();
+  }
+
+  ParallelJob job(const LinePointer& line) {
+    ParallelJob job;
+    job.input = line->input;
+    job.settings = line->settings;
+    job.sink = sink(*line);
+    job.done = [this, line](Generation generation) { put_answer(*line, std::move(generation)); };
+    job.failed = [this, line](const Error& error) { put_error(*line, error); };
+    return job;
+  }
+
+  void put_answer(OpenLine& line, Generation generation) {
+    BatchAnswer& answer = line.answer;
+    answer.generation = std::move(generation);
+    answer.cut_short = cut_short(answer.generation, answer.text.find_first_not_of(" \t\r\n") != answer.text.npos);
+    if (line.request.options.reasoning.show == "hide") answer.reasoning.clear();
+    totals_.add(answer);
+    ++totals_.lines;
+    output_.put(line.place, answer_line(line.request, answer, model_.name(), model_.tokenizer()));
+  }
+
+  void put_error(const OpenLine& line, const Error& error) {
+    if (totals_.failed++ == 0) totals_.first_error = error.message();
+    ++totals_.lines;
+    output_.put(line.place, error_line(line.request, error));
+  }
+
+  void write(const std::string& text) {
+    progress_.before_output();
+    print_stdout((std::exchange(torn_, false) ? "\n" : "") + text + "\n");
   }
 
   const AnswerOptions& options_;
+  DoneLines done_;
+  Warnings& warnings_;
   TextModel model_;
-  Totals totals_;
-  int64_t number_ = 0;  // of the line at hand, in the file
+  LineReader* input_ = nullptr;
+  int64_t number_ = 0;  // of the line that was read last
+  RunControl control_;
+  BatchTotals totals_;
+  BatchProgress progress_{options_, totals_};
+  OrderedOutput output_{options_.unordered, [this](const std::string& text) { write(text); }};
+  bool torn_ = false;  // the file that the first answer is appended to ends within a line
 };
-
-void Batch::print_totals() const {
-  const ReportOptions& report = options_.report;
-  const bool wanted = report_wanted(report);
-  const Totals& t = totals_;
-  const auto per_second = [](int64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; };
-  const std::string json = fmt::format(
-      R"({{"schema":1,"model":{},"engine":{},"activations":{},"lines":{},"failed":{},"prompt_tokens":{},"prompt_seconds":{:.6f},"output_tokens":{},"output_seconds":{:.6f},"drafted_tokens":{},"accepted_tokens":{}}})",
-      json_quote(model_.name()), json_quote(model_.engine().description()),
-      json_quote(activations_name(model_.engine().activations())), t.lines, t.failed, t.prompt_tokens, t.prompt_seconds,
-      t.output_tokens, t.output_seconds, t.drafted_tokens, t.accepted_tokens);
-  if (!report.stats_file.empty()) {
-    std::ofstream file(report.stats_file);
-    if (!(file << json << '\n').flush())
-      fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", report.stats_file));
-  }
-  if (!wanted) return;
-  if (report.stats == "json") return write_stderr(json + "\n");
-  std::string text = fmt::format(
-      "{} · {} lines, {} failed · prompts {} tokens, {:.0f} tok/s · answers {} tokens, {:.0f} tok/s",
-      model_.engine().description(), t.lines, t.failed, t.prompt_tokens, per_second(t.prompt_tokens, t.prompt_seconds),
-      t.output_tokens, per_second(t.output_tokens, t.output_seconds));
-  if (options_.prompt_lookup > 0) text += fmt::format(" · drafts {}", drafts_text(t.drafted_tokens, t.accepted_tokens));
-  write_stderr(text + "\n", Style::kDim);
-}
 
 }  // namespace
 
 int answer_batch(const AnswerOptions& options) {
-  if (options.prompt || options.file)
-    fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
+  refuse_other_tasks(options);
   check_report_file(options.report);
-  LineReader input(options.batch, fmt::format("--batch {}", options.batch));
-  Batch batch(options);
+  DoneLines done;
+  if (!options.done.empty()) done = DoneLines::read(options.done);
+  LineReader input(options.batch, fmt::format("--batch {}", options.batch), kMaxLineBytes);
+  Warnings warnings(options.report);
+  Batch batch(options, std::move(done), warnings);
   start_answer();
-  std::string line;
-  for (int64_t number = 1; input.next(line); ++number) {
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    if (!batch.take(line, number)) break;
-  }
+  batch.run(input);
   end_answer();
-  batch.print_totals();
-  return batch.exit_code();
+  return batch.finish();
 }
 
 }  // namespace qgen::cli

@@ -14,9 +14,11 @@
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "engine/sequence.h"
 #include "generate/loader.h"
 #include "model/declare.h"
 #include "model/open.h"
+#include "model/planner.h"
 
 namespace qgen::cli {
 namespace {
@@ -33,18 +35,22 @@ struct BenchOptions {
   ModelOptions model;
   std::string dummy;
   std::string prefill, decode, depth;  // lists; empty: the defaults, as far as they fit in the model's context
+  std::string parallel;                // a list, too; empty: one line at a time
   int64_t rounds = 5;
   std::string output = "table";
 };
 
-// One row: so many tokens after a context of `depth`.
+// One row: so many tokens after a context of `depth`, of each of several lines that are written together.
 struct Test {
   bool is_prefill = false;
   int64_t tokens = 0;
   int64_t depth = 0;
+  int64_t lines = 1;
 
+  double all_tokens() const { return double(tokens * lines); }
   std::string name() const {
-    return fmt::format("{}{}{}", is_prefill ? "pp" : "tg", tokens, depth > 0 ? fmt::format(" @ d{}", depth) : "");
+    return fmt::format("{}{}{}{}", is_prefill ? "pp" : "tg", tokens, lines > 1 ? fmt::format(" x {}", lines) : "",
+                       depth > 0 ? fmt::format(" @ d{}", depth) : "");
   }
 };
 
@@ -56,8 +62,8 @@ struct Result {
 
   // Tokens a second.
   double speed() const;
-  double lowest() const { return double(test.tokens) / *std::max_element(seconds.begin(), seconds.end()); }
-  double highest() const { return double(test.tokens) / *std::min_element(seconds.begin(), seconds.end()); }
+  double lowest() const { return test.all_tokens() / *std::max_element(seconds.begin(), seconds.end()); }
+  double highest() const { return test.all_tokens() / *std::min_element(seconds.begin(), seconds.end()); }
   double rate() const { return work * speed(); }  // bytes or operations a second
 };
 
@@ -79,7 +85,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-double Result::speed() const { return double(test.tokens) / median(seconds); }
+double Result::speed() const { return test.all_tokens() / median(seconds); }
 
 double median_speed(const Bench& bench, double DeviceSpeed::*what) {
   std::vector<double> values;
@@ -96,8 +102,7 @@ std::vector<int64_t> parse_list(std::string_view text, std::string_view option, 
     int64_t value = 0;
     const auto [next, error] = std::from_chars(p, end, value);
     if (error != std::errc{} || value < 0 || value > kMostTokens || (next != end && *next != ',')) {
-      fail(ErrorKind::kUsage,
-           fmt::format("{}: '{}' is no list of numbers of tokens (expected 512 or 0,4096)", option, text));
+      fail(ErrorKind::kUsage, fmt::format("{}: '{}' is not a list of numbers (expected 512 or 0,4096)", option, text));
     }
     if (value >= lowest) out.push_back(value);
     if (next == end) break;
@@ -129,32 +134,31 @@ std::vector<Test> list_tests(const BenchOptions& options, const std::string& nam
                      name, longest, depths.back(), native, depths.back() + longest),
          longest < native ? fmt::format("-d {} is the deepest", native - longest) : "fewer tokens");
   }
+  const std::vector<int64_t> parallel =
+      options.parallel.empty() ? std::vector<int64_t>{1} : parse_list(options.parallel, "--parallel", 1);
+  if (parallel.empty() || parallel.back() > kMostLines)
+    fail(ErrorKind::kUsage,
+         fmt::format("--parallel {}: out of range (expected 1 to {})", options.parallel, kMostLines));
   std::vector<Test> tests;
   for (const int64_t depth : depths) {
     for (const int64_t tokens : prefill) tests.push_back({true, tokens, depth});
-    for (const int64_t tokens : decode) tests.push_back({false, tokens, depth});
+    for (const int64_t tokens : decode) {
+      for (const int64_t lines : parallel) tests.push_back({false, tokens, depth, lines});
+    }
   }
   return tests;
 }
 
-// Bytes that a decoded token reads: all weights, and the cache at its average length.
+// Bytes that a decoded token reads: its share of all weights, and the cache at its average length.
 double bytes_per_token(const Plan& plan, const Test& test, KvType kv) {
-  return double(plan.bytes_per_token()) + kv_bytes_read(plan, test.depth + test.tokens / 2, kv);
+  return double(plan.bytes_per_token()) / double(test.lines) + kv_bytes_read(plan, test.depth + test.tokens / 2, kv);
 }
 
 // Operations that a token of a prefill takes: multiplications and additions of matrices and of attention.
 double ops_per_token(const Plan& plan, const Test& test) {
-  const Description& model = plan.model;
-  double matrices = 0;
-  for (const Step& step : plan.steps) {
-    if (std::holds_alternative<LogitsStep>(step)) continue;  // for the last token only
-    for (const Linear& linear : linears(step)) matrices += 2.0 * double(linear.weight->rows * linear.weight->cols);
-  }
-  double keys = 0;
-  for (int64_t t = 0; t < test.tokens; ++t) keys += plan.keys_seen(test.depth + t);
-  const Weight& head = *std::get<LogitsStep>(plan.steps.back()).head.weight;
-  return matrices + (4.0 * double(model.heads * model.head_dim) * keys + 2.0 * double(head.rows * head.cols)) /
-                        double(test.tokens);
+  double total = score_operations(plan);  // for the last token only
+  for (int64_t t = 0; t < test.tokens; ++t) total += operations(plan, test.depth + t);
+  return total / double(test.tokens);
 }
 
 LoadedModel load(std::unique_ptr<Plan> plan, const ModelOptions& options, bool dummy, int64_t longest) {
@@ -176,7 +180,10 @@ LoadedModel load(std::unique_ptr<Plan> plan, const ModelOptions& options, bool d
     });
   });
   progress.clear();
-  model.engine = placement.engine->make(*plan, placement.options);
+  std::vector<Weight*> weights;
+  for (Weight& weight : plan->weights) weights.push_back(&weight);
+  repack_weights(weights);
+  model.engine = placement.engine->make_engine(*plan, placement.options);
   model.context = placement.options.context;
   model.engine_options = placement.options;
   model.plan = std::move(plan);
@@ -186,21 +193,26 @@ LoadedModel load(std::unique_ptr<Plan> plan, const ModelOptions& options, bool d
 // Runs the tests; the timeline is always filled up to the depth of the current one.
 class Runner {
  public:
-  explicit Runner(Bench& bench) : bench_(bench), engine_(*bench.model.engine), progress_(false) {
+  explicit Runner(Bench& bench)
+      : bench_(bench), engine_(*bench.model.engine), sequence_(engine_, bench.model.context), progress_(false) {
     const int64_t vocab = bench.model.plan->model.vocab;
     for (int64_t i = 0; i < bench.model.context; ++i)
       tokens_.push_back(TokenId(i * 7919 % std::min<int64_t>(vocab, 1000)));
   }
 
-  void run(const Test& test) {
+  // Adds the test's row; false where a signal ended it before all rounds were done.
+  bool run(const Test& test) {
     const Plan& plan = *bench_.model.plan;
     Result result{test, 0, {}, {}};
     result.work =
         test.is_prefill ? ops_per_token(plan, test) : bytes_per_token(plan, test, bench_.model.engine_options.kv);
-    fill_up_to(test);
+    const Lines lines(*this, test);
+    if (!fill_up_to(test)) return false;
     show(test, "warming up");
-    once({test.is_prefill, test.is_prefill ? test.tokens : std::min(test.tokens, kWarmUpTokens), test.depth});
+    once({test.is_prefill, test.is_prefill ? test.tokens : std::min(test.tokens, kWarmUpTokens), test.depth,
+          test.lines});
     for (int64_t round = 0; round < bench_.rounds; ++round) {
+      if (noted_signal() != 0) return false;
       show(test, fmt::format("round {} of {}", round + 1, bench_.rounds));
       double best = 0;
       if (bench_.engine->measure != nullptr) {
@@ -211,9 +223,11 @@ class Runner {
                                 : speed.float_ops_per_second;
       }
       result.seconds.push_back(once(test));
-      if (best > 0) result.shares.push_back(result.work * double(test.tokens) / result.seconds.back() / best);
+      if (noted_signal() != 0 && !whole_) return false;
+      if (best > 0) result.shares.push_back(result.work * test.all_tokens() / result.seconds.back() / best);
     }
     bench_.results.push_back(std::move(result));
+    return noted_signal() == 0;
   }
 
  private:
@@ -221,34 +235,75 @@ class Runner {
     progress_.show([&] { return fmt::format("{}: {}", test.name(), what); });
   }
 
-  void fill_up_to(const Test& test) {
-    engine_.rewind(test.depth);
-    const int64_t at = engine_.position();
-    if (at == test.depth) return;
+  // Sequences of a test of several lines, open as long as it runs.
+  struct Lines {
+    Lines(Runner& own, const Test& test) : runner(own) {
+      for (int64_t i = 0; test.lines > 1 && i < test.lines; ++i) {
+        const auto line = runner.engine_.open(test.depth + test.tokens);
+        if (!line) {
+          fail(ErrorKind::kMemory, fmt::format("{}: its key-value cache does not fit in memory", test.name()),
+               fmt::format("{} texts fit", i));
+        }
+        runner.lines_.push_back(*line);
+      }
+    }
+    ~Lines() {
+      for (const SequenceId line : runner.lines_) runner.engine_.close(line);
+      runner.lines_.clear();
+    }
+    Runner& runner;
+  };
+
+  bool fill_up_to(const Test& test) {
+    if (lines_.empty()) return fill_up_to(test, sequence_.id());
+    return std::all_of(lines_.begin(), lines_.end(), [&](SequenceId line) { return fill_up_to(test, line); });
+  }
+
+  bool fill_up_to(const Test& test, SequenceId sequence) {
+    const int64_t at = engine_.rewind(sequence, test.depth);
+    if (at == test.depth) return true;
     engine_.set_observer([&](double done) {
       show(test, fmt::format("reading {:.0f} of {} tokens", double(at) + done, test.depth));
-      return true;
+      return noted_signal() == 0;
     });
-    engine_.prefill(std::span(tokens_).subspan(size_t(at), size_t(test.depth - at)));
+    const Work work{sequence, std::span(tokens_).subspan(size_t(at), size_t(test.depth - at)), Wanted::kNone};
+    const bool whole = engine_.run({&work, 1});
     engine_.set_observer({});
+    return whole;
+  }
+
+  void decode_together(const TokenId& token) {
+    std::vector<Work> work;
+    for (const SequenceId line : lines_) work.push_back({line, {&token, 1}, Wanted::kLast});
+    engine_.run(
+        work, [](size_t, int64_t, const Scores& scores) { scores.top(1); }, Kernels::kGenerate);
   }
 
   double once(const Test& test) {
-    engine_.rewind(test.depth);
+    fill_up_to(test);
     const std::span<const TokenId> tokens = std::span(tokens_).subspan(size_t(test.depth), size_t(test.tokens));
+    whole_ = true;
+    engine_.set_observer([](double) { return noted_signal() == 0; });
     const auto start = Clock::now();
     if (test.is_prefill) {
-      engine_.prefill(tokens);
+      whole_ = !sequence_.run(tokens).empty();
     } else {
-      for (const TokenId token : tokens) engine_.decode(token);
+      for (size_t i = 0; i < tokens.size() && whole_; ++i) {
+        lines_.empty() ? void(sequence_.run(tokens[i])) : decode_together(tokens[i]);
+        whole_ = noted_signal() == 0;
+      }
     }
+    engine_.set_observer({});
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
   Bench& bench_;
   Engine& engine_;
+  Sequence sequence_;
+  std::vector<SequenceId> lines_;
   ProgressLine progress_;
   std::vector<TokenId> tokens_;
+  bool whole_ = true;  // whether the last round ran to its end
 };
 
 std::string short_number(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 1000 ? 1 : 0); }
@@ -352,10 +407,10 @@ std::string json_text(const Bench& bench) {
     std::vector<std::string> seconds;
     for (const double s : result.seconds) seconds.push_back(fmt::format("{:.6f}", s));
     tests.push_back(fmt::format(
-        R"({{"name":{},"kind":"{}","tokens":{},"depth":{},"seconds":{},"tokens_per_second":{{"median":{:.3f},"lowest":{:.3f},)"
+        R"({{"name":{},"kind":"{}","tokens":{},"depth":{},"parallel":{},"seconds":{},"tokens_per_second":{{"median":{:.3f},"lowest":{:.3f},)"
         R"("highest":{:.3f}}},"ms_per_token":{:.6f},)",
         json_quote(result.test.name()), result.test.is_prefill ? "prefill" : "decode", result.test.tokens,
-        result.test.depth, json_list(seconds), result.speed(), result.lowest(), result.highest(),
+        result.test.depth, result.test.lines, json_list(seconds), result.speed(), result.lowest(), result.highest(),
         1e3 / result.speed()));
     tests.back() += result.test.is_prefill
                         ? fmt::format(R"("ops_per_second":{:.0f},"peak":"{}","peak_share":{}}})", result.rate(),
@@ -383,49 +438,68 @@ int bench(BenchOptions options) {
     if (const std::string note = declared_size_note(plan->checkpoint); !note.empty())
       write_stderr(fmt::format("qgen: warning: {}\n", note));
   }
-  const std::vector<Test> tests = list_tests(options, location.name, model_context(plan->model));
+  const std::vector<Test> tests = list_tests(options, location.name, plan->model.context);
   int64_t longest = 0;
-  for (const Test& test : tests) longest = std::max(longest, test.tokens);
+  for (const Test& test : tests) {
+    longest = std::max(longest, test.tokens);
+    options.model.lines = std::max(options.model.lines, test.lines);
+  }
   options.model.context = tests.back().depth + longest;
   bench.int8 = plan->method().starts_with("int8");
   EngineOptions engine_options;
   bench.engine = &find_engine(options.model.device, engine_options);
   bench.model = load(std::move(plan), options.model, bench.dummy, longest);
   bench.int8 = bench.int8 && bench.model.engine->activations() != Activations::kF32;
-  Runner runner(bench);
-  for (const Test& test : tests) runner.run(test);
+  {
+    start_answer();  // Ctrl-C ends the test at hand and keeps the rows before it
+    Runner runner(bench);
+    for (const Test& test : tests) {
+      if (!runner.run(test)) break;
+    }
+    end_answer();
+  }
+  const int ended = noted_signal() != 0 ? 128 + noted_signal() : 0;
+  if (bench.results.empty()) return ended;
   write_stdout(options.output == "json"  ? json_text(bench)
                : options.output == "csv" ? csv_text(bench)
                : options.output == "md"  ? markdown_text(bench)
                                          : table_text(bench));
-  return 0;
+  return ended;
 }
 
 Command::Bound bind() {
   const auto o = std::make_shared<BenchOptions>();
   std::vector<Option> options = {
-      {"--dummy", &o->dummy, "DIR", "random weights in the shapes and the method that DIR/config.json declares"},
-      {"-p,--prefill", &o->prefill, "LIST", "read so many tokens; 0: none [512]"},
-      {"-n,--decode-tokens", &o->decode, "LIST", "write so many tokens; 0: none [128]"},
-      {"-d,--depth", &o->depth, "LIST", "after so many tokens of context [0,4096]"},
-      {"-r,--rounds", &o->rounds, "N", "of each test [5]", {.lowest = 1, .highest = 10000}},
-      {"--output", &o->output, "FORM", "table, md, csv or json [table]", {.choices = "table,md,csv,json"}}};
+      {"--dummy", &o->dummy, "DIR",
+       "measure with random weights in the shapes and the method that DIR/config.json declares"},
+      {"-p,--prefill", &o->prefill, "LIST",
+       "how many tokens to read in a test, several in a list; 0 leaves it out [512]"},
+      {"-n,--decode-tokens", &o->decode, "LIST",
+       "how many tokens to write in a test, several in a list; 0 leaves it out [128]"},
+      {"-d,--depth", &o->depth, "LIST", "how many tokens of context to have before each test [0,4096]"},
+      {"--parallel", &o->parallel, "LIST", "how many texts to write together in a test, several in a list [1]"},
+      {"-r,--rounds", &o->rounds, "N", "how often to repeat each test [5]", {.lowest = 1, .highest = 10000}},
+      {"--output",
+       &o->output,
+       "FORM",
+       "print a table, md (Markdown), csv or json [table]",
+       {.choices = "table,md,csv,json"}}};
   add_model_options(options, o->model);
   // The tests decide the context.
   std::erase_if(options, [](const Option& option) { return option.long_name() == "context"; });
   for (Option& option : options) {
     if (option.long_name() == "model") option.details.unless = "dummy";
   }
+  options.push_back(model_word(o->model));
   return {options, [o] { return bench(*o); }};
 }
 
+constexpr Example kExamples[] = {{"qgen bench -m ./model", "tokens a second, share of the memory's speed"},
+                                 {"qgen bench --dummy ./folder -d 0", "shapes of a config.json, random weights"}};
+
 }  // namespace
 
-const Command kBenchCommand = {
-    "bench", "how fast it reads and writes, against what the machine can do",
-    R"(  qgen bench -m ./model                                  tokens per second, share of bandwidth and peak
-  qgen bench --dummy ./folder-with-config-json -d 0      true shapes, random weights
-)",
-    bind};
+const Command kBenchCommand = {"bench", "how fast it reads and writes, against what the machine can do", kExamples,
+                               bind};
 
 }  // namespace qgen::cli

@@ -5,17 +5,17 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/file_map.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 
 namespace qgen::cli {
 namespace {
 
-// What somebody asked for.
+// Prints the result of a command.
 void tell(std::string_view text) { write_stderr(fmt::format("{}\n", text), Style::kDim); }
 
-// What was done; nobody who reads it, no need.
+// Prints a confirmation, at an interactive terminal only.
 void confirm(const Chat& chat, std::string_view text) {
   if (chat.interactive && !chat.report_options.quiet) tell(text);
 }
@@ -30,11 +30,18 @@ std::string with_home(const std::string& path) {
   return home != nullptr && path.starts_with("~/") ? home + path.substr(1) : path;
 }
 
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+}
+
 void help(Chat&, const std::string&) {
   std::string out;
   for (const ChatCommand& command : chat_commands()) {
+    if (command.summary.empty()) continue;
     const std::string left = fmt::format("/{} {}", command.name, command.argument);
-    out += fmt::format("{:<16}{}\n", left, command.summary);
+    out += fmt::format("{:<20}{}\n", left, command.summary);
   }
   tell(out +
        "A line that ends in \\ continues on the next; \"\"\" begins and ends a message of many lines.\n"
@@ -61,6 +68,58 @@ void temperature(Chat& chat, const std::string& value) {
   const auto setting = chat.model.sampling(chat.sampling).temperature;
   const std::string text = fmt::format("temperature {} ({})", setting.value, origin_name(setting.origin));
   value.empty() ? tell(text) : confirm(chat, text);
+}
+
+void seed(Chat& chat, const std::string& value) {
+  if (value == "random") {
+    chat.sampling.seed.reset();
+  } else if (!value.empty()) {
+    assign({"--seed", &chat.sampling.seed, "N", ""}, value, "/seed");
+  }
+  std::string text = "a random seed for each answer";
+  if (chat.sampling.seed) text = fmt::format("seed {} for every answer", *chat.sampling.seed);
+  if (chat.model.sampling(chat.sampling).greedy()) {
+    text += "; no use while answers are greedy (/temp 0)";
+  } else if (value.empty() && !chat.sampling.seed && chat.last_report)
+    text += fmt::format(", the last was {}", chat.last_report->sampling.seed.value);
+  value.empty() ? tell(text) : confirm(chat, text);
+}
+
+void retry(Chat& chat, const std::string&) {
+  const SamplingSettings sampling = chat.model.sampling(chat.sampling);
+  if (sampling.greedy()) {
+    confirm(chat, "greedy answers are always the same; /temp 0.7 draws another one");
+  } else if (sampling.seed.origin == Origin::kFlag && chat.last_report &&
+             chat.last_report->sampling.seed.value == sampling.seed.value) {
+    confirm(chat, "the same seed gives the same answer; /seed random draws another one");
+  }
+  chat.next = {"", true};
+}
+
+// A file's name, which may stand in double quotes, and what follows it.
+std::pair<std::string, std::string> name_and_rest(const std::string& text) {
+  const bool quoted = text.starts_with('"') && text.find('"', 1) != text.npos;
+  const size_t end = quoted ? text.find('"', 1) + 1 : std::min(text.find_first_of(" \t"), text.size());
+  return {quoted ? text.substr(1, end - 2) : text.substr(0, end), std::string(trimmed(text.substr(end)))};
+}
+
+void file(Chat& chat, const std::string& argument) {
+  const auto [name, question] = name_and_rest(argument);
+  const std::string path = with_home(name);
+  std::string text = prompt_text(read_file(path, kMaxTextBytes, ErrorKind::kUsage), path, chat.text);
+  if (!question.empty()) text += "\n\n" + question;
+  if (text.find_first_not_of(" \t\r\n") == text.npos) fail(ErrorKind::kUsage, fmt::format("/file: {}: empty", path));
+  chat.next = {std::move(text), false};
+}
+
+void tokens(Chat& chat, const std::string& text) {
+  if (text.empty()) {
+    tell(fmt::format("{} of {} tokens in the context", chat.session.tokens_in_context(), chat.model.loaded().context));
+  } else {
+    EncodeOptions plain;
+    plain.add_special_tokens = plain.parse_special_tokens = false;
+    tell(counted(int64_t(chat.model.tokenizer().encode(text, plain).ids.size()), "token"));
+  }
 }
 
 void stats(Chat& chat, const std::string&) {
@@ -100,23 +159,22 @@ void clear(Chat& chat, const std::string&) {
 void end(Chat& chat, const std::string&) { chat.ended = true; }
 
 constexpr ChatCommand kChatCommands[] = {
-    {"help", "", "this list", help},
+    {"help", "", "print this list", help},
     {"system", "[TEXT]", "show the system message, or set it; \"\" for none", system},
     {"temp", "[T]", "show the temperature, or set it", temperature},
-    {"stats", "", "speed and memory of the last answer, and how full the context is", stats},
+    {"seed", "[N|random]", "show the seed of the random choices, or set it", seed},
+    {"file", "FILE [TEXT]", "send what is in a file, and a text after it", file},
+    {"retry", "", "answer the last question again", retry},
     {"undo", "", "take back the last question and its answer", undo},
+    {"tokens", "[TEXT]", "how full the context is, or how many tokens a text has", tokens},
+    {"stats", "", "speed and memory of the last answer", stats},
     {"save", "FILE", "write the conversation to a file", save},
     {"load", "FILE", "go on with a conversation from a file", load},
     {"clear", "", "start over; the system message stays", clear},
-    {"exit", "", "end (Ctrl-D does too)", end},
-    {"quit", "", "the same", end},
+    {"exit", "", "end the conversation (Ctrl-D, /quit and /bye do too)", end},
+    {"quit", "", "", end},
+    {"bye", "", "", end},
 };
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
-}
 
 }  // namespace
 

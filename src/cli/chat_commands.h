@@ -8,26 +8,36 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/input_text.h"
 #include "cli/report.h"
 #include "generate/chat_session.h"
 
 namespace qgen::cli {
 
-// What the commands act on.
+// A question for the model.
+struct Ask {
+  std::string question;
+  bool again = false;  // the last question, once more
+};
+
+// The state that chat commands act on.
 struct Chat {
   const TextModel& model;
   ChatSession session;
   SamplingFlags sampling;
   ReportOptions report_options;
-  std::optional<Report> last_report;
-  bool interactive = false;  // somebody reads what was done
+  InputOptions text;
+  bool interactive = false;  // at a terminal: commands confirm what they did
+  std::optional<Report> last_report = {};
+  std::optional<Ask> next = {};  // the question that a command asks
+  bool cut_short = false;        // some answer was
   bool ended = false;
 };
 
 struct ChatCommand {
   std::string_view name;      // "save"
   std::string_view argument;  // "FILE"; "[TEXT]" where it may be left out; empty for none
-  std::string_view summary;
+  std::string_view summary;   // empty for another name of a command
   void (*run)(Chat& chat, const std::string& argument);
 };
 std::span<const ChatCommand> chat_commands();

@@ -10,7 +10,11 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "base/edit_distance.h"
 #include "base/error.h"
+#include "cli/environment.h"
+#include "cli/habits.h"
+#include "cli/streams.h"
 #include "cli/terminal.h"
 
 namespace qgen::cli {
@@ -34,19 +38,20 @@ struct Parser {
         continue;
       }
       CLI::Option* parsed = app->add_option(names, texts.emplace_back());
-      parsed->allow_extra_args(false);
+      if (!option.is_word()) parsed->allow_extra_args(false);
       if (!option.details.alone.empty()) parsed->expected(0, 1);
+      if (option.is_word() && !option.is_repeatable()) parsed->expected(1);
       if (!option.is_repeatable()) parsed->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
       given.push_back(parsed);
     }
   }
 
-  // Whether the option of this long name was typed.
-  bool typed(std::string_view long_name) const {
+  // How often the option of this long name was typed.
+  size_t typed(std::string_view long_name) const {
     for (size_t i = 0; i < bound.options.size(); ++i) {
-      if (bound.options[i].long_name() == long_name) return given[i]->count() > 0;
+      if (bound.options[i].long_name() == long_name) return given[i]->count();
     }
-    return false;
+    return 0;
   }
 
   const CLI::Option* find(std::string_view names) const {
@@ -67,56 +72,54 @@ void assign_typed(const Option& option, const CLI::Option& typed) {
   for (const std::string& value : values) assign(option, value, subject);
 }
 
-// A flag wins over the environment; one that was given before the command's name counts for the command.
-void assign_all(const Parser& command, const Parser& root) {
+// A flag wins over the environment; one that was given before the command's name counts for the command. Returns what
+// came from the environment.
+std::vector<FromEnvironment> assign_all(const Parser& command, const Parser& root) {
+  std::vector<FromEnvironment> out;
+  TypedOptions typed;
   for (size_t i = 0; i < command.bound.options.size(); ++i) {
     const Option& option = command.bound.options[i];
     const CLI::Option* const before = root.find(option.names);
     if (command.given[i]->count() > 0) {
+      if (typed.contains(option.details.same_as)) {
+        fail(ErrorKind::kUsage, fmt::format("{}: unknown argument, --{} is given already",
+                                            command.given[i]->results().front(), option.details.same_as));
+      }
       assign_typed(option, *command.given[i]);
+      typed[std::string(option.long_name())] = command.given[i]->count();
     } else if (before != nullptr && before->count() > 0) {
       assign_typed(option, *before);
+      typed[std::string(option.long_name())] = before->count();
     } else if (option.has_environment_twin()) {
       const std::string name = option.environment_name();
       const char* const value = std::getenv(name.c_str());
-      if (value != nullptr && *value != '\0' && !command.typed(option.details.unless)) assign(option, value, name);
+      if (value == nullptr || *value == '\0' || command.typed(option.details.unless) > 0) continue;
+      assign(option, value, name);
+      out.push_back({fmt::format("--{}", option.long_name()), name, value});
     }
   }
-  if (&command == &root) return;
+  if (command.bound.typed != nullptr) *command.bound.typed = std::move(typed);
+  if (&command == &root) return out;
   for (size_t i = 0; i < root.bound.options.size(); ++i) {
     if (root.given[i]->count() > 0 && command.find(root.bound.options[i].names) == nullptr) {
+      if (root.bound.options[i].is_word()) {
+        fail(ErrorKind::kUsage,
+             fmt::format("{}: unknown argument before {}", root.given[i]->results().front(), command.command->name),
+             fmt::format("a prompt that is called as a command: -p {}", command.command->name));
+      }
       fail(ErrorKind::kUsage,
            fmt::format("--{}: not an option of {}", root.bound.options[i].long_name(), command.command->name));
     }
   }
+  return out;
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t above = row[j + 1];
-      row[j + 1] = std::min({diagonal + (a[i] != b[j]), above + 1, row[j] + 1});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
-// The option or command that an unknown word was probably meant to be, or "".
-std::string suggestion(const Parser& parser, bool with_commands, std::string word) {
+// The option that an unknown word was probably meant to be, or "".
+std::string suggestion(const Parser& parser, const std::string& word) {
+  if (!word.starts_with('-')) return {};
   std::vector<std::string> candidates;
-  if (word.starts_with('-')) {
-    for (const Option& option : parser.bound.options) {
-      if (!option.is_word()) candidates.push_back(fmt::format("--{}", option.long_name()));
-    }
-  } else if (with_commands) {
-    for (const Command& command : commands()) {
-      if (!command.name.empty()) candidates.emplace_back(command.name);
-    }
+  for (const Option& option : parser.bound.options) {
+    if (!option.is_word()) candidates.push_back(fmt::format("--{}", option.long_name()));
   }
   return closest_word(word.substr(0, word.find('=')), candidates);
 }
@@ -126,7 +129,6 @@ std::string help_hint(const Parser& parser, const Parser& root) {
 }
 
 [[noreturn]] void fail_parse(const Parser& parser, const Parser& root, const CLI::ParseError& error) {
-  const bool is_root = &parser == &root;
   std::string message = error.what();
   std::string hint = help_hint(parser, root);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
@@ -134,11 +136,8 @@ std::string help_hint(const Parser& parser, const Parser& root) {
     std::erase(extras, "--");
     if (!extras.empty()) {
       const std::string& word = extras.front();
-      message = fmt::format("{}: unknown {}", word,
-                            word.starts_with('-') ? "option"
-                            : is_root             ? "command or argument"
-                                                  : "argument");
-      if (const std::string meant = suggestion(parser, is_root, word); !meant.empty())
+      message = fmt::format("{}: unknown {}", word, word.starts_with('-') ? "option" : "argument");
+      if (const std::string meant = suggestion(parser, word); !meant.empty())
         hint = fmt::format("did you mean {}?", meant);
     }
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
@@ -147,19 +146,35 @@ std::string help_hint(const Parser& parser, const Parser& root) {
   fail(ErrorKind::kUsage, message, hint);
 }
 
-// The words of the command line, last one first as CLI11 wants them. `--name=` gives the empty text; CLI11 would
-// take the next word.
-std::vector<std::string> reversed_words(int argc, char** argv) {
-  std::vector<std::string> words;
-  for (int i = argc - 1; i > 0; --i) {
-    std::string word = argv[i];
-    if (word.size() > 3 && word.starts_with("--") && word.find('=') == word.size() - 1) {
-      words.emplace_back();
-      word.pop_back();
+// The words of the command line, under our names, last one first as CLI11 wants them. `--name=` gives the empty text;
+// CLI11 would take the next word.
+std::vector<std::string> reversed_words(int argc, char** argv, const std::deque<Parser>& parsers) {
+  const auto find = [&](std::string_view name) -> const Option* {
+    for (const Parser& parser : parsers) {
+      for (const Option& option : parser.bound.options) {
+        if (option.is_word()) continue;
+        if (name.starts_with("--") ? name.substr(2) == option.long_name()
+                                   : name.size() == 2 && name.substr(1) == option.short_name())
+          return &option;
+      }
     }
-    words.push_back(std::move(word));
+    return nullptr;
+  };
+  const KnownOptions known = {[&](std::string_view name) { return find(name) != nullptr; },
+                              [&](std::string_view name) {
+                                const Option* option = find(name);
+                                return option != nullptr && !option->is_flag() && option->details.alone.empty();
+                              }};
+  std::vector<std::string> words = translate_habits({argv + 1, argv + argc}, known);
+  std::vector<std::string> out;
+  for (auto word = words.rbegin(); word != words.rend(); ++word) {
+    if (word->size() > 3 && word->starts_with("--") && word->find('=') == word->size() - 1) {
+      out.emplace_back();
+      word->pop_back();
+    }
+    out.push_back(std::move(*word));
   }
-  return words;
+  return out;
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -180,38 +195,43 @@ int parse_and_run(int argc, char** argv) {
   };
   const auto asked = [&](const Parser& parser, std::string_view names) { return parser.find(names)->count() > 0; };
   try {
-    app.parse(reversed_words(argc, argv));
+    app.parse(reversed_words(argc, argv, parsers));
   } catch (const CLI::ParseError& error) {
     if (!asked(used(), kHelpNames) && !asked(root, kHelpNames)) fail_parse(used(), root, error);
   }
   const Parser& command = used();
   if (asked(command, kHelpNames) || asked(root, kHelpNames)) {
-    write_stdout(help_text(*command.command, command.bound.options));
+    write_stdout(help_text(*command.command, command.bound.options, help_width()));
     return 0;
   }
   if (asked(command, kVersionNames) || asked(root, kVersionNames)) {
     write_stdout("qgen " QGEN_VERSION "\n");
     return 0;
   }
+  std::vector<FromEnvironment> variables;
   try {
-    assign_all(command, root);
+    variables = assign_all(command, root);
   } catch (const Error& error) {
     fail(error.kind(), error.message(), help_hint(command, root));
   }
   set_color(global.color);
-  return command.bound.run();
+  try {
+    return command.bound.run();
+  } catch (const Error& error) {
+    fail(error.kind(), name_variables(error.message(), variables), error.hint());
+  }
 }
 
 }  // namespace
 
 void report_error(const Error& error) {
-  write_stderr(fmt::format("qgen: {}\n", error.message()));
-  if (!error.hint().empty()) write_stderr(fmt::format("hint: {}\n", error.hint()));
+  write_stderr(fmt::format("qgen: {}\n", one_message(error.message())));
+  if (!error.hint().empty()) write_stderr(fmt::format("hint: {}\n", one_message(error.hint())));
 }
 
-std::string closest_word(std::string_view word, const std::vector<std::string>& candidates) {
+std::string closest_word(std::string_view word, const std::vector<std::string>& candidates, size_t most) {
   std::string best;
-  size_t distance = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t distance = (most > 0 ? most : std::max<size_t>(2, word.size() / 3)) + 1;
   for (const std::string& candidate : candidates) {
     const size_t d = edit_distance(word, candidate);
     if (d < distance) {
@@ -224,14 +244,18 @@ std::string closest_word(std::string_view word, const std::vector<std::string>& 
 
 Command::Bound bind_command(const Command& command, GlobalOptions& global) {
   Command::Bound bound = command.bind();
-  bound.options.push_back(
-      {"--color", &global.color, "WHEN", "auto, always or never [auto]", {.choices = "auto,always,never"}});
-  bound.options.push_back({kVersionNames, &global.version, "", "print the version", {.typed_only = true}});
-  bound.options.push_back({kHelpNames, &global.help, "", "print this help", {.typed_only = true}});
+  bound.options.push_back({"--color",
+                           &global.color,
+                           "WHEN",
+                           "when to use color: auto (on a terminal), always or never [auto]",
+                           {.choices = "auto,always,never"}});
+  bound.options.push_back({kVersionNames, &global.version, "", "print the version and end", {.typed_only = true}});
+  bound.options.push_back({kHelpNames, &global.help, "", "print this help and end", {.typed_only = true}});
   return bound;
 }
 
 int run(int argc, char** argv) {
+  claim_standard_streams();
   install_signal_handlers();
   try {
     return parse_and_run(argc, argv);
@@ -244,7 +268,7 @@ int run(int argc, char** argv) {
     report_error(Error(ErrorKind::kModel, fmt::format("{}: {}", error.path1().string(), error.code().message()), ""));
     return static_cast<int>(ErrorKind::kModel);
   } catch (const std::bad_alloc&) {
-    report_error(Error(ErrorKind::kMemory, "out of memory", "a smaller --context needs less"));
+    report_error(Error(ErrorKind::kMemory, "out of memory", ""));
     return static_cast<int>(ErrorKind::kMemory);
   } catch (const std::exception& error) {
     report_error(Error(ErrorKind::kRuntime, error.what(), ""));

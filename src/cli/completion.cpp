@@ -10,13 +10,13 @@
 namespace qgen::cli {
 namespace {
 
-// What may stand after an option.
+// The kinds of values that can be completed after an option.
 enum class Kind { kNothing, kChoices, kModel, kFile, kText };
 
 Kind kind_of(const Option& option) {
   if (option.is_flag()) return Kind::kNothing;
   if (!option.details.choices.empty()) return Kind::kChoices;
-  if (option.long_name() == "model") return Kind::kModel;
+  if (option.value.find("MODEL") != option.value.npos) return Kind::kModel;
   return option.value.find("FILE") != option.value.npos || option.value.find("DIR") != option.value.npos ? Kind::kFile
                                                                                                          : Kind::kText;
 }
@@ -102,19 +102,21 @@ _qgen() {
   out += "  esac\n  local words=\n  case $command in\n";
   for (const Row& row : rows()) {
     std::string words = row.command->name.empty() ? command_names() : "";
-    bool files = false;
+    bool models = false, files = false;
     for (const Option& option : row.options) {
       if (!option.is_word()) {
         words += (words.empty() ? "" : " ") + names_of(option);
-      } else if (option.details.choices.empty()) {
-        files = true;
-      } else {
-        words += fmt::format(" {}", fmt::join(option.choices(), " "));
+        continue;
       }
+      models = models || kind_of(option) == Kind::kModel;
+      files = files || models || kind_of(option) == Kind::kFile;
+      words += fmt::format(" {}", fmt::join(option.choices(), " "));
     }
-    out += fmt::format(
-        "    {}) words={}{} ;;\n", row.command->name.empty() ? "''" : row.command->name, single_quoted(words),
-        files ? "; compopt -o filenames; [[ $word == -* ]] || COMPREPLY=($(compgen -f -- \"$word\"))" : "");
+    std::string more;
+    if (models) more += "; words+=\" $(_qgen_models)\"";
+    if (files) more += "; compopt -o filenames; [[ $word == -* ]] || COMPREPLY=($(compgen -f -- \"$word\"))";
+    out += fmt::format("    {}) words={}{} ;;\n", row.command->name.empty() ? "''" : row.command->name,
+                       single_quoted(words), more);
   }
   out += "  esac\n  COMPREPLY+=($(compgen -W \"$words\" -- \"$word\"))\n}\ncomplete -F _qgen qgen\n";
   return out;
@@ -138,7 +140,7 @@ std::string zsh_argument(const Option& option) {
     case Kind::kText: action = fmt::format(":{}:", escaped(option.value)); break;
   }
   if (!option.details.alone.empty()) action = ":" + action;  // the value may be missing
-  if (option.is_word()) return fmt::format("'{}'", action);
+  if (option.is_word()) return fmt::format("'{}{}'", option.is_repeatable() ? "*" : "", action);
   const std::string help = single_quoted(fmt::format("[{}]{}", escaped(option.help), action));
   const std::string star = option.is_repeatable() ? "*" : "";
   if (option.short_name().empty()) return fmt::format("'{}--{}'{}", star, option.long_name(), help);
@@ -208,7 +210,9 @@ end
     for (const Option& option : row.options) {
       std::string line = fmt::format("complete -c qgen -n {}", when);
       if (option.is_word()) {
-        if (option.details.choices.empty()) continue;  // files, which fish offers by itself
+        // Files are what fish offers by itself.
+        if (kind_of(option) == Kind::kModel) out += line + " -a '(__qgen_models)'\n";
+        if (option.details.choices.empty()) continue;
         out += line + fmt::format(" -f -a {}\n", single_quoted(fmt::format("{}", fmt::join(option.choices(), " "))));
         continue;
       }
@@ -241,17 +245,17 @@ int completion(const Shell& shell) {
 
 Command::Bound bind() {
   const auto shell = std::make_shared<Shell>();
-  return {{{"shell", &shell->name, "bash|zsh|fish", "whose script to print", {.choices = "bash,zsh,fish"}}},
+  return {{{"shell", &shell->name, "bash|zsh|fish", "the shell whose script to print", {.choices = "bash,zsh,fish"}}},
           [shell] { return completion(*shell); }};
 }
 
+constexpr Example kExamples[] = {{"eval \"$(qgen completion bash)\"", "in ~/.bashrc"},
+                                 {"qgen completion zsh > ~/.zsh/completions/_qgen"},
+                                 {"qgen completion fish > ~/.config/fish/completions/qgen.fish"}};
+
 }  // namespace
 
-const Command kCompletionCommand = {"completion", "a script that completes commands and options in a shell",
-                                    R"sh(  eval "$(qgen completion bash)"                         in ~/.bashrc
-  qgen completion zsh > ~/.zsh/completions/_qgen
-  qgen completion fish > ~/.config/fish/completions/qgen.fish
-)sh",
+const Command kCompletionCommand = {"completion", "a script that completes commands and options in a shell", kExamples,
                                     bind};
 
 }  // namespace qgen::cli

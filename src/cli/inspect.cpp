@@ -1,4 +1,4 @@
-// What a checkpoint is: its family, how it is quantized and what says so, its tensors, the steps it becomes.
+// `qgen inspect`: a checkpoint's family, its quantization with the evidence for it, its tensors and its plan.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -28,11 +28,18 @@ struct Group {
   size_t bytes = 0;
 };
 
+// The weights that each module became: several where one matrix is that of several projections.
+std::map<std::string_view, std::vector<const Weight*>> weights_by_module(const Plan& plan) {
+  std::map<std::string_view, std::vector<const Weight*>> out;
+  for (const Weight& weight : plan.weights) out[weight.name].push_back(&weight);
+  return out;
+}
+
 std::vector<Group> groups(const Plan& plan) {
   std::vector<Group> out;
-  for (size_t i = 0; i < plan.bindings.size(); ++i) {
-    const Binder::Binding& binding = plan.bindings[i];
-    const Weight& weight = plan.weights[i];
+  const auto weights = weights_by_module(plan);
+  for (const Binder::Binding& binding : plan.bindings) {
+    const Weight& weight = *weights.at(binding.module).front();
     std::string tensors;
     for (const std::string& name : binding.tensors) {
       tensors += fmt::format("{}{} {}", tensors.empty() ? "" : ", ", name.substr(binding.module.size() + 1),
@@ -44,13 +51,13 @@ std::vector<Group> groups(const Plan& plan) {
     });
     if (group == out.end()) group = out.insert(out.end(), {std::string(binding.format), tensors, method, {}, 0});
     group->modules.push_back(binding.module);
-    group->bytes += weight.bytes();
+    for (const Weight* part : weights.at(binding.module)) group->bytes += part->bytes();
   }
   std::stable_sort(out.begin(), out.end(), [](const Group& a, const Group& b) { return a.bytes > b.bytes; });
   return out;
 }
 
-// What config.json says, for comparison: "fp8", or "" where it says nothing.
+// The quantization method in config.json, for comparison: "fp8", or "" where it says nothing.
 std::string declared_method(const Plan& plan) {
   std::string out;
   auto quant = plan.checkpoint.config().get("quantization_config");
@@ -63,25 +70,50 @@ std::string declared_method(const Plan& plan) {
   return out;
 }
 
-std::string grid_text(const Grid& grid) {
-  return grid.empty()
-             ? "-"
-             : fmt::format("{}x{} tiles of {}x{}", grid.tile_rows, grid.tile_cols, grid.group_rows, grid.group_cols);
+std::string grid_text(const ScaleGrid& grid) {
+  return grid.empty() ? "-"
+                      : fmt::format("{}x{} groups of {}x{}", grid.rows, grid.cols, grid.group_rows, grid.group_cols);
 }
 
 // The matrices that a step reads.
 std::vector<const Weight*> matrices(const Step& step) {
-  if (const auto* embed = std::get_if<EmbedStep>(&step)) return {embed->table};
   std::vector<const Weight*> out;
-  for (const Linear& linear : linears(step)) out.push_back(linear.weight);
+  for_each_weight(step, [&](const Weight& weight, WeightUse) { out.push_back(&weight); });
+  return out;
+}
+
+// The sizes that people ask for, as the steps have them: of the first attention, and the widest of its kind.
+struct Shape {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0, windows = 0;
+  bool tied_head = false;
+};
+Shape shape_of(const Plan& plan) {
+  Shape out;
+  const Weight* table = nullptr;
+  for (const Step& step : plan.steps) {
+    if (const auto* lookup = std::get_if<LookupStep>(&step.op)) table = lookup->table;
+    if (const auto* linear = std::get_if<LinearStep>(&step.op))
+      out.tied_head = linear->projections.front().weight == table;
+    const auto* attend = std::get_if<AttendStep>(&step.op);
+    if (attend == nullptr) continue;
+    out.windows += attend->window > 0;
+    if (out.heads > 0) continue;
+    out.heads = attend->heads;
+    out.kv_heads = attend->kv_heads;
+    out.head_dim = attend->key_dim;
+  }
+  for (const Row& row : plan.rows) {
+    if (row.name == "inner") out.intermediate = std::max(out.intermediate, row.cols);
+  }
   return out;
 }
 
 // The weight that each tensor belongs to.
 std::map<std::string_view, const Weight*> owners(const Plan& plan) {
   std::map<std::string_view, const Weight*> out;
-  for (size_t i = 0; i < plan.bindings.size(); ++i) {
-    for (const std::string& name : plan.bindings[i].tensors) out[name] = &plan.weights[i];
+  const auto weights = weights_by_module(plan);
+  for (const Binder::Binding& binding : plan.bindings) {
+    for (const std::string& name : binding.tensors) out[name] = weights.at(binding.module).front();
   }
   return out;
 }
@@ -89,7 +121,8 @@ std::map<std::string_view, const Weight*> owners(const Plan& plan) {
 std::string file_name(const TensorView& tensor) { return std::filesystem::path(tensor.file).filename().string(); }
 
 std::string summary(const Plan& plan) {
-  const Description& m = plan.model;
+  const ModelInfo& m = plan.model;
+  const Shape shape = shape_of(plan);
   std::string out =
       fmt::format("{}{}\n", plan.checkpoint.location().name,
                   plan.checkpoint.is_blank() ? ": as config.json declares it, the weights are not here" : "");
@@ -107,12 +140,10 @@ std::string summary(const Plan& plan) {
   const std::string declared = declared_method(plan);
   line("declared", declared.empty() ? "no quantization" : declared + " (config.json)");
   line("shape", fmt::format("{} layers, hidden {}, {} heads of {} ({} kv), ffn {}, vocabulary {}", m.layers, m.hidden,
-                            m.heads, m.head_dim, m.kv_heads, m.intermediate, m.vocab));
-  const int64_t windows = std::count_if(m.window.begin(), m.window.end(), [](int64_t w) { return w > 0; });
-  line("context", fmt::format("{} tokens{}", model_context(m),
-                              windows == 0 ? "" : fmt::format(", sliding windows in {} layers", windows)));
-  const auto& head = std::get<LogitsStep>(plan.steps.back()).head;
-  line("head", head.weight == std::get<EmbedStep>(plan.steps.front()).table ? "tied to the embedding" : "its own");
+                            shape.heads, shape.head_dim, shape.kv_heads, shape.intermediate, m.vocab));
+  line("context", fmt::format("{} tokens{}", m.context,
+                              shape.windows == 0 ? "" : fmt::format(", sliding windows in {} layers", shape.windows)));
+  line("head", shape.tied_head ? "tied to the embedding" : "its own");
   line("size", fmt::format("{} parameters, {} of weights, {} read for a token", plan.parameters(),
                            format_bytes(double(plan.weight_bytes())), format_bytes(double(plan.bytes_per_token()))));
   std::map<std::string, std::pair<size_t, size_t>> files;
@@ -166,29 +197,40 @@ std::string tensor_table(const Plan& plan) {
   return format_table(rows);
 }
 
+// "residual > qkv"
+std::string rows_text(const Plan& plan, const Step& step) {
+  const auto names = [&](const std::vector<RowId>& rows) {
+    std::string out;
+    for (const RowId row : rows) out += fmt::format("{}{}", out.empty() ? "" : ", ", plan.rows[size_t(row)].name);
+    return out;
+  };
+  const std::string from = names(rows_read(step)), to = names(rows_written(step));
+  return from.empty() ? to : fmt::format("{} > {}", from, to);
+}
+
 std::string step_table(const Plan& plan) {
-  std::string out;
+  std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const std::vector<const Weight*> weights = matrices(plan.steps[i]);
     std::string shapes;
     for (const Weight* weight : weights)
-      shapes += fmt::format("  ({}, {}) {}", weight->rows, weight->cols, method_name(*weight));
-    if (const auto* attend = std::get_if<AttendStep>(&plan.steps[i]); attend != nullptr && attend->window > 0)
-      shapes = fmt::format("  window {}", attend->window);
-    const std::string_view name = step_name(plan.steps[i]);
-    out += shapes.empty() ? fmt::format("{:>4}  {}\n", i, name) : fmt::format("{:>4}  {:<18}{}\n", i, name, shapes);
+      shapes +=
+          fmt::format("{}({}, {}) {}", shapes.empty() ? "" : "  ", weight->rows, weight->cols, method_name(*weight));
+    if (const auto* attend = std::get_if<AttendStep>(&plan.steps[i].op); attend != nullptr && attend->window > 0)
+      shapes = fmt::format("window {}", attend->window);
+    rows.push_back({fmt::format("{}", i), step_name(plan.steps[i]), rows_text(plan, plan.steps[i]), shapes});
   }
-  return out;
+  return format_table(rows, {0});
 }
 
-std::string grid_json(const Grid& grid) {
+std::string grid_json(const ScaleGrid& grid) {
   if (grid.empty()) return "null";
-  return fmt::format(R"({{"tiles":[{},{}],"group":[{},{}]}})", grid.tile_rows, grid.tile_cols, grid.group_rows,
-                     grid.group_cols);
+  return fmt::format(R"({{"tiles":[{},{}],"group":[{},{}]}})", grid.rows, grid.cols, grid.group_rows, grid.group_cols);
 }
 
 std::string json(const Plan& plan, const InspectOptions& options) {
-  const Description& m = plan.model;
+  const ModelInfo& m = plan.model;
+  const Shape shape = shape_of(plan);
   std::vector<std::string> evidence, ignored;
   for (const Group& group : groups(plan)) {
     std::vector<std::string> modules;
@@ -201,16 +243,14 @@ std::string json(const Plan& plan, const InspectOptions& options) {
     ignored.push_back(
         fmt::format(R"({{"tensor":{},"reason":{}}})", json_quote(entry.tensor), json_quote(entry.reason)));
   const std::string declared = declared_method(plan);
-  const auto& head = std::get<LogitsStep>(plan.steps.back()).head;
   std::string out = fmt::format(
       R"({{"schema":1,"model":{},"family":{},"method":{},"declared":{},"weights_present":{},"parameters":{},"weight_bytes":{},"bytes_per_token":{},)"
       R"("shape":{{"layers":{},"hidden":{},"heads":{},"kv_heads":{},"head_dim":{},"intermediate":{},"vocabulary":{},"context":{},"tied_head":{}}},)"
       R"("evidence":{},"ignored":{})",
       json_quote(plan.checkpoint.location().name), json_quote(m.family), json_quote(plan.method()),
       declared.empty() ? "null" : json_quote(declared), !plan.checkpoint.is_blank(), plan.parameters(),
-      plan.weight_bytes(), plan.bytes_per_token(), m.layers, m.hidden, m.heads, m.kv_heads, m.head_dim, m.intermediate,
-      m.vocab, model_context(m), head.weight == std::get<EmbedStep>(plan.steps.front()).table, json_list(evidence),
-      json_list(ignored));
+      plan.weight_bytes(), plan.bytes_per_token(), m.layers, m.hidden, shape.heads, shape.kv_heads, shape.head_dim,
+      shape.intermediate, m.vocab, m.context, shape.tied_head, json_list(evidence), json_list(ignored));
   if (options.tensors) {
     const auto owner = owners(plan);
     std::vector<std::string> tensors;
@@ -232,7 +272,9 @@ std::string json(const Plan& plan, const InspectOptions& options) {
       for (const Weight* weight : matrices(step))
         weights.push_back(fmt::format(R"({{"name":{},"shape":[{},{}],"method":{}}})", json_quote(weight->name),
                                       weight->rows, weight->cols, json_quote(method_name(*weight))));
-      steps.push_back(fmt::format(R"({{"step":{},"weights":{}}})", json_quote(step_name(step)), json_list(weights)));
+      steps.push_back(fmt::format(R"({{"step":{},"layer":{},"rows":{},"weights":{}}})", json_quote(step_name(step)),
+                                  step.layer < 0 ? "null" : fmt::format("{}", step.layer),
+                                  json_quote(rows_text(plan, step)), json_list(weights)));
     }
     out += fmt::format(",\"steps\":{}", json_list(steps));
   }
@@ -242,29 +284,29 @@ std::string json(const Plan& plan, const InspectOptions& options) {
 int inspect(const InspectOptions& options) {
   require_model(options.model);
   const auto plan = open_plan(options.model, true);
+  warn(incomplete_warning(*plan));
   std::string out = options.json ? json(*plan, options) : summary(*plan);
   if (!options.json && options.tensors) out += "\n" + tensor_table(*plan);
   if (!options.json && options.steps) out += "\n" + step_table(*plan);
-  print_stdout(out);
+  options.json ? print_stdout(out) : print_table(out);
   return 0;
 }
 
 Command::Bound bind() {
   const auto o = std::make_shared<InspectOptions>();
   return {{model_option(o->model),
-           {"--tensors", &o->tensors, "", "every tensor: type, shape, scale grid, file"},
-           {"--steps", &o->steps, "", "every step that engines execute"},
-           {"--json", &o->json, "", "one JSON object"}},
+           model_word(o->model),
+           {"--tensors", &o->tensors, "", "list every tensor with its type, shape, scale grid and file"},
+           {"--steps", &o->steps, "", "list every step that engines execute"},
+           {"--json", &o->json, "", "print one JSON object"}},
           [o] { return inspect(*o); }};
 }
 
+constexpr Example kExamples[] = {{"qgen inspect Qwen/Qwen3-8B-FP8", "what it is, and what says so"},
+                                 {"qgen inspect ./model --tensors | grep scale", "every tensor with its scale grid"}};
+
 }  // namespace
 
-const Command kInspectCommand = {
-    "inspect", "family, quantization found and why, tensors, steps",
-    R"(  qgen inspect -m Qwen/Qwen3-8B-FP8                      what it is, and what says so
-  qgen inspect -m ./model --tensors | grep scale         every tensor with its scale grid
-)",
-    bind};
+const Command kInspectCommand = {"inspect", "family, quantization found and why, tensors, steps", kExamples, bind};
 
 }  // namespace qgen::cli

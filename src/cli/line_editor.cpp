@@ -76,7 +76,10 @@ class SignalPipe {
     wake_end = ends_[1];
     struct sigaction action {};
     action.sa_handler = on_signal;
-    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+    for (size_t i = 0; i < kSignals.size(); ++i) {
+      ::sigaction(kSignals[i], &action, &before_[i]);
+      if (before_[i].sa_handler == SIG_IGN) ::sigaction(kSignals[i], &before_[i], nullptr);  // as our parent wants it
+    }
   }
   void release_signals() {
     for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
@@ -236,7 +239,7 @@ struct LineEditor::State {
     return {line->buffer, size_t(line->cursor - line->buffer)};
   }
 
-  // What all words that begin with the line have more than it.
+  // The common continuation of all completion words that begin with the line.
   std::wstring completion() const {
     const std::wstring_view line = line_before_cursor();
     std::wstring out;
@@ -289,7 +292,7 @@ struct LineEditor::State {
         editor, EL_GETCFN, +[](EditLine* e, wchar_t* c) { return of(e).next_char(*c) ? 1 : 0; });
     ::el_wset(editor, EL_HIST, ::history_w, history);
     ::el_wset(editor, EL_EDITOR, L"emacs");
-    // What most shells do with these keys.
+    // Key bindings as in most shells.
     bind(L"^R", L"em-inc-search-prev");
     bind(L"^U", L"vi-kill-line-prev");
     bind(L"^W", L"ed-delete-prev-word");

@@ -25,7 +25,7 @@ class LineEditor {
   LineEditor(const LineEditor&) = delete;
 
   // Shows the prompt and reads into `line`, which may hold newlines where text was pasted (or Alt-Enter pressed).
-  // At Ctrl-C it holds what is given up.
+  // At Ctrl-C it holds the abandoned line.
   Event read(const std::string& prompt, std::string& line);
   // Adds to the history.
   void remember(const std::string& text);

@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include "cli/command_line.h"
+#include "cli/exit_codes.h"
 #include "cli/terminal.h"
 
 namespace qgen::cli {
 namespace {
+
+constexpr size_t kWidth = 72;  // of examples: man indents them
 
 // Text that roff prints as it is.
 std::string roff(std::string_view text) {
@@ -35,7 +38,8 @@ std::string option_text(const Option& option) {
                                            : fmt::format("[=\\fI{}\\fR]", roff(option.value));
     }
   }
-  return fmt::format(".TP\n{}\n{}{}\n", name, roff(option.help), option.is_repeatable() ? " (repeatable)" : "");
+  return fmt::format(".TP\n{}\n{}{}\n", name, roff(option.help),
+                     option.is_repeatable() && !option.is_word() ? " (repeatable)" : "");
 }
 
 // Lines as they are, one below the other.
@@ -57,14 +61,14 @@ int manual() {
   out +=
       ".SH SYNOPSIS\n.B qgen\n\\-\\-model \\fIMODEL\\fR \\-\\-prompt \\fITEXT\\fR [\\fIOPTIONS\\fR]\n.br\n.B qgen\n"
       "\\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n";
-  out += ".SH EXAMPLES\n" + example_text(root.examples);
+  out += ".SH EXAMPLES\n" + example_text(examples_text(root.examples, kWidth));
   out += ".SH OPTIONS\n";
   for (const Option& option : bind_command(root, unused).options) out += option_text(option);
   out += ".SH COMMANDS\n";
   for (const Command& command : commands()) {
     if (command.name.empty()) continue;
-    out +=
-        fmt::format(".SS {}\n{}\n.PP\n{}", roff(command.name), roff(command.summary), example_text(command.examples));
+    out += fmt::format(".SS {}\n{}\n.PP\n{}", roff(command.name), roff(command.summary),
+                       example_text(examples_text(command.examples, kWidth)));
     for (const Option& option : command.bind().options) out += option_text(option);
   }
   out +=
@@ -72,26 +76,17 @@ int manual() {
       "for \\fB\\-\\-max\\-tokens\\fR. \\fBHF_HUB_CACHE\\fR, \\fBHF_HOME\\fR and \\fBXDG_CACHE_HOME\\fR say where the "
       "Hugging Face cache is. \\fBNO_COLOR\\fR turns color off.\n";
   out += ".SH EXIT STATUS\n";
-  constexpr std::pair<std::string_view, std::string_view> kCodes[] = {
-      {"0", "good"},
-      {"1", "failed while running"},
-      {"2", "wrong usage"},
-      {"3", "the model cannot be read or is not supported"},
-      {"4", "does not fit in memory"},
-      {"5", "no usable device"},
-      {"130, 141, 143", "ended by Ctrl-C, by a closed pipe, by SIGTERM"}};
-  for (const auto& [code, meaning] : kCodes) out += fmt::format(".TP\n.B {}\n{}\n", code, roff(meaning));
+  for (const ExitCode& code : exit_codes()) out += fmt::format(".TP\n.B {}\n{}\n", code.code, roff(code.meaning));
   write_stdout(out);
   return 0;
 }
 
 Command::Bound bind() { return {{}, manual}; }
 
+constexpr Example kExamples[] = {{"qgen man | man -l -"}};
+
 }  // namespace
 
-const Command kManualCommand = {"man", "the manual page, as man(1) reads it",
-                                R"(  qgen man | man -l -
-)",
-                                bind};
+const Command kManualCommand = {"man", "the manual page, as man(1) reads it", kExamples, bind};
 
 }  // namespace qgen::cli

@@ -52,7 +52,7 @@ TypedMessage MessageAssembler::take() {
   return message;
 }
 
-MessageReader::MessageReader(std::vector<std::string> words) {
+MessageReader::MessageReader(std::vector<std::string> words, const InputOptions& options) : options_(options) {
   if (stdin_is_terminal()) editor_ = std::make_unique<LineEditor>(history_path(), std::move(words));
 }
 
@@ -93,7 +93,9 @@ TypedMessage MessageReader::remembered(TypedMessage message) {
 std::optional<TypedMessage> MessageReader::next_piped() {
   MessageAssembler assembler;
   for (std::string line; lines_.next(line);) {
+    if (++line_number_ == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (line.ends_with('\r')) line.pop_back();
+    line = valid_text(std::move(line), "standard input", options_, line_number_);
     if (auto message = assembler.push(line)) return message;
   }
   if (assembler.in_quotes()) {

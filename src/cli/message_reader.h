@@ -8,12 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/input_text.h"
 #include "cli/line_editor.h"
 #include "cli/line_reader.h"
 
 namespace qgen::cli {
 
-// What was typed as one message.
+// The lines typed as one message.
 struct TypedMessage {
   std::string text;
   bool quoted = false;  // in """: never a command
@@ -26,7 +27,7 @@ class MessageAssembler {
   std::optional<TypedMessage> push(std::string_view line);
   bool pending() const { return pending_; }
   bool in_quotes() const { return pending_ && quoted_; }
-  // What there is so far, as if it were complete.
+  // The lines so far, as if the message were complete.
   TypedMessage take();
 
  private:
@@ -40,8 +41,9 @@ class MessageAssembler {
 
 class MessageReader {
  public:
-  // Tab completes to one of `words` on a terminal.
-  explicit MessageReader(std::vector<std::string> words);
+  // Tab completes to one of `words` on a terminal. What to do with bytes that are no UTF-8 in a pipe is for `options`
+  // to say; those of a terminal are replaced.
+  MessageReader(std::vector<std::string> words, const InputOptions& options);
 
   bool interactive() const { return editor_ != nullptr; }
   // The next message, nothing at the end. Ctrl-C gives up what was typed; on an empty line, twice, it is the end.
@@ -54,7 +56,9 @@ class MessageReader {
   // Adds it to the history, in a form that can be sent again as one line.
   TypedMessage remembered(TypedMessage message);
 
+  InputOptions options_;
   std::unique_ptr<LineEditor> editor_;
+  int64_t line_number_ = 0;  // in a pipe
   LineReader lines_{"-", "standard input"};
 };
 

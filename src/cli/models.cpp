@@ -1,8 +1,11 @@
-// What qgen supports, from its tables, and what lies in the Hugging Face cache.
+// `qgen models`: the tables of families, methods and engines, and the checkpoints in the Hugging Face cache.
+// With --markdown the tables alone, as docs/families.md and docs/formats.md; a test holds those files to what is
+// printed.
 #include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -12,12 +15,15 @@
 #include "generate/loader.h"
 #include "model/families/table.h"
 #include "model/open.h"
+#include "model/planner.h"
+#include "quant/formats.h"
 
 namespace qgen::cli {
 namespace {
 
 struct ModelsOptions {
   bool json = false;
+  std::string markdown;  // which document to print; empty: none
 };
 
 struct Cached {
@@ -28,22 +34,29 @@ struct Cached {
   size_t bytes = 0;  // of weights
 };
 
+// Why a model cannot be run, without the folder that is in the table already.
+std::string without_folder(std::string problem, const std::string& folder) {
+  if (const size_t at = problem.find(folder); !folder.empty() && at != std::string::npos)
+    problem.erase(at, folder.size() + (problem[at + folder.size()] == '/'));
+  return problem;
+}
+
 std::vector<Cached> look_at_cache() {
   std::vector<Cached> out;
-  for (const ModelLocation& location : cached_models()) {
+  for (const CachedModel& model : cached_models()) {
     Cached& entry = out.emplace_back();
-    entry.name = location.name;
-    entry.folder = location.folder.string();
+    entry.name = model.location.name;
+    entry.folder = model.location.folder.string();
+    entry.problem = model.problem;
+    if (!entry.problem.empty()) continue;
     try {
-      const auto plan = make_plan(open_checkpoint(location));
+      const auto plan = make_plan(open_checkpoint(model.location));
       entry.family = plan->model.family;
       entry.method = plan->method();
       for (const TensorView& tensor : plan->checkpoint.tensors()) entry.bytes += tensor.bytes.size();
+      if (!Tokenizer::exists(plan->checkpoint.files())) entry.problem = "its tokenizer is missing";
     } catch (const Error& error) {
-      entry.problem = error.message();
-      // The folder is in the table already.
-      if (const size_t at = entry.problem.find(entry.folder); at != std::string::npos)
-        entry.problem.erase(at, entry.folder.size() + (entry.problem[at + entry.folder.size()] == '/'));
+      entry.problem = without_folder(error.message(), entry.folder);
     } catch (const std::filesystem::filesystem_error& error) {
       entry.problem = error.code().message();
     }
@@ -84,7 +97,71 @@ std::string supported_json() {
                      json_list(engine_list));
 }
 
+std::string markdown_row(const std::vector<std::string>& cells) {
+  return fmt::format("| {} |\n", fmt::join(cells, " | "));
+}
+
+std::string markdown_header(const std::vector<std::string>& names) {
+  return markdown_row(names) + markdown_row(std::vector<std::string>(names.size(), "---"));
+}
+
+std::string code(std::string_view text) { return text.empty() ? "" : fmt::format("`{}`", text); }
+
+std::string families_markdown() {
+  std::string out =
+      "# Families\n\n"
+      "A family is an architecture. It is chosen by `model_type` in config.json, by the class in `architectures` "
+      "where\n"
+      "that key is missing, and by `general.architecture` in GGUF files. This file is what `qgen models\n"
+      "--markdown=families` prints.\n\n" +
+      markdown_header({"`model_type`", "class in `architectures`", "GGUF architecture", "models"});
+  for (const Family& family : families()) {
+    out += markdown_row({code(family.name), code(family.architecture),
+                         family.gguf.empty() ? "none of its own" : code(family.gguf), std::string(family.examples)});
+  }
+  return out +
+         "\nEvery family runs with every method of [formats.md](formats.md), on every engine. Multimodal checkpoints "
+         "with a\n"
+         "`text_config` of one of these families run as text models; other tensors are left alone. A model that is "
+         "not\n"
+         "in the table is refused by name. GGUF files of Mistral models say `llama`; with a sliding window they are "
+         "read\n"
+         "as `mistral`.\n";
+}
+
+std::string formats_markdown() {
+  std::string out =
+      "# Formats\n\n"
+      "A method is a layout of quantized tensors. It is recognized by the tensors that are there for each layer;\n"
+      "config.json only explains them. This file is what `qgen models --markdown=formats` prints.\n\n" +
+      markdown_header({"method", "weights", "tensors of a layer"});
+  for (const Format& format : formats()) {
+    out += markdown_row({code(format.name), std::string(format.summary), std::string(format.layout)});
+  }
+  out +=
+      "\nA weight is `W = (code - zero_point) * scale`. Codes and scales stay in the mapped file, in their own types, "
+      "and\n"
+      "are never rounded; codes in activation order alone are copied, to bring the columns of a group together.\n\n"
+      "Every tensor that looks like a scale must be used, or be known to have no effect (scales of static activations\n"
+      "and of the cache); otherwise loading fails and names it.\n\n"
+      "These layouts are recognized and refused by name:\n\n" +
+      markdown_header({"layout", "recognized by the tensor"});
+  for (const UnsupportedLayout& layout : unsupported_layouts()) {
+    out += markdown_row({std::string(layout.name), code(layout.suffix)});
+  }
+  return out + "\nGGUF tensors of other types than Q8_0, F32, F16 and BF16 are refused by name as well.\n";
+}
+
 int models(const ModelsOptions& options) {
+  if (!options.markdown.empty()) {
+    if (options.json) fail(ErrorKind::kUsage, "--markdown: cannot be combined with --json");
+    std::string out;
+    if (options.markdown != "formats") out += families_markdown();
+    if (options.markdown == "all") out += "\n";
+    if (options.markdown != "families") out += formats_markdown();
+    write_stdout(out);
+    return 0;
+  }
   const std::vector<Cached> cache = look_at_cache();
   if (options.json) {
     std::vector<std::string> list;
@@ -94,7 +171,7 @@ int models(const ModelsOptions& options) {
                                  json_quote(entry.name), json_quote(entry.folder), text(entry.family),
                                  text(entry.method), entry.bytes, text(entry.problem)));
     }
-    write_stdout(fmt::format("{{\"schema\":1,{},\"cache\":{{\"folder\":{},\"models\":{}}}}}\n", supported_json(),
+    print_stdout(fmt::format("{{\"schema\":1,{},\"cache\":{{\"folder\":{},\"models\":{}}}}}\n", supported_json(),
                              json_quote(cache_root().string()), json_list(list)));
     return 0;
   }
@@ -109,22 +186,28 @@ int models(const ModelsOptions& options) {
     }
   }
   out += rows.empty() ? "  no models; `hf download org/name` puts one there\n" : format_table(rows, {1});
-  print_stdout(out);
+  print_table(out);
   return 0;
 }
 
 Command::Bound bind() {
   const auto o = std::make_shared<ModelsOptions>();
-  return {{{"--json", &o->json, "", "one JSON object"}}, [o] { return models(*o); }};
+  return {{{"--json", &o->json, "", "print one JSON object"},
+           {"--markdown",
+            &o->markdown,
+            "TABLE",
+            "print families or formats (methods) as Markdown: families, formats or all [all]",
+            {.choices = "families,formats,all", .alone = "all", .typed_only = true}}},
+          [o] { return models(*o); }};
 }
+
+constexpr Example kExamples[] = {{"qgen models", "what runs here, and what is in the cache"},
+                                 {"qgen models --json | jq -r '.cache.models[].name'"},
+                                 {"qgen models --markdown=families > families.md"}};
 
 }  // namespace
 
 const Command kModelsCommand = {
-    "models", "families, methods and engines supported; checkpoints in the Hugging Face cache",
-    R"(  qgen models                                            three tables, and what is in the cache
-  qgen models --json | jq -r '.cache.models[].name'
-)",
-    bind};
+    "models", "families, methods and engines supported; checkpoints in the Hugging Face cache", kExamples, bind};
 
 }  // namespace qgen::cli

@@ -108,34 +108,57 @@ void assign(const Option& option, std::string_view value, std::string_view subje
 }
 
 Option model_option(ModelOptions& target) {
-  return {"-m,--model", &target.model, "DIR|FILE|ORG/NAME",
-          "a folder, a file with weights, or org/name[@revision] in the Hugging Face cache"};
+  return {"-m,--model", &target.model, "MODEL",
+          "the model: a folder, a .safetensors or .gguf file, or org/name[@revision][:Q8_0] in the Hugging Face cache"};
+}
+
+Option model_word(ModelOptions& target) {
+  return {"model-word", &target.model, "[MODEL]", "the model, as --model names it", {.same_as = "model"}};
+}
+
+std::string take_words(std::vector<std::string> words, ModelOptions& target, std::string_view command) {
+  if (target.model.empty() && !words.empty()) {
+    target.model = words.front();
+    words.erase(words.begin());
+  }
+  if (words.size() > 1) {
+    fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", words[1]),
+         fmt::format("`qgen {} --help` lists the options", command));
+  }
+  return words.empty() ? "" : words.front();
 }
 
 void add_model_options(std::vector<Option>& options, ModelOptions& target) {
+  constexpr std::string_view kGroup = "Memory and device";
   options.insert(
       options.end(),
       {model_option(target),
        {"-c,--context",
         &target.context,
         "N",
-        "tokens of prompt and answer together [what the model was made for, as far as it fits]",
-        {.lowest = 1, .highest = double(int64_t{1} << 31)}},
+        "how many tokens prompt and answer may have together [what the model was made for, as far as it fits]",
+        {.lowest = 1, .highest = double(int64_t{1} << 31), .group = kGroup}},
        {"--kv",
         &target.kv,
         "TYPE",
-        "key-value cache in f16, bf16 or f32, on GPUs fp8 or int8 [f16]",
-        {.choices = "f16,bf16,f32,fp8,int8"}},
+        "the type of the key-value cache: f16, bf16, f32, fp8 or int8 [f16]",
+        {.choices = "f16,bf16,f32,fp8,int8", .group = kGroup}},
        {"--activations",
         &target.activations,
         "TYPE",
-        "precision of the inputs of linear layers (and of attention): f32, 16bit, or 8bit, which reads prompts faster "
-        "and "
-        "less exactly "
-        "where weights are int8, on GPUs fp8 too [16bit]",
-        {.choices = "f32,16bit,8bit"}},
-       {"--device", &target.device, "NAME", "auto, cuda, cuda:N, cpu, cpu:INSTRUCTION-SET or reference [auto]"},
-       {"--threads", &target.threads, "N", "0: all physical cores [0]", {.lowest = 0, .highest = 1024}}});
+        "how precisely the inputs of linear layers and of attention are multiplied: f32, 16bit, or 8bit, which reads "
+        "prompts faster and less exactly where weights are int8, on GPUs fp8 too [16bit]",
+        {.choices = "f32,16bit,8bit", .group = kGroup}},
+       {"--device",
+        &target.device,
+        "NAME",
+        "where to compute: auto, cuda, cuda:N, cpu, cpu:INSTRUCTION-SET or reference [auto]",
+        {.group = kGroup}},
+       {"--threads",
+        &target.threads,
+        "N",
+        "how many threads compute; 0 means one for each physical core [0]",
+        {.lowest = 0, .highest = 1024, .group = kGroup}}});
 }
 
 void require_model(const ModelOptions& options) {
@@ -149,7 +172,7 @@ Option max_tokens_option(int64_t& max_tokens) {
   return {"-n,--max-tokens",
           &max_tokens,
           "N",
-          "stop after so many tokens",
+          "end an answer after this many tokens [when the model ends it, or the context is full]",
           {.lowest = 0, .highest = double(int64_t{1} << 31)}};
 }
 
@@ -157,31 +180,56 @@ Option prompt_lookup_option(int64_t& most) {
   return {"--prompt-lookup",
           &most,
           "N",
-          "guess up to N (32 at most) tokens at once from earlier text: faster where answers repeat it; 0: never [0]",
+          "guess up to N tokens (at most 32) at once from earlier text, which is faster where answers repeat it; 0 "
+          "turns it off [0]",
           {.lowest = 0, .highest = 32}};
 }
 
-Option stop_option(std::vector<std::string>& stops) { return {"--stop", &stops, "TEXT", "stop before this text"}; }
+Option parallel_option(std::string& lines, std::string_view help) { return {"--parallel", &lines, "N|auto", help}; }
+
+int64_t read_parallel(const std::string& lines) {
+  if (lines == "auto") return 0;
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(lines.data(), lines.data() + lines.size(), value);
+  if (error != std::errc() || end != lines.data() + lines.size() || value < 1 || value > kMostLines) {
+    fail(ErrorKind::kUsage,
+         fmt::format("--parallel: '{}' is not allowed (expected auto, or a number from 1 to {})", lines, kMostLines));
+  }
+  return value;
+}
+
+Option stop_option(std::vector<std::string>& stops) {
+  return {"--stop", &stops, "TEXT", "end an answer before this text"};
+}
 
 void add_sampling_options(std::vector<Option>& options, SamplingFlags& target) {
-  constexpr std::string_view kGroup = "Sampling (a flag wins over generation_config.json)";
+  constexpr std::string_view kGroup = "Sampling (flags win over the model's own)";
   constexpr double kMost = 1e9;  // as resolve_sampling()
   const auto range = [&](double lowest, double highest) {
     return Option::Details{.lowest = lowest, .highest = highest, .group = kGroup};
   };
   options.insert(
       options.end(),
-      {{"-t,--temp", &target.temperature, "T", "temperature; 0 always takes the likeliest token", range(0, kMost)},
-       {"--top-k", &target.top_k, "K", "only the K likeliest tokens", range(0, kMost)},
-       {"--top-p", &target.top_p, "P", "only the likeliest tokens with probability P together", range(0, 1)},
-       {"--min-p", &target.min_p, "P", "only tokens at least P times as likely as the best", range(0, 1)},
-       {"--typical-p", &target.typical_p, "P", "locally typical sampling", range(0, 1)},
-       {"--repeat-penalty", &target.repetition_penalty, "X", "divides the scores of tokens seen before",
+      {{"--temp", &target.temperature, "T", "the temperature; 0 always takes the likeliest token", range(0, kMost)},
+       {"--top-k", &target.top_k, "K", "draw only from the K likeliest tokens; 0 means all", range(0, kMost)},
+       {"--top-p", &target.top_p, "P", "draw only from the likeliest tokens that have probability P together",
+        range(0, 1)},
+       {"--min-p", &target.min_p, "P", "draw only from tokens at least P times as likely as the likeliest",
+        range(0, 1)},
+       {"--typical-p", &target.typical_p, "P",
+        "draw only from the most typical tokens that have probability P together (locally typical sampling)",
+        range(0, 1)},
+       {"--repeat-penalty", &target.repetition_penalty, "X", "divide the scores of tokens seen before by X",
         range(0, kMost)},
-       {"--presence-penalty", &target.presence_penalty, "X", "lowers the scores of tokens generated before",
+       {"--presence-penalty", &target.presence_penalty, "X", "subtract X from the scores of tokens generated before",
         range(-kMost, kMost)},
-       {"--frequency-penalty", &target.frequency_penalty, "X", "the same, for each time", range(-kMost, kMost)},
-       {"--seed", &target.seed, "N", "of the random choices [random, in the report]", {.group = kGroup}}});
+       {"--frequency-penalty", &target.frequency_penalty, "X",
+        "subtract X from a token's score for each time it was generated before", range(-kMost, kMost)},
+       {"--seed",
+        &target.seed,
+        "N",
+        "the seed of the random choices [a random one, which the report names]",
+        {.group = kGroup}}});
 }
 
 void add_report_options(std::vector<Option>& options, ReportOptions& target) {
@@ -191,14 +239,14 @@ void add_report_options(std::vector<Option>& options, ReportOptions& target) {
       {{"--stats",
         &target.stats,
         "FORM",
-        "print the report: text or json [on a terminal: text]",
+        "print the whole report, as text or json [text; without the option: one line, on a terminal]",
         {.choices = "text,json", .alone = "text", .group = kGroup}},
-       {"--stats-file", &target.stats_file, "FILE", "write the report to a file, as JSON", {.group = kGroup}},
-       {"-q,--quiet", &target.quiet, "", "nothing on standard error unless it fails", {.group = kGroup}},
+       {"--stats-file", &target.stats_file, "FILE", "write the whole report to this file, as JSON", {.group = kGroup}},
+       {"-q,--quiet", &target.quiet, "", "print nothing on standard error unless the run fails", {.group = kGroup}},
        {"-v,--verbose",
         &target.verbose,
         "",
-        "where settings come from, and what was ignored in the files",
+        "print the whole report, with where each setting comes from and what was ignored in the files",
         {.group = kGroup}}});
 }
 
@@ -211,7 +259,7 @@ Option think_option(ReasoningOptions& target) {
   return {"--think",
           &target.think,
           "MODE",
-          "let a reasoning model think: on, off or auto [auto]",
+          "whether a reasoning model thinks before it answers: on, off, or auto, as its template has it [auto]",
           {.choices = "on,off,auto"}};
 }
 
@@ -219,7 +267,7 @@ Option reasoning_option(ReasoningOptions& target) {
   return {"--reasoning",
           &target.show,
           "MODE",
-          "what it thinks: show, hide or auto (dim on a terminal, dropped from a pipe) [auto]",
+          "what becomes of a model's thinking: show, hide, or auto (dim on a terminal, dropped from a pipe) [auto]",
           {.choices = "show,hide,auto"}};
 }
 

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -24,16 +26,17 @@ using OptionTarget =
 struct Option {
   std::string_view names;  // "-m,--model"; a name without dashes stands for a word without one
   OptionTarget target;
-  std::string_view value;  // what help calls the value: "TEXT", "FILE"; empty for a flag
+  std::string_view value;  // what help calls the value: "TEXT", "FILE", a word "[MODEL]"; empty for a flag
   std::string_view help;
   struct Details {
     std::string_view choices = {};  // "on,off,auto": nothing else is allowed
     double lowest = -std::numeric_limits<double>::infinity();
     double highest = std::numeric_limits<double>::infinity();
-    std::string_view alone = {};   // the value meant when the option is given without one
-    std::string_view group = {};   // a heading in the help
-    std::string_view unless = {};  // the environment twin is left alone where this option, its opposite, is typed
-    bool typed_only = false;       // no environment twin: it asks for something else than a run
+    std::string_view alone = {};    // the value meant when the option is given without one
+    std::string_view group = {};    // a heading in the help
+    std::string_view unless = {};   // the environment twin is left alone where this option, its opposite, is typed
+    bool typed_only = false;        // no environment twin: it asks for something else than a run
+    std::string_view same_as = {};  // of a word: the option that it stands for; only one of them may be typed
   } details = {};
 
   std::string_view long_name() const;   // "model"
@@ -50,14 +53,23 @@ struct Option {
 // it is not what the option takes.
 void assign(const Option& option, std::string_view value, std::string_view subject);
 
+// How often options were typed, by their long names; the environment does not count.
+using TypedOptions = std::map<std::string, size_t, std::less<>>;
+
+struct Example {
+  std::string_view command;
+  std::string_view purpose = {};
+};
+
 // A command of the program: one row of the table, one file of this folder.
 struct Command {
-  std::string_view name;      // "score"; empty for the main job
-  std::string_view summary;   // one line
-  std::string_view examples;  // lines of two spaces, a command line, and what it does
+  std::string_view name;     // "score"; empty for the main job
+  std::string_view summary;  // one line
+  std::span<const Example> examples;
   struct Bound {
     std::vector<Option> options;
-    std::function<int()> run;  // returns the exit code
+    std::function<int()> run;       // returns the exit code
+    TypedOptions* typed = nullptr;  // set before it runs, if it wants to know
   };
   Bound (*bind)();  // options with targets of their own, and what runs once they are set
 };
@@ -77,20 +89,29 @@ extern const Command kTokensCommand;
 
 Option model_option(ModelOptions& target);                                   // which model
 void add_model_options(std::vector<Option>& options, ModelOptions& target);  // which model, and how it runs
+// The model as a word; after model_option() in the list.
+Option model_word(ModelOptions& target);
+// For commands whose words are a text, and before it the model where no option names it. A usage Error if there are
+// more. Returns the text's name, "" for none.
+std::string take_words(std::vector<std::string> words, ModelOptions& target, std::string_view command);
 // A usage Error if no model was named.
 void require_model(const ModelOptions& options);
 
-// What ends an answer. -1 for `max_tokens`: the model does, or the context.
+// Limits of an answer. -1 for `max_tokens`: until the model or the context ends it.
 Option max_tokens_option(int64_t& max_tokens);
 // Speculation with drafts from the text itself.
 Option prompt_lookup_option(int64_t& most);
+// How many lines are answered, or planned for, at a time: a number, or "auto", which read_parallel() returns as 0.
+constexpr int64_t kMostLines = 1024;
+Option parallel_option(std::string& lines, std::string_view help);
+int64_t read_parallel(const std::string& lines);
 Option stop_option(std::vector<std::string>& stops);
 
 void add_sampling_options(std::vector<Option>& options, SamplingFlags& target);
 
-// What is printed beside the text.
+// Options of the report on standard error.
 struct ReportOptions {
-  std::string stats;  // "": on a terminal; "text"; "json"
+  std::string stats;  // "": one line, on a terminal; "text"; "json"
   std::string stats_file;
   bool quiet = false;
   bool verbose = false;
@@ -101,7 +122,7 @@ void add_report_options(std::vector<Option>& options, ReportOptions& target);
 struct ReasoningOptions {
   std::string think = "auto";
   std::string show = "auto";
-  // What the template is told; nothing for "auto".
+  // The template's enable_thinking; empty for "auto".
   std::optional<bool> enable_thinking() const;
 };
 Option think_option(ReasoningOptions& target);

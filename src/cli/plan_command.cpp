@@ -18,25 +18,19 @@ namespace {
 
 struct PlanOptions {
   ModelOptions model;
+  std::string parallel = "1";
   bool json = false;
 };
 
-// What a run needs beside the model: the program with its tokenizer, as it stands in this process now. Scales and
-// vectors that planning has read already count as weights.
+// What a run needs beside the model: the program with its tokenizer, as it stands in this process now.
 size_t program_bytes(const Plan& plan) {
   std::unique_ptr<Tokenizer> tokenizer;
   if (Tokenizer::exists(plan.checkpoint.files())) tokenizer = load_tokenizer(plan.checkpoint.files());
-  size_t read = 0;
-  for (const Weight& weight : plan.weights) {
-    read += (weight.scale.values.size() + weight.offset.values.size()) * sizeof(float) + weight.owned.size();
-  }
-  for (const auto& vector : plan.vectors) read += vector.size() * sizeof(float);
   // Reading a file's header can bring in much of what follows it, where the system's cache has large pages.
   for (const TensorView& tensor : plan.checkpoint.tensors()) release_pages(tensor.bytes);
   // The pages of the engine's code and its small objects, which planning does not touch (measured, about 1 MiB).
   constexpr size_t kEngineBytes = 1 << 20;
-  const size_t resident = resident_memory();
-  return kEngineBytes + (resident > read ? resident - read : 0);
+  return kEngineBytes + resident_memory();
 }
 
 // What one token reads, and so how many a second the memory allows at best.
@@ -51,6 +45,7 @@ struct Outlook {
   Placement placement;
   size_t program = 0;
   int64_t context = 0;
+  int64_t cache_tokens = 0;   // of all lines together
   double kv_token = 0;        // bytes
   double read_bandwidth = 0;  // bytes a second, measured now; 0 if the engine is not for speed
   Pace empty, full;           // with an empty and with a full context
@@ -62,11 +57,13 @@ struct Outlook {
 Outlook look_ahead(const ModelOptions& options) {
   Outlook out;
   out.plan = open_plan(options, true);
+  warn(incomplete_warning(*out.plan));
   out.declared = out.plan->checkpoint.is_blank();
   out.placement = place(*out.plan, options, 1);
   out.program = program_bytes(*out.plan);
   out.context = out.placement.fits ? out.placement.options.context : out.placement.wanted;
-  out.kv_token = double(out.placement.use.kv) / double(out.context);
+  out.cache_tokens = out.placement.lines > 1 ? out.placement.options.cache_tokens : out.context;
+  out.kv_token = double(out.placement.use.kv) / double(out.cache_tokens);
   if (out.placement.fits && out.placement.engine->measure != nullptr) {
     try {
       out.read_bandwidth = out.placement.engine->measure(out.placement.options, false).read_bytes_per_second;
@@ -92,8 +89,9 @@ std::string text(const Outlook& outlook) {
   };
   row("weights", double(use.weights), "");
   row("kv", double(use.kv),
-      fmt::format("{} tokens in {}, {} each", outlook.context, kv_name(placement.options.kv),
-                  format_bytes(outlook.kv_token)));
+      fmt::format("{} tokens{} in {}, {} each", outlook.cache_tokens,
+                  placement.lines > 1 ? fmt::format(" of {} lines and their common beginning", placement.lines) : "",
+                  kv_name(placement.options.kv), format_bytes(outlook.kv_token)));
   row("work", double(use.work), "");
   row("program", double(outlook.program),
       placement.engine->in_ram() ? "with its tokenizer" : "with its tokenizer, in ram");
@@ -128,21 +126,23 @@ std::string json(const Outlook& outlook) {
   };
   return fmt::format(
       R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"declared":{},"device":{},"fits":{},"context":{},)"
-      R"("model_context":{},"largest_context":{},"memory":{{"weights":{},"kv":{},"work":{},"program":{},"total":{},"free":{}}},)"
+      R"("model_context":{},"largest_context":{},"parallel":{},"cache_tokens":{},"memory":{{"weights":{},"kv":{},"work":{},"program":{},"total":{},"free":{}}},)"
       R"("kv_type":{},"kv_bytes_per_token":{:.0f},"read_bandwidth":{:.0f},"speed":{{"empty":{},"full":{}}}}})"
       "\n",
       json_quote(outlook.plan->checkpoint.location().name), json_quote(outlook.plan->model.family),
       outlook.plan->parameters(), json_quote(outlook.plan->method()), outlook.declared,
       json_quote(placement.engine->name), placement.fits, outlook.context, placement.native, placement.largest,
-      use.weights, use.kv, use.work, outlook.program, outlook.total(), placement.free,
-      json_quote(kv_name(placement.options.kv)), outlook.kv_token, outlook.read_bandwidth, pace(outlook.empty),
-      pace(outlook.full));
+      placement.lines, outlook.cache_tokens, use.weights, use.kv, use.work, outlook.program, outlook.total(),
+      placement.free, json_quote(kv_name(placement.options.kv)), outlook.kv_token, outlook.read_bandwidth,
+      pace(outlook.empty), pace(outlook.full));
 }
 
 int plan_command(const PlanOptions& options) {
   require_model(options.model);
-  const Outlook outlook = look_ahead(options.model);
-  write_stdout(options.json ? json(outlook) : text(outlook));
+  ModelOptions model = options.model;
+  model.lines = read_parallel(options.parallel);
+  const Outlook outlook = look_ahead(model);
+  options.json ? print_stdout(json(outlook)) : print_table(text(outlook));
   if (const std::string note = outlook.declared ? declared_size_note(outlook.plan->checkpoint) : ""; !note.empty())
     write_stderr(fmt::format("qgen: warning: {}\n", note));
   if (!outlook.placement.fits) fail_placement(*outlook.plan, outlook.placement);
@@ -151,18 +151,20 @@ int plan_command(const PlanOptions& options) {
 
 Command::Bound bind() {
   const auto o = std::make_shared<PlanOptions>();
-  std::vector<Option> options = {{"--json", &o->json, "", "one JSON object"}};
+  std::vector<Option> options;
   add_model_options(options, o->model);
+  options.push_back(model_word(o->model));
+  options.push_back(parallel_option(o->parallel, "how many lines of a batch to plan for [1]"));
+  options.push_back({"--json", &o->json, "", "print one JSON object"});
   return {options, [o] { return plan_command(*o); }};
 }
 
+constexpr Example kExamples[] = {{"qgen plan Qwen/Qwen3-8B-FP8 -c 32768", "does it fit, how fast can it be"},
+                                 {"qgen plan ./folder-with-config-json --json", "before the weights are downloaded"}};
+
 }  // namespace
 
-const Command kPlanCommand = {
-    "plan", "what a model will take in memory and how fast it can be, from headers only",
-    R"(  qgen plan -m Qwen/Qwen3-8B-FP8 -c 32768                does it fit, how fast can it be
-  qgen plan -m ./folder-with-config-json --json          before the weights are downloaded
-)",
-    bind};
+const Command kPlanCommand = {"plan", "what a model will take in memory and how fast it can be, from headers only",
+                              kExamples, bind};
 
 }  // namespace qgen::cli

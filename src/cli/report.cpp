@@ -1,13 +1,13 @@
 #include "cli/report.h"
 
-#include <fstream>
-
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/units.h"
+#include "cli/report_file.h"
 #include "cli/terminal.h"
+#include "cli/text_width.h"
 #include "cpu/isa/targets.h"
 
 namespace qgen::cli {
@@ -36,7 +36,8 @@ double measure_read_bandwidth(const Plan& plan, const EngineRow& engine, const E
   }
   if (bytes < kSmallest) return 0;
   cpu::ThreadPool pool(options.threads);
-  return cpu::read_bandwidth(pool, cpu::find_body(options.body), {largest->data.data(), std::min(bytes, kLargest)}, 2);
+  return cpu::read_bandwidth(pool, cpu::find_target(options.target), {largest->data.data(), std::min(bytes, kLargest)},
+                             2);
 }
 
 }  // namespace
@@ -55,11 +56,47 @@ std::string drafts_text(int64_t drafted, int64_t accepted) {
   return out;
 }
 
+std::string_view cut_short(const Generation& generation, bool answered) {
+  if (generation.stop == "interrupted") return "";
+  if (generation.stop == "context") return "context";
+  return !answered && generation.thinking_tokens > 0 ? "thinking" : "";
+}
+
+std::string cut_short_warning(std::string_view why, const Generation& generation, const LoadedModel& model) {
+  if (why == "context")
+    return fmt::format("{}: the context of {} tokens is full, the answer is not complete", model.name, model.context);
+  if (why == "thinking") {
+    return fmt::format("{}: no answer, all {} tokens were thinking (more --max-tokens, or --think off)", model.name,
+                       generation.tokens.size());
+  }
+  return {};
+}
+
+std::string report_line(const Report& report) {
+  constexpr size_t kMostColumns = 79, kLeastName = 16;
+  const Generation& g = report.generation;
+  std::string prompt = fmt::format(" · {} in", g.prompt_tokens);
+  if (g.first_token_seconds > 0) prompt += fmt::format(", {}", duration(g.first_token_seconds));
+  std::string output = fmt::format(" · {} out", g.tokens.size());
+  const std::string thinking = g.thinking_tokens > 0 ? fmt::format(" ({} thinking)", g.thinking_tokens) : "";
+  const std::string speed = g.tokens_per_second() > 0 ? fmt::format(", {} tok/s", rate(g.tokens_per_second())) : "";
+  const std::string stop = fmt::format(" · {}", g.stop);
+  const std::string seed = report.sampling.greedy() ? "" : fmt::format(" · seed {}", report.sampling.seed.value);
+  // Where the line is too long the least important parts are left out first.
+  for (const auto& line : {prompt + output + thinking + speed + stop + seed, prompt + output + thinking + speed + stop,
+                           prompt + output + speed + stop, prompt + output + stop}) {
+    const size_t columns = columns_of(line);
+    if (columns + std::min(kLeastName, columns_of(report.model->name)) <= kMostColumns)
+      return shortened(report.model->name, kMostColumns - columns) + line + "\n";
+  }
+  return shortened(report.model->name, kMostColumns) + "\n";
+}
+
 std::string report_text(const Report& report, bool verbose) {
   const LoadedModel& model = *report.model;
   const Plan& plan = *model.plan;
   const MemoryUse memory = model.engine->memory();
-  std::string out = fmt::format("{} {} · {} · {} · context {} · {}", plan.model.family,
+  std::string out = fmt::format("{} · {} {} · {} · {} · context {} · {}", model.name, plan.model.family,
                                 parameters_text(plan.parameters()), plan.method(), model.engine->description(),
                                 model.context, report.chat_template ? "chat template" : "no chat template");
   out += report.sampling.greedy() ? " · greedy" : fmt::format(" · seed {}", report.sampling.seed.value);
@@ -93,10 +130,8 @@ std::string report_text(const Report& report, bool verbose) {
   if (plan.nan_codes() > 0) out += fmt::format("  warning {} fp8 codes of the weights are NaN\n", plan.nan_codes());
   if (verbose) {
     const SamplingSettings& s = report.sampling;
-    const auto line = [&](std::string_view name, const auto& setting,
-                          std::string_view unsaid = origin_name(Origin::kBuiltIn)) {
-      out += fmt::format("  {:<19} {} ({})\n", name, setting.value,
-                         setting.origin == Origin::kBuiltIn ? unsaid : origin_name(setting.origin));
+    const auto line = [&](std::string_view name, const auto& setting) {
+      out += fmt::format("  {:<19} {} ({})\n", name, setting.value, s.origin_text(setting.origin));
     };
     line("temperature", s.temperature);
     line("top-k", s.top_k);
@@ -106,7 +141,7 @@ std::string report_text(const Report& report, bool verbose) {
     line("repeat-penalty", s.repetition_penalty);
     line("presence-penalty", s.presence_penalty);
     line("frequency-penalty", s.frequency_penalty);
-    line("seed", s.seed, "random");
+    line("seed", s.seed);
     for (const EngineRow& row : engines()) {
       if (!row.available()) out += fmt::format("  {} not used: {}\n", row.name, row.problem());
     }
@@ -130,29 +165,38 @@ std::string logprobs_json(const Generation& generation, const Tokenizer& tokeniz
   return out + "]";
 }
 
+std::string texts_json(const std::vector<std::string>& texts) {
+  std::vector<std::string> quoted;
+  for (const std::string& text : texts) quoted.push_back(json_quote(text));
+  return json_list(quoted);
+}
+
+std::string text_or_null(std::string_view text) { return text.empty() ? "null" : json_quote(text); }
+
 std::string report_json(const Report& report, const Tokenizer& tokenizer) {
   const LoadedModel& model = *report.model;
   const Plan& plan = *model.plan;
   const MemoryUse memory = model.engine->memory();
   const SamplingSettings& s = report.sampling;
   const Generation& g = report.generation;
-  const auto setting = [](const auto& value) {
-    return fmt::format(R"({{"value":{},"origin":{}}})", value.value, json_quote(origin_name(value.origin)));
+  const auto setting = [&](const auto& value) {
+    return fmt::format(R"({{"value":{},"origin":{}}})", value.value, json_quote(s.origin_text(value.origin)));
   };
   std::string out = fmt::format(
       R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"engine":{},"activations":{},"context":{},"chat_template":{},)"
       R"("load":{{"bytes":{},"seconds":{:.6f}}},"memory":{{"weights":{},"kv":{},"work":{},"total":{},"peak":{}}},)"
       R"("prompt":{{"tokens":{},"computed":{},"seconds":{:.6f},"first_token_seconds":{}}},)"
       R"("output":{{"tokens":{},"thinking_tokens":{},"drafted_tokens":{},"accepted_tokens":{},"seconds":{:.6f},"tokens_per_second":{:.3f},"bytes_per_second":{:.0f},)"
-      R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"logits_hash":{},"nan_weights":{},"ignored_tensors":{},)",
+      R"("read_bandwidth":{:.0f}}},"stop":{},"stop_string":{},"cut_short":{},"warnings":{},"logits_hash":{},"nan_weights":{},"ignored_tensors":{},)",
       json_quote(model.name), json_quote(plan.model.family), plan.parameters(), json_quote(plan.method()),
       json_quote(model.engine->description()), json_quote(activations_name(model.engine->activations())), model.context,
       report.chat_template, plan.weight_bytes(), model.load_seconds, memory.weights, memory.kv, memory.work,
       memory.total(), peak_resident_memory(), g.prompt_tokens, g.computed_tokens, g.prompt_seconds,
       g.tokens.empty() ? "null" : fmt::format("{:.6f}", g.first_token_seconds), g.tokens.size(), g.thinking_tokens,
       g.drafted_tokens, g.accepted_tokens, g.output_seconds, g.tokens_per_second(), report.decode_bandwidth(),
-      report.read_bandwidth, json_quote(g.stop), g.stop_string.empty() ? "null" : json_quote(g.stop_string),
-      g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash), plan.nan_codes(), plan.ignored.size());
+      report.read_bandwidth, json_quote(g.stop), text_or_null(g.stop_string), text_or_null(report.cut_short),
+      texts_json(report.warnings), g.logits_hash == 0 ? "null" : fmt::format("\"{:08x}\"", g.logits_hash),
+      plan.nan_codes(), plan.ignored.size());
   out += fmt::format(
       R"("sampling":{{"temperature":{},"top_k":{},"top_p":{},"min_p":{},"typical_p":{},"repetition_penalty":{},"presence_penalty":{},)"
       R"("frequency_penalty":{},"seed":{}}})",
@@ -169,43 +213,36 @@ void refuse_dash(const std::string& file, std::string_view option) {
 
 void check_report_file(const ReportOptions& options) {
   refuse_dash(options.stats_file, "--stats-file");
-  if (options.stats_file.empty() || std::ofstream(options.stats_file, std::ios::app)) return;
-  fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", options.stats_file));
+  if (!options.stats_file.empty()) prepare_report_file(options.stats_file);
 }
 
-bool report_wanted(const ReportOptions& options) {
-  return !options.stats.empty() || ((stderr_is_terminal() || options.verbose) && !options.quiet);
+ReportForm report_form(const ReportOptions& options) {
+  if (options.stats == "json") return ReportForm::kJson;
+  if (!options.stats.empty()) return ReportForm::kText;
+  if (options.quiet) return ReportForm::kNone;
+  if (options.verbose) return ReportForm::kText;
+  return stdout_is_terminal() && stderr_is_terminal() ? ReportForm::kLine : ReportForm::kNone;
 }
 
 void print_report(const ReportOptions& options, Report& report, const Tokenizer& tokenizer) {
-  const bool wanted = report_wanted(options);
-  if (!wanted && options.stats_file.empty()) return;
-  if (report.generation.tokens_per_second() > 0 && report.read_bandwidth == 0) {
+  const ReportForm form = report_form(options);
+  const bool whole = form == ReportForm::kText || form == ReportForm::kJson || !options.stats_file.empty();
+  if (whole && report.generation.tokens_per_second() > 0 && report.read_bandwidth == 0) {
     report.read_bandwidth =
         measure_read_bandwidth(*report.model->plan, *report.model->engine_row, report.model->engine_options);
   }
-  if (!options.stats_file.empty()) {
-    std::ofstream file(options.stats_file);
-    file << report_json(report, tokenizer);
-    if (!file.flush()) fail(ErrorKind::kRuntime, fmt::format("--stats-file {}: cannot write", options.stats_file));
-  }
-  if (!wanted) return;
-  if (options.stats == "json") {
-    write_stderr(report_json(report, tokenizer));
-  } else {
-    write_stderr(report_text(report, options.verbose), Style::kDim);
+  if (!options.stats_file.empty()) write_report_file(options.stats_file, report_json(report, tokenizer));
+  switch (form) {
+    case ReportForm::kNone: break;
+    case ReportForm::kLine: print_stderr(report_line(report), Style::kDim); break;
+    case ReportForm::kText: print_stderr(report_text(report, options.verbose), Style::kDim); break;
+    case ReportForm::kJson: print_stderr(report_json(report, tokenizer)); break;
   }
 }
 
-void load(TextModel& model, int64_t needed, bool quiet) {
+void load(TextModel& model, int64_t needed, bool quiet, Warnings& warnings) {
   model.load(needed, terminal_control(quiet).progress);
-  if (!quiet) warn(nan_warning(model.loaded()));
-}
-
-void warn_if_full(const Generation& generation, const TextModel& model, bool quiet) {
-  if (generation.stop != "context" || quiet) return;
-  warn(fmt::format("{}: the context of {} tokens is full, the answer is not complete", model.name(),
-                   model.loaded().context));
+  warnings.add(nan_warning(model.loaded()));
 }
 
 }  // namespace qgen::cli

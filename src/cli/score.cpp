@@ -7,8 +7,10 @@
 
 #include "base/error.h"
 #include "base/file_map.h"
+#include "cli/input_text.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
+#include "engine/sequence.h"
 #include "generate/generation.h"
 #include "generate/loader.h"
 #include "generate/sampler.h"
@@ -18,6 +20,8 @@ namespace {
 
 struct ScoreOptions {
   ModelOptions model;
+  InputOptions text;
+  std::vector<std::string> words;
   std::string input;   // "": standard input if something is there; "-": standard input; else a file
   std::string tokens;  // "1,2,3"
   std::string logits;  // a file to write
@@ -39,12 +43,13 @@ class Scorer {
   bool run(size_t window, size_t stride) {
     const RunControl control = terminal_control(false);
     const PrefillWatch watch(*model_.engine, int64_t(std::min(window, ids_.size())), control);
+    Sequence sequence(*model_.engine, int64_t(window));
     for (size_t begin = 0, done = 0; done < ids_.size(); begin += stride) {
       const size_t end = std::min(begin + window, ids_.size());
-      model_.engine->rewind(0);
-      const auto result = model_.engine->prefill(
-          {ids_.data() + begin, end - begin},
-          [&](int64_t t, std::span<const float> logits) { take(begin + size_t(t), done, end, logits); });
+      sequence.rewind(0);
+      const auto result =
+          sequence.run({ids_.data() + begin, end - begin},
+                       [&](int64_t t, std::span<const float> logits) { take(begin + size_t(t), done, end, logits); });
       if (result.empty()) return false;
       done = end;
     }
@@ -96,7 +101,7 @@ int score(const ScoreOptions& options) {
     if (Tokenizer::exists(files)) tokenizer = load_tokenizer(files);
   } else {
     tokenizer = load_tokenizer(files);
-    const std::string text = read_text(options.input, "score");
+    const std::string text = read_text(options.input, "score", options.text);
     EncodeOptions encode;
     encode.parse_special_tokens = false;
     ids = tokenizer->encode(text, encode).ids;
@@ -104,7 +109,7 @@ int score(const ScoreOptions& options) {
   }
   if (ids.empty()) fail(ErrorKind::kUsage, "score: no tokens");
 
-  const int64_t native = model_context(plan->model);
+  const int64_t native = plan->model.context;
   int64_t window = int64_t(ids.size());
   if (options.window > 0) {
     window = std::min(window, options.window);
@@ -165,32 +170,36 @@ int score(const ScoreOptions& options) {
 Command::Bound bind() {
   const auto o = std::make_shared<ScoreOptions>();
   std::vector<Option> options = {
-      {"input", &o->input, "FILE|-", "a text, or - for standard input"},
-      {"--tokens", &o->tokens, "IDS", "token ids, taken as they are: 1,2,3", {.unless = "input"}},
+      {"words", &o->words, "[MODEL] [FILE|-]", "the model, where no option names it; a text, or - for standard input"},
+      {"--tokens", &o->tokens, "IDS", "score these token ids, as they are: 1,2,3", {.unless = "words"}},
       {"--window",
        &o->window,
        "N",
-       "tokens that are run together; each window starts afresh [all, or the context where a text is longer]",
+       "how many tokens to run together; each window starts afresh [all, or the context where a text is longer]",
        {.lowest = 2, .highest = double(int64_t{1} << 31)}},
       {"--stride",
        &o->stride,
        "N",
-       "tokens from one window to the next; smaller ones give every token something before it [the window]",
+       "how many tokens from one window to the next; with fewer than a window every token has something before it [the "
+       "window]",
        {.lowest = 1, .highest = double(int64_t{1} << 31)}},
-      {"--logits", &o->logits, "FILE", "write the scores as raw float32, (tokens, vocabulary)"},
-      {"--json", &o->json, "", "one JSON object"}};
+      {"--logits", &o->logits, "FILE", "write the scores to this file as raw float32, (tokens, vocabulary)"},
+      {"--json", &o->json, "", "print one JSON object"},
+      invalid_utf8_option(o->text)};
   add_model_options(options, o->model);
-  return {options, [o] { return score(*o); }};
+  return {options, [o] {
+            o->input = take_words(o->words, o->model, "score");
+            return score(*o);
+          }};
 }
+
+constexpr Example kExamples[] = {
+    {"qgen score -m ./model text.txt", "a line a token, the perplexity last"},
+    {"qgen score -m ./model --window 512 --stride 256 --json < text.txt", "in windows"},
+    {"qgen score -m ./model --tokens 1,2,3 --logits out.f32", "raw scores: row t is what follows token t"}};
 
 }  // namespace
 
-const Command kScoreCommand = {
-    "score", "log-probability of each token of a text, and perplexity",
-    R"(  qgen score -m ./model text.txt                           a line a token, the perplexity last
-  qgen score -m ./model --window 512 --stride 256 --json < text.txt
-  qgen score -m ./model --tokens 1,2,3 --logits out.f32    raw scores: row t is what follows token t
-)",
-    bind};
+const Command kScoreCommand = {"score", "log-probability of each token of a text, and perplexity", kExamples, bind};
 
 }  // namespace qgen::cli

@@ -14,9 +14,26 @@ size_t columns(std::string_view text) {
   return count;
 }
 
+// A name can hold a newline; a cell is part of one line.
+std::string cell(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c == '\t' ? ' ' : c;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
-std::string format_table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& right) {
+std::string format_table(const std::vector<std::vector<std::string>>& texts, const std::vector<size_t>& right) {
+  std::vector<std::vector<std::string>> rows = texts;
+  for (auto& row : rows) {
+    for (std::string& text : row) text = cell(text);
+  }
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));

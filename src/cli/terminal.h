@@ -15,14 +15,20 @@ struct Exit {
   int code;
 };
 
-// Writes all of it at once to standard output. A closed pipe ends the program with 141; any other failure is a
-// runtime Error.
+// Writes all of it to standard output. A closed pipe ends the program with 141, a signal that comes while the reader is
+// stuck with its code; any other failure is a runtime Error.
 void write_stdout(std::string_view text);
 // The same, without control characters where it is a terminal: for what comes out of files and models.
 void print_stdout(std::string_view text);
-// Standard error, one line or several, control characters dropped; failures are ignored.
+// The same everywhere: for lines that show names out of files.
+void print_table(std::string_view text);
+// Standard error, one line or several, control characters dropped; failures are ignored. It begins on a line of its own
+// wherever it may meet an answer that has not ended its line: on one terminal, in one file or pipe, and where a reader
+// of standard output may write to the terminal (tee).
 enum class Style { kPlain, kDim };
 void write_stderr(std::string_view text, Style style = Style::kPlain);
+// The same for what was asked for: a failure is a runtime Error, unless standard error is closed.
+void print_stderr(std::string_view text, Style style = Style::kPlain);
 
 // "auto", "always" or "never". auto: on a terminal, unless NO_COLOR is set (no-color.org).
 void set_color(std::string_view when);
@@ -35,18 +41,17 @@ bool stdout_is_terminal();
 bool terminal_is_dumb();  // TERM=dumb: it only prints
 bool stderr_is_terminal();
 bool stdin_is_terminal();
-bool stdin_is_pipe_or_file();                      // something a shell put there for us to read
+// The width of the terminal that the stream is; 0 where it is none or does not say.
+int stdout_columns();
+int stderr_columns();
 constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of prompts and texts
 // All of it; a usage Error above `limit_bytes`.
 std::string read_stdin(size_t limit_bytes = kMaxTextBytes);
-// A text for a command: a file, standard input for "-", and that too where nothing is named and it is no terminal.
-// A usage Error that begins with the command's name if there is none.
-std::string read_text(const std::string& input, std::string_view command);
 // "qgen: warning: …" on standard error; nothing for an empty text.
 void warn(std::string_view text);
 
-// One line on the terminal that says how far something is; it appears after half a second and goes away with the
-// object. Nothing at all where standard error is no terminal, or when `quiet`.
+// A progress line on the terminal: it appears after half a second and goes away with the object. It prints nothing
+// where standard error is no terminal, or when `quiet`.
 class ProgressLine {
  public:
   explicit ProgressLine(bool quiet);
@@ -66,7 +71,11 @@ class ProgressLine {
 // Progress on such a line (none when `quiet`); stopped by a signal noted since start_answer().
 RunControl terminal_control(bool quiet);
 
-// Model output made safe for a terminal: control characters go, newline and tab aside.
+// A message with names in it that stays one: only our own newlines, which two spaces follow, begin a line. A name
+// cannot write a line "hint: …".
+std::string one_message(std::string_view text);
+
+// Model output made safe for a terminal: control characters go, newline and tab aside, and bytes that are no UTF-8.
 std::string without_controls(std::string_view text);
 
 // Ctrl-C and SIGTERM. Before start_answer() they end the program at once; while an answer is written the first

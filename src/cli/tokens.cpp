@@ -9,8 +9,10 @@
 #include "base/utf8.h"
 #include "chat/template.h"
 #include "checkpoint/checkpoint.h"
+#include "cli/input_text.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "generate/conversation.h"
 #include "generate/loader.h"
 #include "model/open.h"
 
@@ -19,7 +21,9 @@ namespace {
 
 struct TokensOptions {
   ModelOptions model;
-  std::string input;
+  InputOptions text;
+  std::vector<std::string> words;
+  std::string input;  // "": standard input if something is there; "-": standard input; else a file
   bool decode = false, chat = false, render = false, json = false;
   std::string messages;
   std::optional<std::string> system;
@@ -56,17 +60,15 @@ int tokens(const TokensOptions& options) {
   if (conversation) {
     const auto chat = ChatTemplate::load(files);
     if (!chat) fail(ErrorKind::kModel, fmt::format("{}: no chat template", files.place()));
-    std::vector<Message> messages;
+    Conversation said;
     if (!options.messages.empty()) {
-      messages = parse_messages(
-          options.messages == "-" ? read_stdin() : read_file(options.messages, kMaxTextBytes, ErrorKind::kUsage),
-          options.messages);
+      said = options.messages == "-" ? parse_conversation(read_stdin(), "standard input")
+                                     : read_conversation(options.messages);
     } else {
-      std::string text = read_text(options.input, "tokens");
-      if (!text.empty() && text.back() == '\n') text.pop_back();  // as the main job does
-      messages.push_back({"user", std::move(text), {}});
+      said.messages.push_back({"user", read_prompt(options.input, "tokens", options.text), {}});
     }
-    if (options.system) messages.insert(messages.begin(), {"system", *options.system, {}});
+    if (options.system) said.system = *options.system;
+    const std::vector<Message> messages = said.all();
     TemplateOptions template_options;
     template_options.enable_thinking = options.reasoning.enable_thinking();
     std::tie(template_options.bos_token, template_options.eos_token) = ChatTemplate::special_tokens(files);
@@ -83,7 +85,8 @@ int tokens(const TokensOptions& options) {
   }
   const auto tokenizer = load_tokenizer(files);
   if (options.decode) {
-    const std::vector<TokenId> ids = parse_token_ids(read_text(options.input, "tokens"), "tokens", INT32_MAX);
+    const std::vector<TokenId> ids =
+        parse_token_ids(read_text(options.input, "tokens", options.text), "tokens", INT32_MAX);
     for (const TokenId id : ids) {
       if (size_t(id) >= tokenizer->vocabulary_size() && tokenizer->piece_of(id).empty()) {
         fail(ErrorKind::kUsage,
@@ -96,7 +99,9 @@ int tokens(const TokensOptions& options) {
                                         : text);
     return 0;
   }
-  const Encoding encoding = tokenizer->encode(read_text(options.input, "tokens"));
+  std::string text = read_text(options.input, "tokens", options.text);
+  if (text.ends_with('\n')) text.pop_back();  // as in a prompt, which is what a model reads
+  const Encoding encoding = tokenizer->encode(text);
   print_stdout(render_ids(encoding.ids, &encoding.offsets, *tokenizer, options.json));
   return 0;
 }
@@ -105,24 +110,29 @@ Command::Bound bind() {
   const auto o = std::make_shared<TokensOptions>();
   std::vector<Option> options = {
       model_option(o->model),
-      {"input", &o->input, "FILE|-", "a file, or - for standard input"},
-      {"--decode", &o->decode, "", "from ids to text"},
-      {"--chat", &o->chat, "", "through the chat template, the text being the user's message"},
-      {"--messages", &o->messages, "FILE|-", "a conversation: [{\"role\": …, \"content\": …}, …]"},
+      {"words", &o->words, "[MODEL] [FILE|-]", "the model, where no option names it; a text, or - for standard input"},
+      {"--decode", &o->decode, "", "read ids and print their text"},
+      {"--chat", &o->chat, "", "send the text through the chat template, as the user's message"},
+      {"--messages", &o->messages, "FILE|-",
+       "read a conversation: what /save of a chat wrote, or [{\"role\": …, \"content\": …}, …]"},
       {"-s,--system", &o->system, "TEXT", "the system message, for --chat and --messages"},
       think_option(o->reasoning),
-      {"--render", &o->render, "", "the rendered prompt instead of its ids"},
-      {"--json", &o->json, "", "one JSON object with ids, pieces and offsets"}};
-  return {options, [o] { return tokens(*o); }};
+      {"--render", &o->render, "", "print the rendered prompt instead of its ids"},
+      {"--json", &o->json, "", "print one JSON object with ids, pieces and offsets"},
+      invalid_utf8_option(o->text)};
+  return {options, [o] {
+            o->input = take_words(o->words, o->model, "tokens");
+            return tokens(*o);
+          }};
 }
+
+constexpr Example kExamples[] = {
+    {"qgen tokens -m ./model <<< \"Once upon a time\"", "ids"},
+    {"qgen tokens -m ./model --decode <<< \"9038 2501\"", "text"},
+    {"qgen tokens -m ./model --chat --render <<< \"Hi\"", "the prompt as the chat template makes it"}};
 
 }  // namespace
 
-const Command kTokensCommand = {"tokens", "text to token ids and back",
-                                R"(  qgen tokens -m ./model <<< "Once upon a time"          ids
-  qgen tokens -m ./model --decode <<< "9038 2501"        text
-  qgen tokens -m ./model --chat --render <<< "Hi"        the prompt as the chat template makes it
-)",
-                                bind};
+const Command kTokensCommand = {"tokens", "text to token ids and back", kExamples, bind};
 
 }  // namespace qgen::cli

@@ -2,6 +2,7 @@
 // So what `qgen` says it will take is what it takes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/numa.h"
 
@@ -27,14 +29,20 @@ class Arena {
   template <typename T>
   T* take(int64_t count) {
     const size_t begin = used_;
-    used_ += (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
+    const size_t bytes = checked_product("memory", {static_cast<size_t>(count), sizeof(T)});
+    used_ = checked_sum("memory", {used_, checked_aligned("memory", bytes, 64)});
     return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + begin);
   }
   size_t used() const { return used_; }
+  // The next buffer begins there, so buffers may overlap.
+  void go_to(size_t position) {
+    highest_ = std::max(highest_, used_);
+    used_ = position;
+  }
 
   // Gets what the first layout used; then the same calls of take() give memory. `subject` is for the error.
   void allocate(const char* subject) {
-    size_ = used_;
+    size_ = std::max(highest_, used_);
     used_ = 0;
     if (size_ == 0) return;
     // Pages come when they are touched: a large context costs nothing until it is filled.
@@ -53,7 +61,7 @@ class Arena {
  private:
   std::byte* base_ = nullptr;
   size_t size_ = 0;
-  size_t used_ = 0;
+  size_t used_ = 0, highest_ = 0;
 };
 
 }  // namespace qgen::cpu

@@ -8,18 +8,22 @@
 namespace qgen::cpu {
 namespace {
 
-// Whether the vectorized integer and bf16 kernels can follow a weight's tiles.
+// Whether the vectorized integer and bf16 kernels can follow a weight's scale groups.
 bool fast_kernels_fit(const Weight& weight) {
   if (weight.scale.empty()) return true;
-  if (weight.codes != Codes::kI8 && !weight.offset.empty()) return false;
+  if (weight.codes != Codes::kI8 && !weight.zero_point.empty()) return false;
   if (weight.codes == Codes::kBf16) return false;  // they know bf16 weights without scales only
-  const Grid& grid = weight.scale;
-  const bool aligned = grid.tile_cols == 1 || grid.group_cols % 4 == 0;
+  const ScaleGrid& grid = weight.scale;
+  const bool aligned = grid.cols == 1 || grid.group_cols % 4 == 0;
   return aligned && std::min(grid.group_cols, weight.cols) <= kMaxIntegerRun;
 }
 
-// The 16-bit integers that two planes are.
-struct Planes {
+// Grids of few values are copied as floats: kernels then read them without a conversion. Those of groups along the rows
+// stay as they are, since their bytes count.
+bool is_coarse(const ScaleGrid& grid) { return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1); }
+
+// The 16-bit integers that two digits are.
+struct HiLo {
   const int8_t* high;
   const int8_t* low;
   int operator[](int64_t k) const { return 256 * high[k] + low[k]; }
@@ -27,15 +31,15 @@ struct Planes {
 
 }  // namespace
 
-LinearKernel::LinearKernel(const Linear& linear, const Body& body, Activations activations) {
-  const Weight& weight = *linear.weight;
+LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations, bool loaded) {
   Codes codes = weight.codes;
-  matrix_.codes = reinterpret_cast<const uint8_t*>(weight.data.data());
+  matrix_.codes = reinterpret_cast<const uint8_t*>(weight.data.data()) + weight.block_offset;
   matrix_.rows = weight.rows;
   matrix_.cols = weight.cols;
+  matrix_.row_bytes = weight.row_bytes;
   bool fast = fast_kernels_fit(weight);
   if (codes == Codes::kE4M3 && weight.nan_codes > 0) {
-    // Decoders by bit shifts would read the NaN codes as 480; bf16 says NaN.
+    // Decoders by bit shifts would read the NaN codes as 480; bf16 has a NaN.
     widened_.resize(weight.data.size() * 2);
     for (size_t i = 0; i < weight.data.size(); ++i) {
       const uint16_t bits = float_to_bf16(e4m3_to_float(static_cast<uint8_t>(weight.data[i])));
@@ -43,196 +47,191 @@ LinearKernel::LinearKernel(const Linear& linear, const Body& body, Activations a
     }
     matrix_.codes = reinterpret_cast<const uint8_t*>(widened_.data());
     codes = Codes::kBf16;
+    matrix_.row_bytes = weight.cols * code_bytes(codes);
     fast = false;
   }
-  const bool blocks = weight.layout == Layout::kQ8_0Blocks;
-  matrix_.row_bytes = blocks ? weight.row_bytes() : weight.cols * code_bytes(codes);
-  if (weight.paired_heads > 0) matrix_.paired_head = weight.rows / weight.paired_heads;
   matrix_.decode_scale = codes == Codes::kE4M3 ? 256.0f : 1.0f;
-  if (!weight.scale.empty()) {
-    if (blocks) {
-      matrix_.block_scales = true;
-      matrix_.codes += kQ8_0BlockBytes - kQ8_0BlockElements;
-    } else {
-      matrix_.scales = weight.scale.values.data();
-    }
-    matrix_.group_rows = weight.scale.group_rows;
-    matrix_.group_cols = weight.scale.group_cols;
-    matrix_.tile_cols = weight.scale.tile_cols;
-  } else {
-    matrix_.group_rows = weight.rows;
-    matrix_.group_cols = weight.cols;
-    matrix_.tile_cols = 1;
+  matrix_.in_blocks = weight.in_blocks();
+  matrix_.group_rows = weight.scale.empty() ? weight.rows : weight.scale.group_rows;
+  matrix_.group_cols = weight.scale.empty() ? weight.cols : weight.scale.group_cols;
+  matrix_.grid_cols = weight.scale.empty() ? 1 : weight.scale.cols;
+  matrix_.row_origin = weight.scale.empty() ? 0 : weight.scale.row_origin;
+  matrix_.group_bytes = weight.in_blocks() ? weight.block_bytes : matrix_.group_cols * code_bytes(codes);
+  size_t copied = 0;
+  for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point})
+    copied += is_coarse(*grid) ? size_t(grid->rows * grid->cols) : 0;
+  if (loaded) grid_values_.reserve(copied);  // grids point into it
+  copied_bytes_ = copied * sizeof(float) + widened_.size();
+  if (loaded) {
+    matrix_.scales = grid_of(weight.scale);
+    matrix_.zero_points = grid_of(weight.zero_point);
   }
-  matrix_.tile_bytes = blocks ? kQ8_0BlockBytes : matrix_.group_cols * code_bytes(codes);
-  if (!weight.offset.empty()) matrix_.offsets = weight.offset.values.data();
   fast = fast && activations != Activations::kF32;
-  kernels_ = (fast ? body.kernels : body.fallback)[static_cast<size_t>(codes)];
-  if (fast && codes == Codes::kI8 && matrix_.group_cols == kWordGroup && matrix_.offsets == nullptr &&
-      body.int8_groups.multiply != nullptr) {
-    kernels_.one = body.int8_groups;
+  kernels_ = (fast ? target.kernels : target.fallback)[static_cast<size_t>(codes)];
+  if (fast && codes == Codes::kI8 && matrix_.group_cols == kInt16Group && weight.zero_point.empty() &&
+      target.int8_groups.multiply != nullptr) {
+    kernels_.gemv = target.int8_groups;
   }
   // One token is bound by memory: there 8 bits would cost precision and gain nothing.
-  if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && body.int8_bytes.multiply != nullptr &&
-      (matrix_.tile_cols == 1 || matrix_.group_cols % kBytesGroup == 0)) {
-    if (kernels_.few.form == Form::kWords) kernels_.rows = kernels_.few;
-    kernels_.few = kernels_.many = body.int8_bytes;
+  if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && target.int8_inputs.multiply != nullptr &&
+      (matrix_.grid_cols == 1 || matrix_.group_cols % kInt8Group == 0)) {
+    constexpr int64_t kRowTokens = 4;  // int16 products row by row cost less than panels of int8
+    kernels_.row_tokens = std::min(kernels_.row_tokens, kRowTokens);
+    kernels_.gemm_small = kernels_.gemm = target.int8_inputs;
   }
   column_order_ = weight.column_order;
-  if (linear.bias != nullptr) bias_ = linear.bias->data();
+  has_zero_points_ = !weight.zero_point.empty();
+  ordered_ = weight.ordered;
 }
 
-void LinearKernel::multiply(const Input& x, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride,
-                            void* scratch) const {
-  kernels_.at(x.tokens).multiply(matrix_, x, row_begin, row_end, y + row_begin, y_stride, scratch);
-  if (bias_ == nullptr) return;
-  for (int64_t t = 0; t < x.tokens; ++t) {
-    for (int64_t n = row_begin; n < row_end; ++n) y[t * y_stride + n] += bias_[n];
+Grid LinearKernel::grid_of(const ScaleGrid& grid) {
+  if (grid.empty()) return {};
+  if (!is_coarse(grid))
+    return {reinterpret_cast<const uint8_t*>(grid.data), grid.row_pitch, grid.col_pitch,
+            static_cast<GridType>(grid.type)};
+  const size_t first = grid_values_.size();
+  for (int64_t r = 0; r < grid.rows; ++r) {
+    for (int64_t c = 0; c < grid.cols; ++c) grid_values_.push_back(grid.value(r, c));
   }
+  return {reinterpret_cast<const uint8_t*>(grid_values_.data() + first), grid.cols * int64_t(sizeof(float)),
+          sizeof(float), GridType::kF32};
 }
 
-bool StepInput::Slot::agrees(const Slot& other) const {
-  return kernels == other.kernels && group_cols == other.group_cols && tiles == other.tiles &&
-         offsets == other.offsets && ordered == other.ordered;
+bool InputForms::Slot::agrees(const Slot& other) const {
+  return kernels == other.kernels && group_cols == other.group_cols && grid_cols == other.grid_cols &&
+         zero_points == other.zero_points && !ordered && !other.ordered;
 }
 
-StepInput::Slot StepInput::make_slot(const LinearKernel& layer, size_t index) {
-  const Matrix& matrix = layer.matrix();
-  Slot slot{};
-  slot.kernels = layer.kernels();
-  slot.group_cols = matrix.group_cols;
-  slot.tiles = matrix.tile_cols;
-  slot.offsets = matrix.offsets != nullptr;
-  slot.ordered = !layer.column_order().empty();
-  slot.layer = index;
-  return slot;
+bool InputForms::Slot::wants(Form form) const {
+  return kernels.gemv.form == form || kernels.gemm_small.form == form || kernels.gemm.form == form ||
+         (kernels.gemm_rows.multiply != nullptr && kernels.gemm_rows.form == form);
 }
 
-std::vector<StepInput::Slot> StepInput::make_slots(Layers layers, std::vector<size_t>& slot_of_layer) {
-  std::vector<Slot> slots;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Slot slot = make_slot(layers[i], i);
-    const auto found = std::find_if(slots.begin(), slots.end(),
-                                    [&](const Slot& other) { return !slot.ordered && slot.agrees(other); });
-    slot_of_layer.push_back(size_t(found - slots.begin()));
-    if (found == slots.end()) slots.push_back(slot);
-  }
-  return slots;
-}
-
-StepInput::StepInput(Layers layers, int64_t max_tokens, int workers)
-    : max_tokens_(max_tokens),
+InputForms::InputForms(std::span<const LinearKernel* const> layers, int64_t tokens, int workers)
+    : rows_(std::max<int64_t>(tokens, workers)),
       workers_(workers),
-      cols_(layers.front().cols()),
+      cols_(layers.front()->cols()),
       stride_(padded_cols(cols_)),
-      slots_(make_slots(layers, slot_of_layer_)) {}
-
-bool StepInput::serves(Layers layers) const {
-  std::vector<size_t> slot_of_layer;
-  const std::vector<Slot> slots = make_slots(layers, slot_of_layer);
-  if (layers.front().cols() != cols_ || slot_of_layer != slot_of_layer_) return false;
-  return std::equal(slots.begin(), slots.end(), slots_.begin(), slots_.end(),
-                    [](const Slot& a, const Slot& b) { return a.agrees(b); });
+      layers_(layers.begin(), layers.end()) {
+  for (const LinearKernel* layer : layers_) {
+    const Matrix& matrix = layer->matrix();
+    const Slot slot{layer,           layer->kernels(), matrix.group_cols, matrix.grid_cols, layer->has_zero_points(),
+                    layer->ordered()};
+    const auto found =
+        std::find_if(slots_.begin(), slots_.end(), [&](const Slot& other) { return other.agrees(slot); });
+    slot_of_layer_.push_back(size_t(found - slots_.begin()));
+    if (found == slots_.end()) slots_.push_back(slot);
+  }
 }
 
-void StepInput::lay_out(Arena& arena) {
-  const int64_t most = std::max(max_tokens_, workers_);
-  values_ = arena.take<float>(most * stride_);  // zeros, and so they stay beyond the columns
+void InputForms::lay_out(Arena& arena) {
+  values_ = arena.take<float>(rows_ * stride_);
+  const int64_t groups = stride_ / kInt8Group;
   for (Slot& slot : slots_) {
-    if (slot.ordered) slot.in_order = arena.take<float>(most * stride_);
-    // Some kernels want a form of one token only.
-    const auto rows_of = [&](Form form) { return slot.rows_of(form, max_tokens_, workers_); };
-    const int64_t words = rows_of(Form::kWords), planes = rows_of(Form::kPlanes), bytes = rows_of(Form::kBytes);
-    const int64_t bf16 = rows_of(Form::kBf16), pairs = rows_of(Form::kBf16Pair);
-    if (words > 0) slot.words = arena.take<int16_t>(words * stride_);
-    if (words + planes > 0) slot.word_scale = arena.take<float>(std::max(words, planes));
-    if (planes + bytes > 0) slot.high = arena.take<int8_t>(std::max(planes, bytes) * stride_);
-    if (planes > 0) {
-      slot.low = arena.take<int8_t>(planes * stride_);
-      slot.high_sums = arena.take<int32_t>(workers_ * slot.tiles);
-      slot.low_sums = arena.take<int32_t>(workers_ * slot.tiles);
+    const bool hi_lo = slot.wants(Form::kInt8HiLo), int16 = slot.wants(Form::kInt16), int8 = slot.wants(Form::kInt8);
+    const bool pairs = slot.wants(Form::kBf16Pair);
+    if (slot.ordered) slot.in_order = arena.take<float>(rows_ * stride_);
+    if (int16) slot.int16s = arena.take<int16_t>(rows_ * stride_);
+    if (int16 || hi_lo) slot.int16_scale = arena.take<float>(rows_);
+    if (hi_lo || int8) slot.high = arena.take<int8_t>(rows_ * stride_);
+    if (hi_lo) {
+      slot.low = arena.take<int8_t>(rows_ * stride_);
+      slot.high_sums = arena.take<int32_t>(workers_ * slot.grid_cols);
+      slot.low_sums = arena.take<int32_t>(workers_ * slot.grid_cols);
     }
-    const int64_t groups = stride_ / kBytesGroup;
-    if (bytes > 0) slot.byte_scales = arena.take<float>(bytes * groups);
-    if (words + planes + bytes > 0) {
-      const int64_t of_tiles = planes > 0 ? workers_ * slot.tiles : 0;
-      slot.starts = arena.take<int32_t>(std::max(of_tiles, std::max(words, bytes) * groups));
-    }
-    if (bf16 + pairs > 0) slot.bf16_high = arena.take<uint16_t>(std::max(bf16, pairs) * stride_);
-    if (pairs > 0) slot.bf16_low = arena.take<uint16_t>(pairs * stride_);
-    if (slot.offsets) slot.sums = arena.take<float>(most * slot.tiles);
+    if (int8) slot.int8_scales = arena.take<float>(rows_ * groups);
+    if (int16 || hi_lo || int8)
+      slot.starts =
+          arena.take<int32_t>(std::max(hi_lo ? workers_ * slot.grid_cols : 0, int16 || int8 ? rows_ * groups : 0));
+    if (pairs || slot.wants(Form::kBf16)) slot.bf16_high = arena.take<uint16_t>(rows_ * stride_);
+    if (pairs) slot.bf16_low = arena.take<uint16_t>(rows_ * stride_);
+    if (slot.zero_points) slot.sums = arena.take<float>(rows_ * slot.grid_cols);
   }
 }
 
-void StepInput::prepare(const Body& body, Layers layers, int64_t row, int64_t tokens) {
-  for (const Slot& slot : slots_) {
-    const LinearKernel& layer = layers[slot.layer];
-    const int64_t at = row * stride_, first_tile = row * slot.tiles, first_group = row * (stride_ / kBytesGroup);
-    const auto tile_sums = [&](const auto& x, auto* sums) {
-      for (int64_t tile = 0; tile < slot.tiles; ++tile) {
-        const int64_t end = std::min((tile + 1) * slot.group_cols, cols_);
-        decltype(x[0] + int64_t{0}) sum = 0;  // of integers exact
-        for (int64_t k = tile * slot.group_cols; k < end; ++k) sum += x[k];
-        sums[first_tile + tile] = static_cast<std::remove_pointer_t<decltype(sums)>>(sum);
+void InputForms::prepare(const IsaTarget& target, const float* x, int64_t index, int64_t tokens, Kernels choice) {
+  if (x == row(index)) std::fill(row(index) + cols_, row(index) + stride_, 0.0f);
+  for (const Slot& slot : slots_) prepare_slot(slot, target, x, index, tokens, choice);
+}
+
+// Sums of x over the scale groups: of integers exact.
+template <typename Value>
+void InputForms::sum_groups(const Slot& slot, const Value& x, float* sums) const {
+  for (int64_t g = 0; g < slot.grid_cols; ++g) {
+    const int64_t end = std::min((g + 1) * slot.group_cols, cols_);
+    decltype(x[0] + int64_t{0}) sum = 0;
+    for (int64_t k = g * slot.group_cols; k < end; ++k) sum += x[k];
+    sums[g] = static_cast<float>(sum);
+  }
+}
+
+void InputForms::prepare_slot(const Slot& slot, const IsaTarget& target, const float* x, int64_t index, int64_t tokens,
+                              Kernels choice) const {
+  const int64_t at = index * stride_, first_group = index * slot.grid_cols, first_int8 = index * (stride_ / kInt8Group);
+  if (slot.ordered) {
+    float* in_order = slot.in_order + at;
+    for (int64_t k = 0; k < cols_; ++k) in_order[k] = x[slot.layer->column_order()[size_t(k)]];
+    std::fill(in_order + cols_, in_order + stride_, 0.0f);
+    x = in_order;
+  }
+  float* const sums = slot.zero_points ? slot.sums + first_group : nullptr;
+  switch (slot.layer->kernel(tokens, choice).form) {
+    case Form::kF32:
+      if (sums != nullptr) sum_groups(slot, x, sums);
+      break;
+    case Form::kInt16:
+      target.to_int16(x, stride_, slot.int16s + at, slot.int16_scale + index,
+                      tokens > 1 || choice != Kernels::kByCount ? slot.starts + first_int8 : nullptr);
+      if (sums != nullptr) sum_groups(slot, slot.int16s + at, sums);
+      break;
+    case Form::kInt8HiLo: {
+      int8_t *const high = slot.high + at, *const low = slot.low + at;
+      target.to_int8_hi_lo(x, stride_, high, low, slot.int16_scale + index);
+      if (tokens > 1 || choice != Kernels::kByCount) {
+        if (sums != nullptr) sum_groups(slot, HiLo{high, low}, sums);
+        break;
       }
-    };
-    const float* x = values_ + at;
-    if (slot.ordered) {
-      float* in_order = slot.in_order + at;
-      for (int64_t k = 0; k < cols_; ++k) in_order[k] = x[layer.column_order()[k]];
-      x = in_order;
-    }
-    switch (layer.form(tokens)) {
-      case Form::kF32:
-        if (slot.offsets) tile_sums(x, slot.sums);
-        break;
-      case Form::kWords:
-        body.to_words(x, stride_, slot.words + at, slot.word_scale + row,
-                      tokens > 1 ? slot.starts + first_group : nullptr);
-        if (slot.offsets) tile_sums(slot.words + at, slot.sums);
-        break;
-      case Form::kPlanes:
-        body.to_planes(x, stride_, slot.high + at, slot.low + at, slot.word_scale + row);
-        if (tokens > 1) {
-          if (slot.offsets) tile_sums(Planes{slot.high + at, slot.low + at}, slot.sums);
-          break;
+      for (int64_t g = 0; g < slot.grid_cols; ++g) {
+        int32_t high_sum = 0, low_sum = 0;
+        for (int64_t k = g * slot.group_cols; k < std::min((g + 1) * slot.group_cols, cols_); ++k) {
+          high_sum += high[k];
+          low_sum += low[k];
         }
-        tile_sums(slot.high + at, slot.high_sums);
-        tile_sums(slot.low + at, slot.low_sums);
-        if (slot.group_cols > kShortTile) break;
-        for (int64_t i = first_tile; i < first_tile + slot.tiles; ++i)
-          slot.starts[i] = -128 * (256 * slot.high_sums[i] + slot.low_sums[i]);
-        break;
-      case Form::kBytes:
-        body.to_bytes(x, stride_, slot.high + at, slot.byte_scales + first_group, slot.starts + first_group);
-        break;
-      case Form::kBf16: body.to_bf16(x, stride_, slot.bf16_high + at, nullptr); break;
-      case Form::kBf16Pair: body.to_bf16(x, stride_, slot.bf16_high + at, slot.bf16_low + at); break;
+        slot.high_sums[first_group + g] = high_sum;
+        slot.low_sums[first_group + g] = low_sum;
+        if (slot.group_cols <= kShortGroup) slot.starts[first_group + g] = -128 * (256 * high_sum + low_sum);
+      }
+      break;
     }
+    case Form::kInt8:
+      target.to_int8(x, stride_, slot.high + at, slot.int8_scales + first_int8, slot.starts + first_int8);
+      break;
+    case Form::kBf16: target.to_bf16(x, stride_, slot.bf16_high + at, nullptr); break;
+    case Form::kBf16Pair: target.to_bf16(x, stride_, slot.bf16_high + at, slot.bf16_low + at); break;
   }
 }
 
-Input StepInput::view(Layers layers, size_t index, int64_t tokens, int64_t first) const {
-  const Slot& slot = slots_[slot_of_layer_[index]];
+Input InputForms::view(size_t layer, const float* x, int64_t tokens, Kernels choice, int64_t first) const {
+  const Slot& slot = slots_[slot_of_layer_[layer]];
   const auto from_row = [&](auto* rows, int64_t stride) { return rows == nullptr ? nullptr : rows + first * stride; };
-  Input x{};
-  x.form = layers[index].form(tokens);
-  x.tokens = tokens;
-  x.cols = cols_;
-  x.stride = stride_;
-  x.f32 = from_row(slot.ordered ? slot.in_order : values_, stride_);
-  x.high = from_row(slot.high, stride_);
-  x.low = from_row(slot.low, stride_);
-  x.words = from_row(slot.words, stride_);
-  x.word_scale = from_row(slot.word_scale, 1);
-  x.bf16_high = from_row(slot.bf16_high, stride_);
-  x.bf16_low = from_row(slot.bf16_low, stride_);
-  x.high_sums = from_row(slot.high_sums, slot.tiles);
-  x.low_sums = from_row(slot.low_sums, slot.tiles);
-  x.sums = from_row(slot.sums, slot.tiles);
-  x.byte_scales = from_row(slot.byte_scales, stride_ / kBytesGroup);
-  x.starts = from_row(slot.starts, x.form == Form::kPlanes ? slot.tiles : stride_ / kBytesGroup);
-  return x;
+  Input out{};
+  out.form = layers_[layer]->kernel(tokens, choice).form;
+  out.tokens = tokens;
+  out.cols = cols_;
+  out.stride = stride_;
+  out.f32 = slot.ordered ? slot.in_order + first * stride_ : x;
+  out.high = from_row(slot.high, stride_);
+  out.low = from_row(slot.low, stride_);
+  out.int16s = from_row(slot.int16s, stride_);
+  out.int16_scale = from_row(slot.int16_scale, 1);
+  out.bf16_high = from_row(slot.bf16_high, stride_);
+  out.bf16_low = from_row(slot.bf16_low, stride_);
+  out.high_sums = from_row(slot.high_sums, slot.grid_cols);
+  out.low_sums = from_row(slot.low_sums, slot.grid_cols);
+  out.sums = from_row(slot.sums, slot.grid_cols);
+  out.int8_scales = from_row(slot.int8_scales, stride_ / kInt8Group);
+  out.starts = from_row(slot.starts, out.form == Form::kInt8HiLo ? slot.grid_cols : stride_ / kInt8Group);
+  return out;
 }
 
 }  // namespace qgen::cpu

@@ -1,7 +1,6 @@
-// Linear layers on the CPU: a weight with the kernels that suit it, and the forms of its input.
+// Linear layers on the CPU: a weight with the kernels that suit it, and its inputs in the forms that they want.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,99 +8,104 @@
 
 #include "cpu/arena.h"
 #include "cpu/isa/kernels.h"
-#include "engine/engine.h"
-#include "model/plan.h"
-#include "quant/storage.h"
+#include "engine/options.h"
+#include "model/step.h"
 
 namespace qgen::cpu {
 
-// At least 31 zeros follow a row, so that the last vector of a tile may reach beyond it.
+// At least 31 zeros follow a row, so that the last vector of a register tile may reach beyond it.
 inline int64_t padded_cols(int64_t cols) { return (cols + 31 + kInputPad - 1) / kInputPad * kInputPad; }
 
-// A linear layer ready to run.
+// A weight ready to be multiplied.
 class LinearKernel {
  public:
-  LinearKernel(const Linear& linear, const Body& body, Activations activations);
+  // `loaded`: the weight's values are there and may be read; else only what its headers say of it, for the account.
+  LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations, bool loaded);
   LinearKernel(LinearKernel&&) = default;  // no copies: codes may point into widened_
 
   const Matrix& matrix() const { return matrix_; }
   int64_t rows() const { return matrix_.rows; }
   int64_t cols() const { return matrix_.cols; }
-  const float* bias() const { return bias_; }
+  bool has_zero_points() const { return has_zero_points_; }
   std::span<const int32_t> column_order() const { return column_order_; }
+  bool ordered() const { return ordered_; }
   const CodeKernels& kernels() const { return kernels_; }
-  Form form(int64_t tokens) const { return kernels_.at(tokens).form; }
+  const Kernel& kernel(int64_t tokens, Kernels choice) const {
+    return choice == Kernels::kPrompt     ? kernels_.gemm
+           : choice == Kernels::kGenerate ? kernels_.gemm_small
+                                          : kernels_.at(tokens);
+  }
+  // Bytes of codes and grids that are held beside the weight's own.
+  size_t copied_bytes() const { return copied_bytes_; }
 
-  size_t widened_bytes() const { return widened_.size(); }
-
-  // y[t * y_stride + n] for rows [row_begin, row_end): W x + bias, where y points to row 0.
-  void multiply(const Input& x, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride, void* scratch) const;
+  // y[t * y_stride + n - row_begin] for rows [row_begin, row_end): W x.
+  void multiply(const Input& x, Kernels choice, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride,
+                void* scratch) const {
+    kernel(x.tokens, choice).multiply(matrix_, x, row_begin, row_end, y, y_stride, scratch);
+  }
 
  private:
+  Grid grid_of(const ScaleGrid& grid);
+
   Matrix matrix_{};
-  const float* bias_ = nullptr;
   CodeKernels kernels_{};
   std::span<const int32_t> column_order_;
+  bool has_zero_points_ = false, ordered_ = false;
   std::vector<std::byte> widened_;  // bf16 codes, where fp8 codes held NaN that fast decoders would misread
+  std::vector<float> grid_values_;  // of grids with few values
+  size_t copied_bytes_ = 0;
 };
 
-// The layers of one step; they read the same activations.
-using Layers = std::span<const LinearKernel>;
-
-// The activations that enter a step, (tokens, cols) in f32, and the forms its layers want of them. Steps whose
-// layers want the same share one.
-class StepInput {
+// The forms that the layers of one step want of their input. Memory is laid over that of other steps': it holds nothing
+// from one step to the next.
+class InputForms {
  public:
-  // One token may be prepared by each of `workers` in a row of its own.
-  StepInput(Layers layers, int64_t max_tokens, int workers = 1);
-  // Whether this object serves `layers` as it served those it was made for.
-  bool serves(Layers layers) const;
+  // For up to `tokens` tokens; one token may be prepared by each of `workers` in a row of its own.
+  InputForms(std::span<const LinearKernel* const> layers, int64_t tokens, int workers);
   void lay_out(Arena& arena);
 
-  float* row(int64_t token) { return values_ + token * stride_; }
   int64_t stride() const { return stride_; }
-  // After `row`, of `tokens`, has been written: makes every form that `layers` want of it.
-  void prepare(const Body& body, Layers layers, int64_t row, int64_t tokens);
-  // What `layers[index]` multiplies, in the rows from `first` on.
-  Input view(Layers layers, size_t index, int64_t tokens, int64_t first = 0) const;
+  // A row of floats to write an input into; what lies behind its columns is zero when prepare() is called.
+  float* row(int64_t index) { return values_ + index * stride_; }
+  // Makes every form of row `index` that the layers want, from `x` (stride), which is row(index) or lies elsewhere.
+  // `tokens` and `choice` are those of the product.
+  void prepare(const IsaTarget& target, const float* x, int64_t index, int64_t tokens, Kernels choice);
+  // What layer `layer` multiplies: rows from `first` on, whose floats are at `x`.
+  Input view(size_t layer, const float* x, int64_t tokens, Kernels choice, int64_t first = 0) const;
 
  private:
   // One way a layer wants the input. Layers that agree share a slot; a column order is a slot's own.
   struct Slot {
+    const LinearKernel* layer;  // the first that uses it
     CodeKernels kernels;
-    int64_t group_cols, tiles;
-    bool offsets, ordered;
-    size_t layer;  // of the step's layers, the first that uses it
+    int64_t group_cols, grid_cols;
+    bool zero_points, ordered;
     float* in_order = nullptr;
     int8_t* high = nullptr;
     int8_t* low = nullptr;
-    int16_t* words = nullptr;
-    float* word_scale = nullptr;
+    int16_t* int16s = nullptr;
+    float* int16_scale = nullptr;
     uint16_t* bf16_high = nullptr;
     uint16_t* bf16_low = nullptr;
     int32_t* high_sums = nullptr;
     int32_t* low_sums = nullptr;
     float* sums = nullptr;
-    float* byte_scales = nullptr;
+    float* int8_scales = nullptr;
     int32_t* starts = nullptr;
 
-    // Whether the other wants the same.
     bool agrees(const Slot& other) const;
-    // How many rows of `form` are held at once, of at most `most` tokens, or of one by each worker.
-    int64_t rows_of(Form form, int64_t most, int64_t workers) const {
-      const int64_t rows = kernels.many.form == form   ? most
-                           : kernels.few.form == form  ? std::min(most, kManyTokens - 1)
-                           : kernels.rows.form == form ? std::min(most, kUnpackedTokens)
-                                                       : 0;
-      return kernels.one.form == form ? std::max(rows, workers) : rows;
-    }
+    bool wants(Form form) const;
   };
-  static Slot make_slot(const LinearKernel& layer, size_t index);
-  static std::vector<Slot> make_slots(Layers layers, std::vector<size_t>& slot_of_layer);
+  template <typename Value>
+  void sum_groups(const Slot& slot, const Value& x, float* sums) const;
+  void prepare_slot(const Slot& slot, const IsaTarget& target, const float* x, int64_t index, int64_t tokens,
+                    Kernels choice) const;
 
-  int64_t max_tokens_, workers_;
+  int64_t rows_;  // held at once
+  int64_t workers_;
   int64_t cols_;
   int64_t stride_;
+  std::vector<const LinearKernel*> layers_;
   std::vector<size_t> slot_of_layer_;
   std::vector<Slot> slots_;
   float* values_ = nullptr;

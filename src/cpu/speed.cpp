@@ -8,7 +8,7 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "cpu/isa/targets.h"
-#include "engine/engine.h"
+#include "engine/engine_table.h"
 
 namespace qgen {
 namespace cpu {
@@ -22,7 +22,7 @@ constexpr size_t kReadBytesPerWorker = size_t{64} << 20, kLeastReadBytes = size_
 constexpr std::chrono::milliseconds kPeakTime{50};
 constexpr int64_t kPeakRounds = 20000;  // between two looks at the clock
 
-double measure_read(ThreadPool& pool, const Body& body, int workers) {
+double measure_read(ThreadPool& pool, const IsaTarget& target, int workers) {
   size_t bytes = std::clamp(size_t(workers) * kReadBytesPerWorker, kLeastReadBytes, kMostReadBytes);
   // Where memory is scarce, a smaller part of it; to take more than there is would end programs.
   if (const size_t free = available_memory(); free > 0) bytes = std::min(bytes, free / 8);
@@ -33,7 +33,7 @@ double measure_read(ThreadPool& pool, const Body& body, int workers) {
     pool.share(int64_t(bytes / kChunk),
                [&](int64_t i) { std::memset(&memory.bytes()[size_t(i) * kChunk], 1, kChunk); });
   });
-  return read_bandwidth(pool, body, memory.bytes(), 2);
+  return read_bandwidth(pool, target, memory.bytes(), 2);
 }
 
 double measure_peak(ThreadPool& pool, int64_t (*peak)(int64_t rounds)) {
@@ -53,12 +53,12 @@ double measure_peak(ThreadPool& pool, int64_t (*peak)(int64_t rounds)) {
 DeviceSpeed measure_cpu(const EngineOptions& options, bool peaks) {
   const int workers = options.threads > 0 ? options.threads : physical_cores();
   cpu::ThreadPool pool(workers);
-  const cpu::Body& body = cpu::find_body(options.body);
+  const cpu::IsaTarget& target = cpu::find_target(options.target);
   DeviceSpeed speed;
-  speed.read_bytes_per_second = cpu::measure_read(pool, body, workers);
+  speed.read_bytes_per_second = cpu::measure_read(pool, target, workers);
   if (peaks) {
-    speed.int8_ops_per_second = cpu::measure_peak(pool, body.int8_peak);
-    speed.float_ops_per_second = cpu::measure_peak(pool, body.float_peak);
+    speed.int8_ops_per_second = cpu::measure_peak(pool, target.int8_peak);
+    speed.float_ops_per_second = cpu::measure_peak(pool, target.float_peak);
   }
   return speed;
 }

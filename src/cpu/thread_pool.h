@@ -32,7 +32,7 @@ class ThreadPool {
   void share(int64_t count, const Task& task) {
     for (int64_t begin = 0; begin == 0 || begin < count; begin += kMostTasks) {
       const uint32_t phase = phase_of_this_thread_++;
-      // An empty phase has an empty task, for somebody to end it.
+      // An empty phase has one empty task, whose end is the end of the phase.
       const int64_t tasks = std::clamp<int64_t>(count - begin, 1, kMostTasks);
       for (int64_t index; (index = claim(phase, tasks)) >= 0;) {
         if (begin + index < count) task(begin + index);
@@ -43,8 +43,8 @@ class ThreadPool {
 
  private:
   static constexpr int64_t kMostTasks = 65535;  // of a phase
-  // What is left of a worker's stretch in a phase: the phase in the upper 32 bits, then the first task and the one
-  // after the last, from the stretch's begin. Of an earlier phase: nobody has taken any.
+  // The tasks left in a worker's stretch of a phase: the phase in the upper 32 bits, then the first task and the one
+  // after the last, counted from the stretch's begin. An earlier phase means that no task has been taken.
   struct alignas(64) Stretch {
     std::atomic<uint64_t> left{0};
   };

@@ -1,6 +1,6 @@
 // For programs without the objects of kernels/, which have this function too: linkers take it from the library only
 // where nothing else has it.
-#include "engine/engine.h"
+#include "engine/engine_table.h"
 
 namespace qgen {
 

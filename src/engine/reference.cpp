@@ -1,194 +1,317 @@
-// The reference engine: the plan in double precision, straight from W = (code - offset) * scale, one token
-// at a time, with no cleverness. Other engines are measured against it.
+// The reference: the plan in double precision, straight from the codes, with no cleverness. Other engines are measured
+// against it.
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
-#include "engine/engine.h"
+#include "base/blank_memory.h"
+#include "engine/engine_table.h"
 
 namespace qgen {
 namespace {
 
-using Vector = std::vector<double>;
+constexpr int64_t kBatchTokens = 64;
+constexpr int64_t kScoredTokens = 4;
 
-class ReferenceEngine : public Engine {
+int64_t row_tokens(const Row& row) { return row.scored ? kScoredTokens : kBatchTokens; }
+
+using Values = std::vector<double>;
+
+int64_t state_elements(const State& state) { return state.kv_heads * (state.key_dim + state.value_dim); }
+
+// Keys and values of a state: pages of tokens, a token's keys before its values.
+class ReferenceCache {
  public:
-  ReferenceEngine(const Plan& plan, const EngineOptions& options)
-      : plan_(plan), model_(plan.model), context_(options.context), rotary_(model_.rope, model_.head_dim) {
-    keys_.resize(model_.layers);
-    values_.resize(model_.layers);
+  ReferenceCache(const Plan& plan, const CacheLayout& layout) : layout_(layout) {
+    for (size_t i = 0; i < plan.states.size(); ++i) {
+      const CacheGroup& group = layout.groups()[size_t(layout.group_of(StateId(i)))];
+      elements_.push_back(state_elements(plan.states[i]));
+      memory_.emplace_back(size_t(group.pages * layout.page_tokens() * elements_.back()) * sizeof(double), "cache");
+    }
+  }
+
+  double* token(StateId state, const Segment& segment, int64_t position) {
+    const std::vector<int32_t>& pages = segment.pages[size_t(layout_.group_of(state))];
+    const int64_t page = pages[size_t(position / layout_.page_tokens()) % pages.size()];
+    const int64_t index = page * layout_.page_tokens() + position % layout_.page_tokens();
+    return reinterpret_cast<double*>(memory_[size_t(state)].bytes().data()) + index * elements_[size_t(state)];
+  }
+  void copy_page(int32_t group, int32_t from, int32_t to) {
+    for (const StateId state : layout_.groups()[size_t(group)].states) {
+      const int64_t count = layout_.page_tokens() * elements_[size_t(state)];
+      double* const data = reinterpret_cast<double*>(memory_[size_t(state)].bytes().data());
+      std::copy_n(data + from * count, count, data + to * count);
+    }
+  }
+
+ private:
+  const CacheLayout& layout_;
+  std::vector<int64_t> elements_;
+  std::vector<BlankMemory> memory_;
+};
+
+class ReferenceBackend : public Backend {
+ public:
+  ReferenceBackend(const Plan& plan, const EngineOptions& options)
+      : plan_(plan), options_(options), layout_(plan, cache_limits(options, kBatchTokens)), cache_(plan, layout_) {
+    for (const Row& row : plan.rows) rows_.emplace_back(size_t(row_tokens(row) * row.cols));
+    for (const Vector& vector : plan.vectors) vectors_.emplace(&vector, vector.values());
   }
 
   std::string description() const override { return "reference, double precision"; }
   Activations activations() const override { return Activations::kF32; }
-  int64_t position() const override { return position_; }
-  void set_trace(StepTrace trace) override { trace_ = std::move(trace); }
-  void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }
-  MemoryUse memory() const override {
-    EngineOptions options;
-    options.context = context_;
-    return account_reference_engine(plan_, options);
+  MemoryUse memory() const override { return account_reference(plan_, options_); }
+  int64_t batch_tokens() const override { return kBatchTokens; }
+  int64_t scored_tokens() const override { return kScoredTokens; }
+  bool runs_in_parts() const override { return true; }
+
+  void run(const Batch& batch, size_t first, size_t last) override {
+    for (size_t i = first; i < last; ++i)
+      std::visit([&](const auto& step) { execute(step, batch); }, plan_.steps[i].op);
+    if (last < plan_.steps.size()) return;
+    const Values& scores = rows_[size_t(plan_.scores)];
+    scores_.assign(scores.begin(), scores.begin() + int64_t(batch.scored.size()) * plan_.model.vocab);
   }
 
-  void rewind(int64_t position) override {
-    position_ = std::min(position_, position);
-    const size_t elements = size_t(position_ * model_.kv_heads * model_.head_dim);
-    for (auto* cache : {&keys_, &values_}) {
-      for (Vector& layer : *cache) layer.resize(elements);
-    }
+  void read(const Batch& batch, const View& view, std::span<float> out) override {
+    const bool scored = plan_.rows[size_t(view.row)].scored;
+    const size_t count = scored ? batch.scored.size() : batch.tokens.size();
+    const double* from = at(view, int64_t(count) - 1);
+    std::copy_n(from, view.cols, out.begin());
   }
+  void copy_page(int32_t group, int32_t from, int32_t to) override { cache_.copy_page(group, from, to); }
 
-  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
-    check_tokens(tokens, position_, context_, model_.vocab);
-    rotary_.start(position_ + int64_t(tokens.size()));
-    rotary_.compute(position_, int64_t(tokens.size()));
-    for (size_t t = 0; t < tokens.size(); ++t) {
-      const bool want_logits = each || t + 1 == tokens.size();
-      run(tokens[t], int64_t(t), want_logits, t + 1 == tokens.size());
-      ++position_;
-      if (each) each(int64_t(t), logits_);
-      if (observer_ && tokens.size() > 1 && !observer_(double(t + 1)) && t + 1 < tokens.size()) return {};
-    }
-    return std::span<const float>(logits_);
+  std::span<const float> scores(int64_t index) override {
+    return std::span(scores_).subspan(size_t(index * plan_.model.vocab), size_t(plan_.model.vocab));
   }
+  bool scores_finite(int64_t index) override { return Scores(scores(index)).finite(); }
 
  private:
-  // One token through all steps; `index` is its place in the current call, for the rotation.
-  void run(TokenId token, int64_t index, bool want_logits, bool last) {
-    for (size_t i = 0; i < plan_.steps.size(); ++i) {
-      const Step& step = plan_.steps[i];
-      if (std::holds_alternative<LogitsStep>(step) && !want_logits) continue;
-      const Vector* made = std::visit([&](const auto& s) { return execute(s, token, index); }, step);
-      if (last && trace_) trace_(i, std::vector<float>(made->begin(), made->end()));
+  double* at(const View& view, int64_t token) {
+    return rows_[size_t(view.row)].data() + token * plan_.rows[size_t(view.row)].cols + view.first;
+  }
+  double* at(const Heads& heads, int64_t token, int64_t head) {
+    return at(View{heads.row, heads.first + head * heads.stride, 0}, token);
+  }
+  // The elements of a vector; none for none.
+  std::span<const float> elements(const Vector* vector) const {
+    return vector == nullptr ? std::span<const float>() : std::span<const float>(vectors_.at(vector));
+  }
+
+  void execute(const LookupStep& step, const Batch& batch) {
+    Values position(size_t(step.out.cols));
+    for (const Segment& segment : batch.segments) {
+      for (int64_t t = 0; t < segment.count; ++t) {
+        double* out = at(step.out, segment.first + t);
+        const std::span row(out, size_t(step.out.cols));
+        dequantize_row(*step.table, batch.tokens[size_t(segment.first + t)], row);
+        for (double& value : row) value *= step.scale;
+        if (step.positions == nullptr) continue;
+        dequantize_row(*step.positions, segment.position + t, position);
+        for (size_t k = 0; k < position.size(); ++k) row[k] += position[k];
+      }
     }
   }
 
-  const Vector* execute(const EmbedStep& step, TokenId token, int64_t) {
-    residual_.resize(model_.hidden);
-    dequantize_row(*step.table, token, residual_);
-    return &residual_;
+  void execute(const LinearStep& step, const Batch& batch) {
+    const bool scored = plan_.rows[size_t(step.projections.front().out.row)].scored;
+    const int64_t tokens = int64_t(scored ? batch.scored.size() : batch.tokens.size());
+    std::vector<Values> inputs;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const double* in = at(step.in, scored ? batch.scored[size_t(t)] : t);
+      inputs.emplace_back(in, in + step.in.cols);
+      normalize(step.norm, inputs.back());
+    }
+    for (const Projection& p : step.projections) {
+      std::vector<Values> y = multiply(*p.weight, p.bias, inputs);
+      if (p.gate != nullptr) {
+        const std::vector<Values> gate = multiply(*p.gate, p.gate_bias, inputs);
+        for (size_t t = 0; t < y.size(); ++t) {
+          for (size_t n = 0; n < y[t].size(); ++n) y[t][n] *= activate(p.activation, gate[t][n]);
+        }
+      }
+      for (int64_t t = 0; t < tokens; ++t) {
+        double* out = at(p.out, t);
+        for (int64_t n = 0; n < p.weight->rows; ++n) {
+          double value = y[size_t(t)][size_t(n)];
+          if (p.gate == nullptr) value = activate(p.activation, value);
+          value *= p.scale;
+          if (p.softcap > 0) value = p.softcap * std::tanh(value / p.softcap);
+          out[n] = p.add ? out[n] + value : value;
+        }
+      }
+    }
   }
 
-  const Vector* execute(const QkvStep& step, TokenId, int64_t) {
-    const Vector x = norm(residual_, *step.norm);
-    q_ = apply(step.q, x);
-    k_ = apply(step.k, x);
-    v_ = apply(step.v, x);
-    return &q_;
+  void execute(const CombineStep& step, const Batch& batch) {
+    for (int64_t t = 0; t < int64_t(batch.tokens.size()); ++t) {
+      const double* from = at(step.y, t);
+      Values y(from, from + step.y.cols);
+      normalize(step.norm, y);
+      double* out = at(step.out, t);
+      for (int64_t k = 0; k < step.out.cols; ++k) {
+        double value = step.y_scale * y[size_t(k)];
+        if (step.gate) value *= activate(step.activation, at(step.gate, t)[k]);
+        out[k] = (step.x ? step.x_scale * at(step.x, t)[k] : 0) + value;
+      }
+    }
   }
 
-  const Vector* execute(const RotateStoreStep& step, TokenId, int64_t index) {
-    for (int64_t h = 0; h < model_.heads; ++h) prepare_head(&q_[h * model_.head_dim], step.q_norm, index);
-    for (double& value : q_) value /= std::sqrt(double(model_.head_dim));
-    for (int64_t h = 0; h < model_.kv_heads; ++h) prepare_head(&k_[h * model_.head_dim], step.k_norm, index);
-    keys_[step.layer].insert(keys_[step.layer].end(), k_.begin(), k_.end());
-    values_[step.layer].insert(values_[step.layer].end(), v_.begin(), v_.end());
-    return &q_;
+  void execute(const AttendStep& step, const Batch& batch) {
+    const int64_t kd = step.key_dim, vd = step.value_dim;
+    for (const Segment& segment : batch.segments) {
+      for (int64_t t = 0; step.stores && t < segment.count; ++t) {
+        const int64_t token = segment.first + t;
+        double* keys = cache_.token(step.state, segment, segment.position + t);
+        double* values = keys + step.kv_heads * kd;
+        for (int64_t h = 0; h < step.kv_heads; ++h) {
+          const Values v = head(step.v, token, h, vd, step.v_norm);
+          std::copy(v.begin(), v.end(), values + h * vd);
+          const Values k = rotated(step, step.k, token, h, step.k_norm, *batch.ropes);
+          std::copy(k.begin(), k.end(), keys + h * kd);
+        }
+      }
+      for (int64_t t = 0; t < segment.count; ++t) attend(step, batch, segment, t);
+    }
   }
 
-  const Vector* execute(const AttendStep& step, TokenId, int64_t) {
-    const int64_t d = model_.head_dim, row = model_.kv_heads * d;
-    const int64_t first = step.window > 0 ? std::max<int64_t>(0, position_ - step.window + 1) : 0;
-    const Vector& keys = keys_[step.layer];
-    const Vector& values = values_[step.layer];
-    mixed_.assign(model_.heads * d, 0);
-    for (int64_t h = 0; h < model_.heads; ++h) {
-      const int64_t kv = h / (model_.heads / model_.kv_heads) * d;
-      Vector p(position_ + 1 - first);
-      for (int64_t t = first; t <= position_; ++t) {
+  void attend(const AttendStep& step, const Batch& batch, const Segment& segment, int64_t t) {
+    const int64_t kd = step.key_dim, vd = step.value_dim, token = segment.first + t, position = segment.position + t;
+    int64_t first = step.window > 0 ? std::max<int64_t>(0, position - step.window + 1) : 0;
+    if (step.chunk > 0) first = std::max(first, position / step.chunk * step.chunk);
+    const double temperature =
+        step.temperature_beta == 0
+            ? 1
+            : 1 + step.temperature_beta *
+                      std::log1p(double((position + step.temperature_offset) / step.temperature_interval));
+    for (int64_t h = 0; h < step.heads; ++h) {
+      const int64_t kv = h / (step.heads / step.kv_heads);
+      const Values q = rotated(step, step.q, token, h, step.q_norm, *batch.ropes);
+      Values p;
+      for (int64_t j = first; j <= position; ++j) {
+        const double* key = cache_.token(step.state, segment, j) + kv * kd;
         double dot = 0;
-        for (int64_t i = 0; i < d; ++i) dot += q_[h * d + i] * keys[t * row + kv + i];
-        p[t - first] = dot;
+        for (int64_t i = 0; i < kd; ++i) dot += q[size_t(i)] * key[i];
+        dot *= step.scale * temperature;
+        p.push_back(step.softcap > 0 ? step.softcap * std::tanh(dot / step.softcap) : dot);
       }
-      const double highest = *std::max_element(p.begin(), p.end());
-      double sum = 0;
+      double highest = *std::max_element(p.begin(), p.end());
+      const std::span<const float> sinks = elements(step.sinks);
+      if (!sinks.empty()) highest = std::max(highest, double(sinks[size_t(h)]));
+      double sum = sinks.empty() ? 0 : std::exp(double(sinks[size_t(h)]) - highest);
       for (double& value : p) sum += value = std::exp(value - highest);
-      for (int64_t t = first; t <= position_; ++t) {
-        for (int64_t i = 0; i < d; ++i) mixed_[h * d + i] += p[t - first] / sum * values[t * row + kv + i];
+      double* out = at(step.out, token) + h * vd;
+      std::fill_n(out, vd, 0.0);
+      for (int64_t j = first; j <= position; ++j) {
+        const double* value = cache_.token(step.state, segment, j) + step.kv_heads * kd + kv * vd;
+        for (int64_t i = 0; i < vd; ++i) out[i] += p[size_t(j - first)] / sum * value[i];
+      }
+      if (!step.gate) continue;
+      const double* gate = at(step.gate, token, h);
+      for (int64_t i = 0; i < vd; ++i) out[i] *= activate(Activation::kSigmoid, gate[i]);
+    }
+  }
+
+  // Head h of a token. Norms over all heads together come before they are taken apart.
+  Values head(const Heads& heads, int64_t token, int64_t h, int64_t dim, const Norm& norm) {
+    if (norm.group <= dim) {
+      const double* from = at(heads, token, h);
+      Values out(from, from + dim);
+      normalize(norm, out, h * dim);
+      return out;
+    }
+    Values all;
+    for (int64_t i = 0; i < norm.group / dim; ++i)
+      all.insert(all.end(), at(heads, token, i), at(heads, token, i) + dim);
+    normalize(norm, all);
+    return Values(all.begin() + h * dim, all.begin() + (h + 1) * dim);
+  }
+
+  Values rotated(const AttendStep& step, const Heads& heads, int64_t token, int64_t h, const Norm& norm,
+                 const RopeRows& ropes) {
+    Values out = head(heads, token, h, step.key_dim, step.norm_after_rotation ? Norm() : norm);
+    if (step.rope >= 0) {
+      const Rope& rope = plan_.ropes[size_t(step.rope)];
+      const size_t r = size_t(step.rope);
+      const int64_t half = rope.dim / 2;
+      const bool adjacent = rope.pairs == Rope::Pairs::kAdjacent;
+      for (int64_t i = 0; i < half; ++i) {
+        double& x = out[size_t(adjacent ? 2 * i : i)];
+        double& y = out[size_t(adjacent ? 2 * i + 1 : i + half)];
+        const double cos = ropes.cos(r)[size_t(token * half + i)], sin = ropes.sin(r)[size_t(token * half + i)];
+        const double a = x, b = y;
+        x = a * cos - b * sin;
+        y = b * cos + a * sin;
       }
     }
-    return &mixed_;
-  }
-
-  const Vector* execute(const OutStep& step, TokenId, int64_t) { return add_to_residual(apply(step.o, mixed_)); }
-
-  const Vector* execute(const GateUpStep& step, TokenId, int64_t) {
-    const Vector x = norm(residual_, *step.norm);
-    inner_ = apply(step.gate, x);
-    const Vector up = apply(step.up, x);
-    for (size_t i = 0; i < inner_.size(); ++i) inner_[i] = inner_[i] / (1 + std::exp(-inner_[i])) * up[i];
-    return &inner_;
-  }
-
-  const Vector* execute(const DownStep& step, TokenId, int64_t) { return add_to_residual(apply(step.down, inner_)); }
-
-  const Vector* execute(const LogitsStep& step, TokenId, int64_t) {
-    scores_ = apply(step.head, norm(residual_, *step.norm));
-    logits_.assign(scores_.begin(), scores_.end());
-    return &scores_;
-  }
-
-  const Vector* add_to_residual(const Vector& x) {
-    for (size_t i = 0; i < x.size(); ++i) residual_[i] += x[i];
-    return &residual_;
-  }
-
-  Vector norm(std::span<const double> x, const std::vector<float>& weight) const {
-    double squares = 0;
-    for (const double value : x) squares += value * value;
-    const double factor = 1 / std::sqrt(squares / double(x.size()) + model_.norm_eps);
-    Vector out(x.size());
-    for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * factor * weight[i];
+    if (step.norm_after_rotation) normalize(norm, out, h * step.key_dim);
     return out;
   }
 
-  void prepare_head(double* head, const std::vector<float>* weight, int64_t index) const {
-    const int64_t d = model_.head_dim, half = d / 2;
-    if (weight != nullptr) {
-      const Vector normed = norm({head, size_t(d)}, *weight);
-      std::copy(normed.begin(), normed.end(), head);
-    }
-    const auto cos = rotary_.cos(index), sin = rotary_.sin(index);
-    for (int64_t i = 0; i < half; ++i) {
-      const double a = head[i], b = head[i + half];
-      head[i] = a * cos[i] - b * sin[i];
-      head[i + half] = b * cos[i] + a * sin[i];
+  // `first`: the column of a whole row at which x begins, for weights of whole rows.
+  void normalize(const Norm& norm, Values& x, int64_t first = 0) const {
+    if (!norm) return;
+    const std::span<const float> weight = elements(norm.weight), bias = elements(norm.bias);
+    // Of the column's own, or the same for every group.
+    const auto element = [&](std::span<const float> values, int64_t column, double fallback) {
+      if (values.empty()) return fallback;
+      return double(values[size_t(int64_t(values.size()) == norm.group ? column % norm.group : column)]);
+    };
+    for (size_t begin = 0; begin < x.size(); begin += size_t(norm.group)) {
+      const size_t end = begin + size_t(norm.group);
+      double mean = 0, squares = 0;
+      if (norm.kind == Norm::Kind::kLayer) {
+        for (size_t k = begin; k < end; ++k) mean += x[k] / double(norm.group);
+      }
+      for (size_t k = begin; k < end; ++k) squares += (x[k] - mean) * (x[k] - mean);
+      const double factor = 1 / std::sqrt(squares / double(norm.group) + norm.eps);
+      for (size_t k = begin; k < end; ++k) {
+        const int64_t column = first + int64_t(k);
+        x[k] = (x[k] - mean) * factor * element(weight, column, 1) + element(bias, column, 0);
+      }
     }
   }
 
-  Vector apply(const Linear& linear, const Vector& x) {
-    const Weight& weight = *linear.weight;
-    Vector out(weight.rows);
-    Vector row(weight.cols);
+  std::vector<Values> multiply(const Weight& weight, const Vector* bias, const std::vector<Values>& inputs) const {
+    const std::span<const float> biases = elements(bias);
+    std::vector<Values> out(inputs.size(), Values(size_t(weight.rows)));
+    Values row(size_t(weight.cols));
     for (int64_t n = 0; n < weight.rows; ++n) {
       dequantize_row(weight, n, row);
-      double dot = linear.bias == nullptr ? 0 : (*linear.bias)[n];
-      for (int64_t k = 0; k < weight.cols; ++k) dot += row[k] * x[k];
-      out[n] = dot;
+      const double start = biases.empty() ? 0 : double(biases[size_t(n)]);
+      for (size_t t = 0; t < inputs.size(); ++t) {
+        double dot = start;
+        for (size_t k = 0; k < row.size(); ++k) dot += row[k] * inputs[t][k];
+        out[t][size_t(n)] = dot;
+      }
     }
     return out;
   }
 
   const Plan& plan_;
-  const Description& model_;
-  int64_t context_;
-  int64_t position_ = 0;
-  RotaryTable rotary_;
-  StepTrace trace_;
-  PrefillObserver observer_;
-  std::vector<Vector> keys_, values_;  // per layer: (position, kv_heads * head_dim)
-  Vector residual_, q_, k_, v_, mixed_, inner_, scores_;
-  std::vector<float> logits_;
+  const EngineOptions options_;
+  const CacheLayout layout_;
+  ReferenceCache cache_;
+  std::vector<Values> rows_;  // (tokens, cols) each
+  std::unordered_map<const Vector*, std::vector<float>> vectors_;
+  std::vector<float> scores_;
 };
 
 }  // namespace
 
-MemoryUse account_reference_engine(const Plan& plan, const EngineOptions& options) {
-  const size_t row = size_t(plan.model.kv_heads * plan.model.head_dim) * sizeof(double);
-  return {plan.weight_bytes(), 2 * size_t(plan.model.layers * options.context) * row, 0};
+MemoryUse account_reference(const Plan& plan, const EngineOptions& options) {
+  const CacheLayout layout(plan, cache_limits(options, kBatchTokens));
+  size_t cache = 0, work = 0;
+  for (const CacheGroup& group : layout.groups()) {
+    for (const StateId state : group.states)
+      cache += size_t(group.pages * layout.page_tokens() * state_elements(plan.states[size_t(state)])) * sizeof(double);
+  }
+  for (const Row& row : plan.rows) work += size_t(row_tokens(row) * row.cols) * sizeof(double);
+  return {plan.weight_bytes(), cache, work};
 }
 
-std::unique_ptr<Engine> make_reference_engine(const Plan& plan, const EngineOptions& options) {
-  return std::make_unique<ReferenceEngine>(plan, options);
+std::unique_ptr<Backend> make_reference_backend(const Plan& plan, const EngineOptions& options) {
+  return std::make_unique<ReferenceBackend>(plan, options);
 }
 
 }  // namespace qgen

@@ -1,8 +1,11 @@
 #include "generate/chat_session.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "generate/answer_message.h"
 
 namespace qgen {
 namespace {
@@ -17,36 +20,6 @@ void check_room(int64_t tokens, const TextModel& model) {
        kMoreRoom);
 }
 
-// What the model wrote as the message that the template is given: thinking comes apart.
-class AnswerText {
- public:
-  // `split`: the pieces come apart already.
-  AnswerText(bool thinking, bool split) : splitter_(thinking), split_(split) {}
-  void add(const ReasoningPiece& piece) {
-    if (split_) {
-      take(piece);
-    } else {
-      take_all(splitter_.push(piece.text));
-    }
-  }
-  Message message() {
-    if (!split_) take_all(splitter_.finish());
-    Message out{"assistant", answer_, {}};
-    if (!thinking_.empty()) out.extra.emplace_back("reasoning_content", json_quote(thinking_));
-    return out;
-  }
-
- private:
-  void take(const ReasoningPiece& piece) { (piece.thinking ? thinking_ : answer_) += piece.text; }
-  void take_all(const std::vector<ReasoningPiece>& pieces) {
-    for (const ReasoningPiece& piece : pieces) take(piece);
-  }
-
-  ReasoningSplitter splitter_;
-  bool split_;
-  std::string answer_, thinking_;
-};
-
 }  // namespace
 
 int64_t tokens_of_next_turn(const TextModel& model, const Conversation& conversation,
@@ -57,7 +30,9 @@ int64_t tokens_of_next_turn(const TextModel& model, const Conversation& conversa
 }
 
 ChatSession::ChatSession(const TextModel& model, std::optional<bool> enable_thinking)
-    : model_(model), enable_thinking_(enable_thinking), session_(model.engine()) {}
+    : model_(model),
+      enable_thinking_(enable_thinking),
+      session_(std::in_place, model.engine(), model.loaded().context) {}
 
 Generation ChatSession::ask(const std::string& question, const GenerationSettings& settings, const TextSink& sink) {
   std::vector<Message> messages = conversation_.all();
@@ -67,7 +42,7 @@ Generation ChatSession::ask(const std::string& question, const GenerationSetting
   check_room(int64_t(input.ids.size()), model_);
 
   changed_ = true;
-  AnswerText answer(input.thinking, settings.split_reasoning);
+  AnswerMessage answer(input.thinking, settings.split_reasoning);
   Generation generation;
   try {
     generation = generate(*session_, model_, input, settings, [&](const ReasoningPiece& piece) {
@@ -76,16 +51,38 @@ Generation ChatSession::ask(const std::string& question, const GenerationSetting
     });
   } catch (...) {
     computed_before_ += session_->computed_tokens();
-    session_.emplace(model_.engine());
+    session_.reset();  // there is room for one
+    session_.emplace(model_.engine(), model_.loaded().context);
     throw;
   }
   if (generation.stop == "interrupted" && generation.tokens.empty()) return generation;
-  Message message = answer.message();
+  Message message = answer.finish();
   timeline_.record(std::move(prompt), std::move(input.ids), generation.tokens, message.content, model_.tokenizer());
   conversation_.messages.push_back(std::move(messages.back()));
   conversation_.messages.push_back(std::move(message));
   changed_ = false;
   return generation;
+}
+
+Generation ChatSession::retry(const GenerationSettings& settings, const TextSink& sink) {
+  Conversation before = conversation_;
+  const auto question = std::find_if(before.messages.rbegin(), before.messages.rend(),
+                                     [](const Message& message) { return message.role == "user"; });
+  if (question == before.messages.rend()) fail(ErrorKind::kUsage, "/retry: there is no question yet");
+  const std::string text = question->content;
+  undo();
+  const auto take_back = [&] {
+    conversation_ = std::move(before);
+    changed_ = true;
+  };
+  try {
+    Generation generation = ask(text, settings, sink);
+    if (generation.stop == "interrupted" && generation.tokens.empty()) take_back();
+    return generation;
+  } catch (...) {
+    take_back();
+    throw;
+  }
 }
 
 void ChatSession::check(const Conversation& conversation) const {

@@ -27,6 +27,10 @@ class ChatSession {
   // before an interruption, or an error comes up (a usage Error if the turn does not fit), it stays as it was.
   Generation ask(const std::string& question, const GenerationSettings& settings, const TextSink& sink);
 
+  // Asks the last question again. Its earlier answer goes once there is another one; it stays where ask() keeps
+  // nothing. A usage Error if there is no question.
+  Generation retry(const GenerationSettings& settings, const TextSink& sink);
+
   const Conversation& conversation() const { return conversation_; }
   // Refuses, with an Error, what the template cannot render or the context cannot hold.
   void replace(Conversation conversation);

@@ -4,14 +4,12 @@
 #include <cerrno>
 #include <cstring>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/file_map.h"
 #include "base/json.h"
+#include "base/replacement.h"
 
 namespace qgen {
 namespace {
@@ -37,45 +35,6 @@ std::string json_text(const Conversation& conversation, std::string_view model) 
   return out + (first ? "]}\n" : "\n]}\n");
 }
 
-[[noreturn]] void fail_write(const fs::path& path) {
-  fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", path.string(), std::strerror(errno)));
-}
-
-// A file that takes the place of another once it is complete, and goes away if it never is.
-class Replacement {
- public:
-  explicit Replacement(const fs::path& target)
-      : target_(target), path_(fmt::format("{}.{}.tmp", target.string(), ::getpid())) {
-    descriptor_ =
-        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);  // what was said is nobody else's
-    if (descriptor_ < 0) fail_write(target_);
-  }
-  ~Replacement() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    if (!kept_) ::unlink(path_.c_str());
-  }
-  Replacement(const Replacement&) = delete;
-
-  void write(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = ::write(descriptor_, text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail_write(target_);
-      text.remove_prefix(size_t(written));
-    }
-  }
-  void keep() {
-    if (::fsync(descriptor_) != 0 || ::rename(path_.c_str(), target_.c_str()) != 0) fail_write(target_);
-    kept_ = true;
-  }
-
- private:
-  fs::path target_;
-  std::string path_;
-  int descriptor_ = -1;
-  bool kept_ = false;
-};
-
 }  // namespace
 
 std::vector<Message> Conversation::all() const {
@@ -98,6 +57,7 @@ bool Conversation::undo() {
 }
 
 Conversation parse_conversation(std::string_view json, const std::string& subject) {
+  if (json.starts_with("\xEF\xBB\xBF")) json.remove_prefix(3);  // a byte order mark
   const auto document = JsonDocument::parse(json, subject, ErrorKind::kUsage);
   const Json root = document->root();
   Conversation out;
@@ -119,6 +79,16 @@ Conversation parse_conversation(std::string_view json, const std::string& subjec
 
 Conversation read_conversation(const fs::path& path) {
   return parse_conversation(read_file(path, kMaxFileBytes, ErrorKind::kUsage), path.string());
+}
+
+void check_conversation_file(const fs::path& path) {
+  if (path == "-") fail(ErrorKind::kUsage, "--save -: standard output is for text", "a file; ./- if it is called so");
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
+    fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", path.string(), std::strerror(errno)));
 }
 
 void save_conversation(const fs::path& path, const Conversation& conversation, std::string_view model) {

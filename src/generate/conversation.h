@@ -28,6 +28,8 @@ struct Conversation {
 Conversation read_conversation(const std::filesystem::path& path);
 // The same from text; `subject` names it in errors.
 Conversation parse_conversation(std::string_view json, const std::string& subject);
+// An Error, before any work, where save_conversation() could not write: a usage Error for "-", else a runtime one.
+void check_conversation_file(const std::filesystem::path& path);
 // One JSON object. The file is there as a whole or not at all; a runtime Error if it cannot be written.
 void save_conversation(const std::filesystem::path& path, const Conversation& conversation, std::string_view model);
 

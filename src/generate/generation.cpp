@@ -34,6 +34,8 @@ TokenId choose(Sampler& sampler, const Scores& scores) {
   return sampler.choose(scores);
 }
 
+}  // namespace
+
 // From tokens to the text that may be shown.
 class TextRelease {
  public:
@@ -98,8 +100,6 @@ class TextRelease {
   const TextSink& sink_;
 };
 
-}  // namespace
-
 double Generation::tokens_per_second() const {
   return tokens.size() > 1 && output_seconds > 0 ? double(tokens.size() - 1) / output_seconds : 0;
 }
@@ -134,75 +134,90 @@ void check_fits(const ModelInput& input, const TextModel& model) {
                    model.loaded().context, input.ids.size()));
 }
 
+AnswerBuilder::AnswerBuilder(const TextModel& model, const ModelInput& input, const GenerationSettings& settings,
+                             TextSink sink)
+    : model_(model),
+      settings_(settings),
+      sink_(std::move(sink)),
+      limit_(settings.max_tokens < 0 ? INT64_MAX : settings.max_tokens),
+      sampler_(settings.sampling),
+      text_(std::make_unique<TextRelease>(model, input, settings, sink_)),
+      start_(Clock::now()) {
+  out_.prompt_tokens = int64_t(input.ids.size());
+  sampler_.see_prompt(input.ids);
+}
+AnswerBuilder::~AnswerBuilder() = default;
+
+void AnswerBuilder::prompt_done(int64_t computed) {
+  out_.prompt_seconds = seconds_since(start_);
+  out_.computed_tokens = computed;
+  first_token_ = Clock::now();
+}
+
+std::optional<TokenId> AnswerBuilder::next(const Scores& scores, int64_t length) {
+  if (scores.empty() || (settings_.control.stopped && settings_.control.stopped())) return end("interrupted", scores);
+  check_finite(scores, model_.plan());
+  if (wanted() <= 0) return end("max-tokens", scores);
+  const TokenId token = choose(sampler_, scores);
+  if (settings_.logprobs > 0) {
+    out_.logprobs.push_back({{token, double(scores.all()[size_t(token)]) - log_sum_exp(scores)},
+                             top_logprobs(scores, size_t(settings_.logprobs))});
+  }
+  if (out_.tokens.empty()) {
+    out_.first_token_seconds = seconds_since(start_);
+    first_token_ = Clock::now();
+  }
+  if (model_.is_end(token)) return end("end", scores);
+  out_.tokens.push_back(token);
+  sampler_.see_generated(token);
+  text_->push(token);
+  out_.thinking_tokens += text_->thinking();
+  out_.output_seconds = seconds_since(first_token_);
+  if (text_->stopped()) {
+    out_.stop_string = text_->match();
+    return end("stop-string", scores);
+  }
+  if (length >= model_.loaded().context) return end("context", scores);
+  // Where no further token is wanted, this one is not run.
+  if (wanted() <= 0) return end("max-tokens", scores);
+  return token;
+}
+
+std::optional<TokenId> AnswerBuilder::end(const char* stop, const Scores& scores) {
+  out_.stop = stop;
+  if (!scores.empty()) out_.logits_hash = hash_logits(scores);
+  return {};
+}
+
+Generation AnswerBuilder::finish() {
+  text_->finish();
+  return std::move(out_);
+}
+
 Generation generate(Session& session, const TextModel& model, const ModelInput& input,
                     const GenerationSettings& settings, const TextSink& sink) {
-  Generation out;
-  out.prompt_tokens = int64_t(input.ids.size());
-  Sampler sampler(settings.sampling);
-  sampler.see_prompt(input.ids);
-  TextRelease text(model, input, settings, sink);
-
-  const auto start = Clock::now();
+  AnswerBuilder answer(model, input, settings, sink);
   const int64_t computed_before = session.computed_tokens();
-  Scores logits;
+  Scores scores;
   {
-    const PrefillWatch watch(model.engine(), out.prompt_tokens, settings.control);
-    logits = session.sync(input.ids);
+    const PrefillWatch watch(model.engine(), int64_t(input.ids.size()), settings.control);
+    scores = session.sync(input.ids);
   }
-  out.prompt_seconds = seconds_since(start);
-  out.computed_tokens = session.computed_tokens() - computed_before;
+  answer.prompt_done(session.computed_tokens() - computed_before);
   Speculation speculation(session, settings.prompt_lookup);
-  const int64_t longest = longest_with_draft(model.plan().model.rope, model.loaded().context);
-  const int64_t limit = settings.max_tokens < 0 ? INT64_MAX : settings.max_tokens;
-  auto first_token = Clock::now();
+  const int64_t longest = model.plan().longest_with_draft(model.loaded().context);
   for (;;) {
-    if (logits.empty() || (settings.control.stopped && settings.control.stopped())) {
-      out.stop = "interrupted";
-      break;
-    }
-    check_finite(logits, model.plan());
-    if (int64_t(out.tokens.size()) >= limit) {
-      out.stop = "max-tokens";
-      break;
-    }
-    const TokenId token = choose(sampler, logits);
-    if (settings.logprobs > 0) {
-      out.logprobs.push_back({{token, double(logits.all()[size_t(token)]) - log_sum_exp(logits)},
-                              top_logprobs(logits, size_t(settings.logprobs))});
-    }
-    if (out.tokens.empty()) {
-      out.first_token_seconds = seconds_since(start);
-      first_token = Clock::now();
-    }
-    if (model.is_end(token)) {
-      out.stop = "end";
-      break;
-    }
-    out.tokens.push_back(token);
-    sampler.see_generated(token);
-    text.push(token);
-    out.thinking_tokens += text.thinking();
-    out.output_seconds = seconds_since(first_token);
-    out.output_calls = speculation.calls();
-    if (text.stopped()) {
-      out.stop = "stop-string";
-      out.stop_string = text.match();
-      break;
-    }
-    if (int64_t(session.tokens().size()) >= model.loaded().context) {
-      out.stop = "context";
-      break;
-    }
-    const int64_t wanted = limit - int64_t(out.tokens.size());
-    // The last of them will be chosen and not run, and this one needs its place as well.
-    const int64_t room = std::min(wanted, longest - int64_t(session.tokens().size())) - 1;
-    if (wanted > 0) logits = speculation.append(token, room);
+    const size_t before = answer.generation().tokens.size();
+    const auto token = answer.next(scores, int64_t(session.tokens().size()));
+    if (answer.generation().tokens.size() > before) answer.generation().output_calls = speculation.calls();
+    if (!token) break;
+    // The last token of a draft will be chosen and not run, and this one needs its place as well.
+    const int64_t room = std::min(answer.wanted(), longest - int64_t(session.tokens().size())) - 1;
+    scores = speculation.append(*token, room);
   }
-  out.drafted_tokens = speculation.drafted();
-  out.accepted_tokens = speculation.accepted();
-  if (!logits.empty()) out.logits_hash = hash_logits(logits);
-  text.finish();
-  return out;
+  answer.generation().drafted_tokens = speculation.drafted();
+  answer.generation().accepted_tokens = speculation.accepted();
+  return answer.finish();
 }
 
 }  // namespace qgen

@@ -1,8 +1,11 @@
 // One answer: the prompt through the engine, then token by token until something ends it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +52,38 @@ struct Generation {
 
 // Takes text as soon as it is certain: whole characters that are no part of a stop string.
 using TextSink = std::function<void(const ReasoningPiece& piece)>;
+
+// One answer in the making: tokens are chosen from scores, and text is released as soon as it is certain. Whoever
+// drives it runs the prompt, and then each token that it returns.
+class TextRelease;
+class AnswerBuilder {
+ public:
+  AnswerBuilder(const TextModel& model, const ModelInput& input, const GenerationSettings& settings, TextSink sink);
+  ~AnswerBuilder();
+
+  // The prompt has been run, `computed` tokens of it.
+  void prompt_done(int64_t computed);
+  // From the scores that follow a sequence of `length` tokens: the token to run next; nothing where the answer has
+  // ended. Throws a runtime Error where scores are not finite.
+  std::optional<TokenId> next(const Scores& scores, int64_t length);
+  // Tokens that may still come.
+  int64_t wanted() const { return limit_ - int64_t(out_.tokens.size()); }
+  Generation& generation() { return out_; }
+  // Releases what was held back.
+  Generation finish();
+
+ private:
+  std::optional<TokenId> end(const char* stop, const Scores& scores);
+
+  const TextModel& model_;
+  const GenerationSettings settings_;
+  const TextSink sink_;
+  const int64_t limit_;
+  Sampler sampler_;
+  std::unique_ptr<TextRelease> text_;
+  Generation out_;
+  std::chrono::steady_clock::time_point start_, first_token_;
+};
 
 // Runs what is new in input.ids, then generates. settings.control may stop it. The prompt must fit
 // in the context. Throws a runtime Error where scores are not finite.

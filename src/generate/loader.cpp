@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -10,7 +11,9 @@
 #include "base/units.h"
 #include "chat/template.h"
 #include "model/declare.h"
+#include "model/families/common.h"
 #include "model/open.h"
+#include "model/planner.h"
 
 namespace qgen {
 
@@ -28,32 +31,54 @@ Activations parse_activations(const std::string& name) {
   fail(ErrorKind::kUsage, fmt::format("--activations {}: unknown type", name), "known: f32, 16bit, 8bit");
 }
 
-int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit,
-                        double memory) {
-  options.context = limit;
-  if (double(engine.account(plan, options).total()) <= memory) return limit;
-  int64_t low = 0, high = limit - 1;
+namespace {
+
+// Where nobody asks for a size, a tenth of the memory is left to others.
+constexpr double kSharedMemory = 0.9;
+
+// The largest value from `low` to `limit` for which `fits` says yes, as it does for all smaller ones; `low` is not
+// asked.
+int64_t largest_fitting(int64_t low, int64_t limit, const std::function<bool(int64_t)>& fits) {
+  if (fits(limit)) return limit;
+  int64_t high = limit - 1;
   while (low < high) {
-    options.context = low + (high - low + 1) / 2;
-    if (double(engine.account(plan, options).total()) <= memory) {
-      low = options.context;
+    const int64_t middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
     } else {
-      high = options.context - 1;
+      high = middle - 1;
     }
   }
   return low;
 }
 
-std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool may_declare) {
-  const ModelLocation location = locate_model(options.model);
-  return make_plan(may_declare && lacks_weights(location) ? declare_checkpoint(location) : open_checkpoint(location));
+// Tokens of all sequences together, up to `limit`, whose account fits into `memory` bytes; at least one context.
+int64_t largest_cache(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit, double memory) {
+  return largest_fitting(options.context, limit, [&](int64_t tokens) {
+    options.cache_tokens = tokens;
+    return double(engine.account(plan, options).total()) <= memory;
+  });
 }
 
-int64_t model_context(const Description& model) {
-  const bool extends = model.rope.scaling == Rope::Scaling::kLinear || model.rope.scaling == Rope::Scaling::kDynamic ||
-                       (model.rope.scaling == Rope::Scaling::kYarn && model.rope.original_context == model.context);
-  constexpr double kMax = double(int64_t{1} << 31);
-  return extends ? int64_t(std::min(kMax, double(model.context) * std::max(1.0, model.rope.factor))) : model.context;
+}  // namespace
+
+int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit,
+                        double memory) {
+  return largest_fitting(0, limit, [&](int64_t tokens) {
+    options.context = tokens;
+    return double(engine.account(plan, options).total()) <= memory;
+  });
+}
+
+std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan) {
+  const ModelLocation location = locate_model(options.model);
+  return make_plan(only_plan && lacks_weights(location) ? declare_checkpoint(location)
+                                                        : open_checkpoint(location, only_plan));
+}
+
+std::string incomplete_warning(const Plan& plan) {
+  const std::string& file = plan.checkpoint.incomplete();
+  return file.empty() ? file : fmt::format("{}: not all of its weights are there (an unfinished download?)", file);
 }
 
 Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
@@ -63,19 +88,25 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   out.options.activations = parse_activations(options.activations);
   out.engine = &find_engine(options.device, out.options);
   if (out.options.threads == 0) out.options.threads = out.engine->useful_threads(plan);
-  out.native = model_context(plan.model);
+  out.native = plan.model.context;
   out.wanted = options.context > 0 ? options.context : std::max(out.native, needed);
   out.options.context = out.largest = out.wanted;
-  if (!out.engine->holds(out.options.kv)) {
-    fail(ErrorKind::kUsage, fmt::format("--kv {}: the {} engine has no such cache", options.kv, out.engine->name),
-         "--kv f16, bf16 or f32");
-  }
   out.free = out.engine->free_memory(out.options);
   if (out.free > 0) {
-    const double budget = options.context > 0 ? double(out.free) : 0.9 * double(out.free);
+    const double budget = options.context > 0 ? double(out.free) : kSharedMemory * double(out.free);
     out.largest = largest_context(plan, *out.engine, out.options, out.wanted, budget);
     out.fits = out.largest >= (options.context > 0 ? out.wanted : needed);
     if (out.fits) out.options.context = out.largest;
+  }
+  // Measured: more lines than so many gain little.
+  out.lines = options.lines > 0 ? options.lines : out.engine->in_ram() ? 16 : 64;
+  if (out.lines > 1) {
+    out.options.sequences = out.lines + 1;  // and one for what their beginnings have in common
+    const int64_t all = out.options.context * out.options.sequences;
+    out.options.cache_tokens = options.cache_tokens;
+    const double budget = out.free > 0 ? kSharedMemory * double(out.free) : INFINITY;
+    if (options.cache_tokens == 0)
+      out.options.cache_tokens = largest_cache(plan, *out.engine, out.options, all, budget);
   }
   out.use = out.engine->account(plan, out.options);
   return out;
@@ -102,7 +133,7 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
                        const Progress& progress, bool may_exceed) {
   LoadedModel loaded;
   loaded.name = plan->checkpoint.location().name;
-  const int64_t native = model_context(plan->model);
+  const int64_t native = plan->model.context;
   if (options.context > 0 && needed > options.context) {
     fail(ErrorKind::kUsage,
          fmt::format("{}: the prompt does not fit in the context (expected at most {} tokens, found {})", loaded.name,
@@ -120,6 +151,7 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   const auto start = std::chrono::steady_clock::now();
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
+  repack_weights(weights);
   WeightScan scan(weights, [&, bytes = double(plan->weight_bytes())](size_t done) {
     if (progress)
       progress([&] {
@@ -134,12 +166,13 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   } else {
     engine_options.scan = &scan;
   }
-  loaded.engine = placement.engine->make(*plan, engine_options);
+  loaded.engine = placement.engine->make_engine(*plan, engine_options);
   if (engine_options.scan != nullptr) scan.finish();
   if (progress) progress({});
   loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   loaded.engine_row = placement.engine;
   loaded.context = placement.options.context;
+  loaded.lines = placement.lines;
   loaded.engine_options = placement.options;
   loaded.plan = std::move(plan);
   return loaded;
@@ -195,8 +228,8 @@ std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files) {
   return JsonDocument::parse(files.read(kName, 16 << 20), files.subject(kName));
 }
 
-std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,
-                                const ModelFiles& files, const Tokenizer& tokenizer) {
+std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* generation_config, const ModelFiles& files,
+                                const Tokenizer& tokenizer) {
   std::vector<TokenId> out = model.end_tokens;
   if (generation_config != nullptr) {
     const auto more = read_end_tokens(generation_config->root());

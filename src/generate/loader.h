@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/model_files.h"
-#include "engine/engine.h"
+#include "engine/engine_table.h"
 #include "model/plan.h"
 #include "tokenizer/tokenizer.h"
 
@@ -18,8 +18,10 @@ namespace qgen {
 struct ModelOptions {
   std::string model;
   std::string device = "auto";
-  int threads = 0;      // 0: all physical cores
-  int64_t context = 0;  // 0: what the model was made for, as far as it fits
+  int threads = 0;           // 0: all physical cores
+  int64_t context = 0;       // 0: what the model was made for, as far as it fits
+  int64_t lines = 1;         // that are answered at a time (generate/parallel.h); 0: as many as are useful
+  int64_t cache_tokens = 0;  // of several lines together; 0: as many whole contexts as fit, up to one for each
   std::string kv = "f16";
   std::string activations = "16bit";
 };
@@ -38,13 +40,17 @@ struct LoadedModel {
   std::unique_ptr<Plan> plan;
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
+  int64_t lines = 1;  // at a time
   double load_seconds = 0;
   const EngineRow* engine_row = nullptr;
   EngineOptions engine_options;
 };
 
-// The plan from the files' headers, nothing else. `may_declare`: where the weights are missing, from config.json alone.
-std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool may_declare = false);
+// The plan from the files' headers, nothing else. `only_plan`: it will not be run, so the weights may be missing (then
+// config.json says what they are) or their files incomplete.
+std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan = false);
+// What to warn about where the plan's weight files are not complete; "" where they are.
+std::string incomplete_warning(const Plan& plan);
 
 // Where a plan would run, with which context, and what that takes.
 struct Placement {
@@ -56,6 +62,7 @@ struct Placement {
   MemoryUse use;          // with `wanted` tokens if it does not fit, else with options.context
   size_t free = 0;        // bytes; 0 if unknown
   bool fits = true;
+  int64_t lines = 1;  // at a time, which share options.cache_tokens
 };
 // At least `needed` tokens must fit in the context. A context that nobody asked for is made smaller until it fits and
 // leaves a tenth of the memory to others.
@@ -86,15 +93,12 @@ void check_vocabulary(std::span<const TokenId> ids, const Plan& plan);
 // What to warn about where fp8 codes of the weights are NaN; "" where none is.
 std::string nan_warning(const LoadedModel& model);
 
-// The context the model was made for, with the factor of those rotary scalings that extend it.
-int64_t model_context(const Description& model);
-
 // generation_config.json, if there is one.
 std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files);
 
 // The union of the end tokens of config.json, generation_config.json and the tokenizer.
-std::vector<TokenId> end_tokens(const Description& model, const JsonDocument* generation_config,
-                                const ModelFiles& files, const Tokenizer& tokenizer);
+std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* generation_config, const ModelFiles& files,
+                                const Tokenizer& tokenizer);
 
 // The tokenizer of a model folder, or a model Error that says what is missing.
 std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files);

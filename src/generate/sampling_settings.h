@@ -1,18 +1,27 @@
-// How the next token is chosen, and who said so: a flag, the model's generation_config.json, or nobody.
+// How the next token is chosen, and who said so: a flag, the model's files, its makers, or nobody.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
 #include "base/token.h"
+#include "generate/published_sampling.h"
 
 namespace qgen {
 
-enum class Origin { kBuiltIn, kModel, kFlag };
+enum class Origin {
+  kBuiltIn,
+  kRandom,     // a seed that nobody chose
+  kPublished,  // by the model's makers, not in its files
+  kGguf,       // the keys of a GGUF file
+  kModel,      // generation_config.json
+  kFlag,
+};
 std::string_view origin_name(Origin origin);
 
 template <typename T>
@@ -41,14 +50,23 @@ struct SamplingSettings {
   Setting<double> frequency_penalty{0};
   Setting<uint64_t> seed{0};
   std::vector<std::pair<TokenId, double>> logit_bias;
+  std::string_view published_for;  // the models that values of this origin are for
 
+  // For people.
+  std::string origin_text(Origin origin) const;
   bool greedy() const { return temperature.value == 0; }
 };
 
-// flag > generation_config.json > built-in. A model samples if it says do_sample, or gives a temperature and
-// does not say otherwise; a flag that only makes sense when sampling turns it on. Without a seed flag the seed is
+// What a model recommends.
+struct ModelSampling {
+  std::optional<Json> config = {};  // generation_config.json, or what a GGUF file has for it
+  Origin config_origin = Origin::kModel;
+  const PublishedSampling* published = nullptr;  // for a model whose files recommend nothing
+};
+
+// flag > the model's files > what is published > built-in. A model samples if it says do_sample, or gives a temperature
+// and does not say otherwise; a flag that only makes sense when sampling turns it on. Without a seed flag the seed is
 // `random_seed`. Throws an Error that names a value out of range.
-SamplingSettings resolve_sampling(const SamplingFlags& flags, const std::optional<Json>& generation_config,
-                                  uint64_t random_seed);
+SamplingSettings resolve_sampling(const SamplingFlags& flags, const ModelSampling& model, uint64_t random_seed);
 
 }  // namespace qgen

@@ -12,16 +12,21 @@ Scores Session::sync(std::span<const TokenId> tokens) {
   const size_t limit = std::min(tokens.size() - 1, tokens_.size());  // at least one token is run, for its scores
   const size_t common =
       size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
-  engine_.rewind(int64_t(common));
-  tokens_.resize(common);  // what an exception leaves
-  const Scores logits = engine_.prefill(tokens.subspan(common));
-  tokens_.assign(tokens.begin(), tokens.begin() + engine_.position());
-  computed_tokens_ += engine_.position() - int64_t(common);
+  const int64_t kept = sequence_.rewind(int64_t(common));
+  tokens_.resize(size_t(kept));  // what an exception leaves
+  const Scores logits = sequence_.run(tokens.subspan(size_t(kept)));
+  tokens_.assign(tokens.begin(), tokens.begin() + sequence_.position());
+  computed_tokens_ += sequence_.position() - kept;
   return logits;
 }
 
+void Session::cut_to(size_t length) {
+  const int64_t kept = sequence_.rewind(int64_t(length));
+  if (kept < int64_t(length)) sequence_.run(std::span(tokens_).subspan(size_t(kept), length - size_t(kept)));
+}
+
 void Session::forget_draft() {
-  if (followed_ < draft_.size()) engine_.rewind(int64_t(tokens_.size()));
+  if (followed_ < draft_.size()) cut_to(tokens_.size());
   draft_.clear();
   followed_ = 0;
 }
@@ -36,27 +41,27 @@ Scores Session::append(TokenId token, std::span<const TokenId> draft) {
   }
   forget_draft();
   if (!draft.empty()) return append_with(token, draft);
-  const Scores logits = engine_.decode(token);
+  const Scores logits = sequence_.run(token);
   tokens_.push_back(token);
   ++computed_tokens_;
   return logits;
 }
 
 Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
-  const int64_t before = engine_.position();
+  const int64_t before = sequence_.position();
   std::vector<TokenId> call = {token};
   call.insert(call.end(), draft.begin(), draft.end());
   scores_.clear();
-  const Scores last = engine_.prefill(call, [&](int64_t, std::span<const float> logits) {
+  const Scores last = sequence_.run(call, [&](int64_t, std::span<const float> logits) {
     scores_.insert(scores_.end(), logits.begin(), logits.end());
   });
   if (last.empty()) {
     // The observer stopped it. What was drafted goes, the token stays where it was run.
-    engine_.rewind(before + 1);
-    if (engine_.position() > before) {
+    if (sequence_.position() > before) {
       tokens_.push_back(token);
       ++computed_tokens_;
     }
+    cut_to(tokens_.size());
     return {};
   }
   tokens_.push_back(token);

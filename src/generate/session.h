@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "base/token.h"
-#include "engine/engine.h"
+#include "engine/sequence.h"
 
 namespace qgen {
 
 class Session {
  public:
-  explicit Session(Engine& engine) : engine_(engine) {}
+  // With room for `tokens`.
+  Session(Engine& engine, int64_t tokens) : sequence_(engine, tokens) {}
 
   // Makes the timeline equal to `tokens` and returns the scores of the next one. A common beginning is kept.
   // Nothing is returned where the engine's observer stopped it; the timeline then ends before.
@@ -29,10 +30,12 @@ class Session {
   int64_t computed_tokens() const { return computed_tokens_; }
 
  private:
+  // The sequence becomes the first `length` of the tokens: those that are not kept are run again.
+  void cut_to(size_t length);
   void forget_draft();
   Scores append_with(TokenId token, std::span<const TokenId> draft);
 
-  Engine& engine_;
+  Sequence sequence_;
   std::vector<TokenId> tokens_;
   int64_t computed_tokens_ = 0;
   // The last draft, how many of its tokens were appended (the engine holds the rest beyond the timeline), and the

@@ -1,7 +1,5 @@
 #include "generate/speculation.h"
 
-#include <algorithm>
-
 namespace qgen {
 
 Speculation::Speculation(Session& session, int64_t most) : session_(session), lookup_(most), enabled_(most > 0) {
@@ -27,11 +25,6 @@ Scores Speculation::append(TokenId token, int64_t room) {
   drafted_ += last_drafted_;
   ++calls_;
   return session_.append(token, draft);
-}
-
-int64_t longest_with_draft(const Rope& rope, int64_t context) {
-  // RotaryTable: from the original context on, each token's call sets the base.
-  return rope.scaling == Rope::Scaling::kDynamic ? std::min(context, rope.original_context - 1) : context;
 }
 
 }  // namespace qgen

@@ -14,7 +14,6 @@
 #include "base/token.h"
 #include "generate/prompt_lookup.h"
 #include "generate/session.h"
-#include "model/description.h"
 
 namespace qgen {
 
@@ -39,9 +38,5 @@ class Speculation {
   int64_t calls_ = 0, drafted_ = 0, accepted_ = 0;
   int64_t last_drafted_ = 0, last_accepted_ = 0;  // of the draft at hand
 };
-
-// How long drafts may make a timeline of `context` tokens. Where the rotation depends on its length, a token must not
-// be run in the same call as one that changes it.
-int64_t longest_with_draft(const Rope& rope, int64_t context);
 
 }  // namespace qgen

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "chat/reasoning.h"
+#include "generate/prompt_limit.h"
 
 namespace qgen {
 
@@ -19,12 +20,17 @@ TextModel::TextModel(const ModelOptions& options, bool raw) : options_(options),
   ends_ = end_tokens(plan_->model, generation_config_.get(), files, *tokenizer_);
 }
 
+int64_t TextModel::most_context() const {
+  return loaded_.plan ? loaded_.context : options_.context > 0 ? options_.context : plan_->model.context;
+}
+
 void TextModel::check(const std::vector<TokenId>& ids) const {
   if (ids.empty()) fail(ErrorKind::kUsage, "the prompt is empty", "this model needs at least one token to start from");
   check_vocabulary(ids, plan());
 }
 
 ModelInput TextModel::continue_text(std::string_view text) const {
+  refuse_far_too_long({{std::string(text), false}}, *tokenizer_, most_context(), name());
   EncodeOptions encode;
   encode.parse_special_tokens = false;
   ModelInput input;
@@ -38,7 +44,9 @@ Prompt TextModel::render_prompt(const std::vector<Message>& messages, std::optio
   options.enable_thinking = enable_thinking;
   options.bos_token = bos_token_;
   options.eos_token = eos_token_;
-  return template_->render(messages, options);
+  Prompt prompt = template_->render(messages, options);
+  refuse_far_too_long(prompt, *tokenizer_, most_context(), name());
+  return prompt;
 }
 
 ModelInput TextModel::render(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const {
@@ -56,10 +64,19 @@ ModelInput TextModel::input_of(const Prompt& prompt, std::vector<TokenId> ids) c
 }
 
 SamplingSettings TextModel::sampling(const SamplingFlags& flags) const {
-  std::optional<Json> model_settings;
-  if (generation_config_) model_settings = generation_config_->root();
+  ModelSampling model;
+  if (generation_config_) model.config = generation_config_->root();
+  const Checkpoint& checkpoint = plan().checkpoint;
+  if (!checkpoint.location().gguf_files.empty()) {
+    model.config_origin = Origin::kGguf;
+    const auto own_name = checkpoint.config().get("_name_or_path");
+    const std::string known_as = fmt::format("{} {} {}", name(), own_name ? own_name->as_string() : "",
+                                             checkpoint.location().gguf_files.front().filename().string());
+    if (!model.config || model.config->members().empty())
+      model.published = find_published_sampling(plan().model.family, known_as);
+  }
   // Short enough to type again.
-  return resolve_sampling(flags, model_settings, std::random_device{}() % 10'000'000);
+  return resolve_sampling(flags, model, std::random_device{}() % 10'000'000);
 }
 
 std::vector<std::pair<TokenId, double>> TextModel::logit_bias(const std::vector<std::string>& entries) const {

@@ -28,6 +28,8 @@ class TextModel {
   TextModel(const ModelOptions& options, bool raw);
 
   bool has_template() const { return template_.has_value(); }
+  // Whether there is a template that reads this variable.
+  bool template_reads(std::string_view variable) const { return template_ && template_->mentions(variable); }
   // Plain text, continued as it is. What a user types never becomes a special token.
   ModelInput continue_text(std::string_view text) const;
   // A conversation, rendered by the template.
@@ -37,7 +39,7 @@ class TextModel {
   // The input for a rendered prompt whose ids are known.
   ModelInput input_of(const Prompt& prompt, std::vector<TokenId> ids) const;
 
-  // The flags over generation_config.json; a random seed where none is given.
+  // The flags over what the model recommends; a random seed where none is given.
   SamplingSettings sampling(const SamplingFlags& flags) const;
   // "ID=BIAS" entries; a usage Error on anything else.
   std::vector<std::pair<TokenId, double>> logit_bias(const std::vector<std::string>& entries) const;
@@ -55,6 +57,7 @@ class TextModel {
 
  private:
   void check(const std::vector<TokenId>& ids) const;
+  int64_t most_context() const;  // tokens; before load() what it can be at most
 
   ModelOptions options_;
   std::unique_ptr<Plan> plan_;

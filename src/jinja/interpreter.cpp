@@ -36,21 +36,14 @@ class Interpreter::ScopeGuard {
 
 namespace {
 
-void set_variable(Scope* scope, int name, Value value) {
-  for (auto& variable : scope->variables) {
-    if (variable.first == name) {
-      variable.second = std::move(value);
-      return;
-    }
-  }
-  scope->variables.emplace_back(name, std::move(value));
-}
+// How many entries are looked at for the price of a step: templates in earnest have fewer variables.
+constexpr size_t kEntriesPerStep = 32;
 
 void capture(Scope* scope) {
   for (; scope != nullptr && !scope->captured; scope = scope->parent) scope->captured = true;
 }
 
-// What messages about a missing attribute call an object.
+// The name of an object in messages about missing attributes.
 std::string object_name(const Value& object) {
   switch (object.kind) {
     case Kind::kNone: return "None";
@@ -129,13 +122,30 @@ void Interpreter::release(Scope* scope) {
   free_scopes_.push_back(scope);
 }
 
-const Value* Interpreter::lookup(int name, Scope* scope) const {
-  for (; scope != nullptr; scope = scope->parent) {
-    for (const auto& variable : scope->variables) {
-      if (variable.first == name) return &variable.second;
+void Interpreter::set_variable(Scope* scope, int name, Value value) {
+  heap_.step(scope->variables.size() / kEntriesPerStep);
+  for (auto& variable : scope->variables) {
+    if (variable.first == name) {
+      variable.second = std::move(value);
+      return;
     }
   }
-  return nullptr;
+  scope->variables.emplace_back(name, std::move(value));
+}
+
+const Value* Interpreter::lookup(int name, Scope* scope) {
+  size_t looked_at = 0;
+  const Value* found = nullptr;
+  for (; scope != nullptr && found == nullptr; scope = scope->parent) {
+    for (const auto& variable : scope->variables) {
+      ++looked_at;
+      if (variable.first != name) continue;
+      found = &variable.second;
+      break;
+    }
+  }
+  heap_.step(looked_at / kEntriesPerStep);
+  return found;
 }
 
 // Statements.
@@ -230,7 +240,7 @@ void Interpreter::append(TextBuilder& out, const Value& value) {
     if (run_body(stmt.body, inner.get(), out) == Flow::kBreak) break;
     inner.renew();
   }
-  // The items of a loop that nobody can call again need not live on.
+  // A loop without a name cannot be called again (recursive loops), so its items are freed.
   if (loop_name_ < 0) std::vector<Value>().swap(loop->items);
 }
 
@@ -287,6 +297,7 @@ void Interpreter::assign(const Target& target, const Value& value, Scope* scope)
     raise(fmt::format("a namespace cannot hold the attribute '{}', which starts with an underscore", target.attribute));
   }
   heap_.check_items(object->ns().attributes.size());
+  heap_.step(object->ns().attributes.size() / kEntriesPerStep);
   object->ns().set(Value::literal(target.attribute), value);
 }
 
@@ -505,6 +516,7 @@ std::optional<Value> Interpreter::own_attribute(const Value& object, std::string
   if (is_forbidden_method(object, name)) return unsafe();
   switch (object.kind) {
     case Kind::kNamespace:
+      heap_.step(object.ns().attributes.size() / kEntriesPerStep);
       if (const Value* found = object.ns().find(name)) return *found;
       return {};
     case Kind::kLoop: {

@@ -82,7 +82,8 @@ class Interpreter {
   Value loop_attribute(Loop& loop, std::string_view name);
   Scope* new_scope(Scope* parent);
   void release(Scope* scope);
-  const Value* lookup(int name, Scope* scope) const;
+  void set_variable(Scope* scope, int name, Value value);
+  const Value* lookup(int name, Scope* scope);
 
   const Syntax& syntax_;
   Heap heap_;

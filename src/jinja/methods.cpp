@@ -520,7 +520,7 @@ Value strip(Heap& heap, const Value& value, const Value* chars, Side side) {
 
 namespace {
 
-// What stands between a sigma and the letter that decides its form: marks, apostrophes and the like.
+// Case-ignorable characters (marks, apostrophes), skipped between a sigma and the letter that decides its form.
 bool is_case_ignorable(uint32_t c) {
   return c == '\'' || c == '.' || c == ':' || c == '^' || c == '`' || c == 0xA8 || c == 0xAD || c == 0xAF ||
          c == 0xB4 || c == 0xB7 || c == 0xB8 || c == 0x2019 || (c >= 0x300 && c <= 0x36F);

@@ -349,12 +349,8 @@ Value from_json(Heap& heap, const Json& json, bool user) {
   } else if (json.is_integer()) {
     value = Value::of(json.as_integer());
   } else if (json.is_number()) {
-    const double number = json.as_number();
-    // The JSON view shows integers of 64 bits without sign as doubles, and so inexactly.
-    if (std::nearbyint(number) == number && number >= 0x1p63 && number <= 0x1p64) {
-      json.fail("an integer beyond 64 bits");
-    }
-    value = Value::of(number);
+    if (!json.integer_text().empty()) json.fail("an integer beyond 64 bits");
+    value = Value::of(json.as_number());
   }
   value.user = user;
   return value;

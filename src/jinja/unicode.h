@@ -16,13 +16,13 @@ bool is_upper(uint32_t code_point);
 bool is_lower(uint32_t code_point);
 bool is_title(uint32_t code_point);
 bool is_cased(uint32_t code_point);
-// What str.splitlines breaks at.
+// Line boundaries of str.splitlines.
 bool is_line_break(uint32_t code_point);
 // Whether repr() shows the character itself.
 bool is_printable(uint32_t code_point);
 // A character of a word as Python's \w sees it.
 bool is_word(uint32_t code_point);
-// What may begin and continue a name.
+// Characters that may begin and continue a name.
 bool is_name_start(uint32_t code_point);
 
 // Full case mappings (ß becomes SS), appended to `out`.

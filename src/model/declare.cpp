@@ -14,6 +14,7 @@
 #include "base/numbers.h"
 #include "model/families/table.h"
 #include "quant/declaration.h"
+#include "quant/formats.h"
 
 namespace qgen {
 namespace {
@@ -43,7 +44,7 @@ class Declarer {
       if (request.cols == 0) {
         add({request.name, declaration_.plain, {request.rows}});
       } else {
-        add_module(request, request.name == model.names.embed);
+        add_module(request, request.name == model.names.of(Role::kEmbed));
       }
     }
     if (index_) add_rest();
@@ -59,10 +60,10 @@ class Declarer {
  private:
   bool in_index(const std::string& tensor) const { return index_->file_of_tensor.contains(tensor); }
 
-  // What is optional: without an index the configuration decides.
+  // Optional tensors: without an index the configuration decides.
   bool has(const Description& model, const std::string& tensor) const {
     if (index_) return in_index(tensor);
-    return tensor == model.names.head + ".weight" && model.tied_head != true;
+    return tensor == model.names.of(Role::kHead) + ".weight" && model.tied_head != true;
   }
 
   void add(DeclaredTensor tensor) {
@@ -212,40 +213,76 @@ std::string declared_size_note(const Checkpoint& declared) {
                      *index->total_bytes, total);
 }
 
+namespace {
+
+// `value` as an element of this type, everywhere in `bytes`.
+void fill_with(std::span<std::byte> bytes, Dtype type, float value) {
+  uint32_t bits = 0;
+  size_t size = 4;
+  switch (type) {
+    case Dtype::kF32: bits = std::bit_cast<uint32_t>(value); break;
+    case Dtype::kF16:
+      bits = float_to_f16(value);
+      size = 2;
+      break;
+    case Dtype::kBf16:
+      bits = float_to_bf16(value);
+      size = 2;
+      break;
+    default:  // E8M0: the power of two below
+      bits = uint32_t(std::clamp(std::floor(std::log2(value)) + 127, 0.0f, 254.0f));
+      size = 1;
+  }
+  for (size_t at = 0; at + size <= bytes.size(); at += size) std::memcpy(bytes.data() + at, &bits, size);
+}
+
+Dtype dtype_of(ScaleType type) {
+  switch (type) {
+    case ScaleType::kF32: return Dtype::kF32;
+    case ScaleType::kF16: return Dtype::kF16;
+    case ScaleType::kBf16: return Dtype::kBf16;
+    default: return Dtype::kF8E8M0;
+  }
+}
+
+}  // namespace
+
 void fill_randomly(Plan& plan, uint64_t seed, const std::function<void(size_t)>& progress) {
   const std::span<std::byte> data = plan.checkpoint.blank_bytes();
-  constexpr size_t kChunkBytes = 4 << 20;
-  struct Chunk {
+  constexpr size_t kPieceBytes = 4 << 20;
+  const auto writable = [&](const std::byte* begin, size_t size) {
+    return data.subspan(size_t(begin - data.data()), size);
+  };
+  struct Piece {
     std::span<std::byte> bytes;
     Codes codes;
     int exponent;
   };
-  std::vector<Chunk> chunks;
-  for (Weight& weight : plan.weights) {
+  std::vector<Piece> pieces;
+  for (const Weight& weight : plan.weights) {
     const double spread = 1 / std::sqrt(double(weight.cols));
-    if (weight.quantized())
-      std::fill(weight.scale.values.begin(), weight.scale.values.end(), float(spread / rms_of_codes(weight.codes)));
-    const size_t begin = size_t(weight.data.data() - data.data());
-    for (size_t at = 0; at < weight.data.size(); at += kChunkBytes) {
-      chunks.push_back({data.subspan(begin + at, std::min(kChunkBytes, weight.data.size() - at)), weight.codes,
+    if (!weight.scale.empty())
+      fill_with(writable(weight.scale.data, weight.scale.bytes()), dtype_of(weight.scale.type),
+                float(spread / rms_of_codes(weight.codes)));
+    const std::span<std::byte> codes = writable(weight.data.data(), weight.data.size());
+    for (size_t at = 0; at < codes.size(); at += kPieceBytes) {
+      pieces.push_back({codes.subspan(at, std::min(kPieceBytes, codes.size() - at)), weight.codes,
                         int(std::floor(std::log2(spread)))});
     }
   }
-  std::set<const std::vector<float>*> norms;
-  for (const Step& step : plan.steps) {
-    if (const auto* qkv = std::get_if<QkvStep>(&step)) norms.insert(qkv->norm);
-    if (const auto* rotate = std::get_if<RotateStoreStep>(&step)) norms.insert({rotate->q_norm, rotate->k_norm});
-    if (const auto* gate_up = std::get_if<GateUpStep>(&step)) norms.insert(gate_up->norm);
-    if (const auto* logits = std::get_if<LogitsStep>(&step)) norms.insert(logits->norm);
-  }
-  for (std::vector<float>& vector : plan.vectors)
-    std::fill(vector.begin(), vector.end(), norms.contains(&vector) ? 1.0f : 0.0f);
+  // Vectors are zero, but for the weights of norms.
+  const auto fill_norm = [&](const Norm& norm) {
+    if (norm.weight == nullptr) return;
+    const std::span<const std::byte> bytes = norm.weight->bytes;
+    fill_with(writable(bytes.data(), bytes.size()), norm.weight->type, float(1 - norm.weight->add));
+  };
+  for (const Step& step : plan.steps) for_each_norm(step, fill_norm);
   std::atomic<size_t> done{0};
   on_all_cores(
-      chunks.size(),
+      pieces.size(),
       [&](size_t i) {
-        fill(chunks[i].bytes, chunks[i].codes, chunks[i].exponent, Random(Random(seed + i).next()));
-        done += chunks[i].bytes.size();
+        fill(pieces[i].bytes, pieces[i].codes, pieces[i].exponent, Random(Random(seed + i).next()));
+        done += pieces[i].bytes.size();
       },
       [&] {
         if (progress) progress(done);

@@ -9,13 +9,14 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/plan.h"
+#include "model/planner.h"
 
 namespace qgen {
 
 // A checkpoint with the tensors that config.json declares (with hf_quant_config.json where ModelOpt left one) and no
 // data: zeros, which take no memory. Where the folder has a model.safetensors.index.json, its names decide what is
 // there, as with real files: biases, a head of its own, which modules are quantized. Throws a model Error that names
-// what is declared and not supported.
+// the declared method that is not supported.
 Checkpoint declare_checkpoint(const ModelLocation& location);
 
 // Whether a folder has a config.json but not (all of) its weight files. Weights in a container that is not

@@ -1,86 +1,82 @@
-// A model as data: what config.json says, in one vocabulary for all families. A family file fills it in and
-// contains no arithmetic; the planner turns it into steps.
+// A model as data: what config.json says, in one vocabulary for all families. A family fills it in and contains no
+// arithmetic; the planner turns it into steps.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <variant>
 #include <vector>
 
-#include "base/json.h"
 #include "base/token.h"
+#include "model/names.h"
+#include "model/rope.h"
+#include "model/step.h"
 
 namespace qgen {
 
-// Rotary position embedding. Element i of the first half of a head's rotated part pairs with element i of the
-// second half ("half-split", as Hugging Face stores q and k). Formulas: transformers, modeling_rope_utils.py.
-struct Rope {
-  enum class Scaling { kNone, kLinear, kDynamic, kYarn, kLlama3, kFactors };
-  Scaling scaling = Scaling::kNone;
-  double theta = 10000;
-  double factor = 1;
-  int64_t original_context = 0;  // tokens the unscaled frequencies were trained for
-  // llama3
-  double low_frequency_factor = 1;
-  double high_frequency_factor = 4;
-  // yarn
-  double beta_fast = 32;
-  double beta_slow = 1;
-  double attention_factor = 1;  // multiplies cos and sin
-  bool truncate = true;
-  // factors: what each frequency is divided by (head_dim / 2), as GGUF files of llama3 scaling have it
-  std::vector<double> factors;
+// A norm of a model; what it is called is said where it is used.
+struct NormSpec {
+  Norm::Kind kind = Norm::Kind::kRms;
+  double eps = 1e-6;
+  bool weighted = true;    // multiplied by a weight of its own
+  bool plus_one = false;   // by 1 + the stored weight
+  bool biased = false;     // plus a bias of its own
+  bool whole_row = false;  // of heads: over all heads together, with a weight for every column
 };
 
-// Inverse frequencies (head_dim / 2) for a sequence of `length` tokens; only dynamic scaling depends on it.
-std::vector<double> inverse_frequencies(const Rope& rope, int64_t head_dim, int64_t length);
+// Biases are bound where the files have them, and required where a family always has them.
+struct AttentionSpec {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool qkv_bias = false, out_bias = false;
+  std::optional<NormSpec> q_norm, k_norm;  // of the heads, before the rotation
+  bool norm_after_rotation = false;
+  int32_t rope = 0;  // of Description::ropes; -1: none
+  double scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
+  double softcap = 0;
+  int64_t window = 0;  // tokens, itself included, that a query sees; 0: all
+  int64_t chunk = 0;
+};
 
-// How tensors are called; {} is the layer.
-struct Names {
-  std::string embed = "model.embed_tokens";
-  std::string final_norm = "model.norm";
-  std::string head = "lm_head";
-  std::string input_norm = "model.layers.{}.input_layernorm";
-  std::string q = "model.layers.{}.self_attn.q_proj";
-  std::string k = "model.layers.{}.self_attn.k_proj";
-  std::string v = "model.layers.{}.self_attn.v_proj";
-  std::string o = "model.layers.{}.self_attn.o_proj";
-  std::string q_norm = "model.layers.{}.self_attn.q_norm";
-  std::string k_norm = "model.layers.{}.self_attn.k_norm";
-  std::string post_norm = "model.layers.{}.post_attention_layernorm";
-  std::string gate = "model.layers.{}.mlp.gate_proj";
-  std::string up = "model.layers.{}.mlp.up_proj";
-  std::string down = "model.layers.{}.mlp.down_proj";
+struct FeedForwardSpec {
+  int64_t width = 0;
+  Activation activation = Activation::kSilu;
+  bool gated = true;  // activation(gate x) * (up x); else activation(up x)
+  bool bias = false;
+};
+
+// One branch of a layer: x += scale * after(mixer(before(x))).
+struct BlockSpec {
+  struct NormUse {
+    Role role;
+    NormSpec spec;
+  };
+  std::optional<NormUse> before, after;
+  std::variant<AttentionSpec, FeedForwardSpec> mixer;
+  double scale = 1;
 };
 
 struct Description {
   std::string family;
-  int64_t layers = 0;
   int64_t hidden = 0;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t intermediate = 0;
   int64_t vocab = 0;
-  int64_t context = 0;  // tokens the model was made for
-  double norm_eps = 1e-6;
-  Rope rope;
-  bool qk_norm = false;  // RMS norm over each head of q and k before the rotation
-  // Biases are bound where the files have them and required where the family always has them.
-  bool qkv_bias = false;
-  bool o_bias = false;
-  bool mlp_bias = false;
+  int64_t context = 0;  // tokens the model was made for (max_position_embeddings)
+  double embed_scale = 1;
+  std::vector<Rope> ropes;
+  std::vector<std::vector<BlockSpec>> layers;  // the branches of each, in their order
+  NormSpec final_norm;
+  double logit_scale = 1;
+  double logit_softcap = 0;
   std::optional<bool> tied_head;  // what config.json says; not set: the files decide
-  // Per layer: how many tokens, itself included, a query sees; 0: all.
-  std::vector<int64_t> window;
-  std::vector<TokenId> end_tokens;  // of config.json
-  Names names;
+  std::vector<TokenId> end_tokens;
+  Names names = Names::hugging_face();
+  // Names that the language model may have instead, deep in a multimodal checkpoint; the first one that is there
+  // counts.
+  struct NamePlace {
+    std::string_view prefix, head;
+  };
+  std::vector<NamePlace> places;
+  bool folded_norms = false;  // the files hold 1 + weight where plus_one asks for it (GGUF)
 };
-
-// The parts that families share, each reading and checking its keys. All throw a model Error naming the key.
-Description describe_decoder(const Json& config, std::string_view family);  // sizes, norm, rope, head, end tokens
-Rope read_rope(const Json& config, int64_t context);
-std::vector<TokenId> read_end_tokens(const Json& config);  // eos_token_id: a number, a list or null
 
 }  // namespace qgen

@@ -1,39 +1,31 @@
-// Keys to config.json, names to names. llama.cpp's converter is what is undone here (conversion/base.py, llama.py).
+// Keys to config.json: what llama.cpp's converter does is undone here (conversion/base.py, llama.py).
 #include "model/gguf_model.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <map>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/families/table.h"
 
 namespace qgen {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Arch {
-  std::string_view name;    // general.architecture
-  std::string_view family;  // model_type of config.json
-  bool paired_rows;         // the rows of attn_q and attn_k are reordered
-};
-constexpr Arch kArchs[] = {{"llama", "llama", true}, {"qwen2", "qwen2", false}, {"qwen3", "qwen3", false}};
-
 constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 
-const Arch& arch_of(const Gguf& keys) {
+const Family& family_of(const Gguf& keys) {
   const auto name = keys.text("general.architecture");
   if (!name) keys.fail_key("general.architecture", "missing");
-  for (const Arch& row : kArchs) {
-    if (row.name == *name) return row;
-  }
   std::string known;
-  for (const Arch& row : kArchs) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  for (const Family& family : families()) {
+    if (family.gguf.empty()) continue;
+    if (family.gguf == *name) return family;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.gguf);
+  }
   keys.fail_key("general.architecture", fmt::format("{} is not supported", json_quote(*name)), "supported: " + known);
 }
 
@@ -87,63 +79,17 @@ void check_neutral(const Gguf& keys, const std::string& arch) {
   }
 }
 
-// A tensor's Hugging Face name.
-std::string plain_name(const std::string& name) {
-  static const std::map<std::string_view, std::string_view> kTop = {
-      {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-  static const std::map<std::string_view, std::string_view> kLayer = {
-      {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-      {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-      {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-      {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-      {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-      {"ffn_down", "mlp.down_proj"}};
-  if (name == kRopeFactors) return name;
-  const auto renamed = [](const auto& table, std::string_view rest) -> std::string {
-    const size_t dot = rest.find('.');
-    const auto found = table.find(rest.substr(0, dot));
-    if (found == table.end()) return std::string(rest);
-    return std::string(found->second) + std::string(dot == rest.npos ? "" : rest.substr(dot));
-  };
-  if (name.starts_with("blk.")) {
-    const size_t dot = name.find('.', 4);
-    if (dot == std::string::npos) return "model." + name;
-    return fmt::format("model.layers.{}.{}", name.substr(4, dot - 4), renamed(kLayer, name.substr(dot + 1)));
-  }
-  const std::string out = renamed(kTop, name);
-  // What is left is nothing that the supported families have: the binder says so if it is called theirs.
-  return out != name ? out : "model." + name;
-}
-
 }  // namespace
 
-std::shared_ptr<const GgufModel> GgufModel::open(const std::vector<fs::path>& paths) {
-  return std::make_shared<GgufModel>(GgufParts::open(paths));
+std::shared_ptr<const GgufModel> GgufModel::open(const std::vector<fs::path>& paths, bool headers_only) {
+  return std::make_shared<GgufModel>(GgufParts::open(paths, headers_only));
 }
 
-std::string GgufModel::arch() const { return std::string(arch_of(keys()).name); }
+std::string GgufModel::arch() const { return std::string(family_of(keys()).gguf); }
 
 std::vector<TensorView> GgufModel::tensors() const {
-  const Arch& arch = arch_of(keys());
-  const std::string prefix = fmt::format("{}.attention.", arch.name);
-  const int64_t heads = same_for_all_layers(keys(), prefix + "head_count").value_or(0);
-  const int64_t kv_heads = same_for_all_layers(keys(), prefix + "head_count_kv").value_or(heads);
   std::vector<TensorView> out;
-  for (const Gguf& part : parts_.all()) {
-    for (TensorView tensor : part.tensors()) {
-      tensor.name = plain_name(tensor.name);
-      const bool q = tensor.name.find(".self_attn.q_proj.") != std::string::npos;
-      const bool k = tensor.name.find(".self_attn.k_proj.") != std::string::npos;
-      if (arch.paired_rows && (q || k)) {
-        tensor.paired_heads = q ? heads : kv_heads;
-        if (tensor.paired_heads < 1 || tensor.shape.front() % (2 * tensor.paired_heads) != 0) {
-          fail(ErrorKind::kModel, fmt::format("{}: tensor {}: its {} rows are no pairs in {} heads", tensor.file,
-                                              tensor.name, tensor.shape.front(), tensor.paired_heads));
-        }
-      }
-      out.push_back(std::move(tensor));
-    }
-  }
+  for (const Gguf& part : parts_.all()) out.insert(out.end(), part.tensors().begin(), part.tensors().end());
   return out;
 }
 
@@ -169,17 +115,7 @@ std::string GgufModel::rope_scaling_json() const {
            fmt::format("{}: tensor {}: unexpected form (expected a vector of F32, found {} {})", factors->file,
                        kRopeFactors, dtype_name(factors->dtype), factors->shape_text()));
     }
-    std::string list;
-    for (int64_t i = 0; i < factors->elements(); ++i) {
-      float value;
-      std::memcpy(&value, factors->bytes.data() + i * int64_t(sizeof value), sizeof value);
-      if (!(value > 0 && std::isfinite(value))) {
-        fail(ErrorKind::kModel,
-             fmt::format("{}: tensor {}: holds {} (expected numbers above 0)", factors->file, kRopeFactors, value));
-      }
-      list += fmt::format("{}{}", list.empty() ? "" : ",", double(value));
-    }
-    return fmt::format(R"({{"rope_type":"factors","factors":[{}]}})", list);
+    return R"({"rope_type":"factors"})";
   }
   if (name == "none") return "null";
   if (name == "linear") return fmt::format(R"({{"rope_type":"linear","factor":{}}})", factor.value_or("1"));
@@ -222,13 +158,13 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
 
 std::string GgufModel::config_json() const {
   const Gguf& file = keys();
-  const Arch& arch = arch_of(file);
-  const std::string name(arch.name);
+  const Family& row = family_of(file);
+  const std::string name(row.gguf);
   const auto key = [&](const char* rest) { return fmt::format("{}.{}", name, rest); };
   check_neutral(file, name);
   // Llama with a sliding window is called Mistral.
   const bool window = file.integer(key("attention.sliding_window"), 0, kMaxCount).value_or(0) > 0;
-  const std::string family(name == "llama" && window ? "mistral" : arch.family);
+  const std::string family(name == "llama" && window ? "mistral" : row.name);
 
   const int64_t layers = required(file, key("block_count")), hidden = required(file, key("embedding_length"));
   const auto heads = same_for_all_layers(file, key("attention.head_count"));
@@ -263,7 +199,16 @@ std::string GgufModel::config_json() const {
   if (const auto context = file.integer(key("context_length"), 1, kMaxCount)) {
     out += fmt::format(R"(,"max_position_embeddings":{})", *context);
   }
+  out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
+  if (const auto base = file.decimal(key("rope.freq_base_swa")))
+    out += fmt::format(R"(,"rope_local_base_freq":{})", *base);
   out += window_json(family, layers);
+  std::string called;
+  for (const char* part : {"name", "basename", "size_label", "finetune"}) {
+    if (const auto text = file.text(fmt::format("general.{}", part)))
+      called += fmt::format("{}{}", called.empty() ? "" : " ", *text);
+  }
+  if (!called.empty()) out += fmt::format(R"(,"_name_or_path":{})", json_quote(called));
   return out + fmt::format(R"(,"eos_token_id":[{}]}})", fmt::join(gguf_end_tokens(file), ","));
 }
 

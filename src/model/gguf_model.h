@@ -1,5 +1,6 @@
 // A GGUF model presented as the Hugging Face folder it was made from: config.json and the tokenizer's files as texts
-// made from its keys, tensors under their Hugging Face names. So nothing beyond this room knows of GGUF.
+// made from its keys. Tensors keep their names; the role table (names.h) has both. So nothing beyond this room knows of
+// GGUF.
 #pragma once
 
 #include <filesystem>
@@ -15,11 +16,12 @@ namespace qgen {
 class GgufModel {
  public:
   // Maps the files of a model, all the parts in order; a model Error if they are not that.
-  static std::shared_ptr<const GgufModel> open(const std::vector<std::filesystem::path>& parts);
+  static std::shared_ptr<const GgufModel> open(const std::vector<std::filesystem::path>& parts,
+                                               bool headers_only = false);
   explicit GgufModel(GgufParts parts) : parts_(std::move(parts)) {}
 
   const Gguf& keys() const { return parts_.first(); }
-  // Under their Hugging Face names; those that are not part of the language model keep theirs.
+  const std::string& incomplete() const { return parts_.incomplete(); }
   std::vector<TensorView> tensors() const;
   std::string config_json() const;
   // What stands in for the tokenizer's and generation's files. The texts keep `model` alive.

@@ -21,7 +21,7 @@ constexpr std::string_view kModelKey = "tokenizer.ggml.model";
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
 constexpr std::string_view kWholeKey = "tokenizer.huggingface.json";
 
-// What tokenizer.ggml.pre stands for, in the words of the tokenizer.json that the converter recognized by it.
+// The pre-tokenizers that tokenizer.ggml.pre names, as in the tokenizer.json by which the converter recognized it.
 struct PreTokenizer {
   std::string_view name;
   std::string_view normalizer;  // JSON

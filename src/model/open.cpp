@@ -4,12 +4,12 @@
 
 namespace qgen {
 
-Checkpoint open_checkpoint(const ModelLocation& location) {
-  if (location.gguf_files.empty()) return Checkpoint::open(location);
-  const auto gguf = GgufModel::open(location.gguf_files);
+Checkpoint open_checkpoint(const ModelLocation& location, bool headers_only) {
+  if (location.gguf_files.empty()) return Checkpoint::open(location, headers_only);
+  const auto gguf = GgufModel::open(location.gguf_files, headers_only);
   ModelFiles files = GgufModel::files(gguf);
   auto config = JsonDocument::parse(gguf->config_json(), files.subject("config.json"));
-  return Checkpoint::assemble(location, std::move(files), std::move(config), gguf->tensors());
+  return Checkpoint::assemble(location, std::move(files), std::move(config), gguf->tensors(), gguf->incomplete());
 }
 
 ModelFiles model_files(const ModelLocation& location) {

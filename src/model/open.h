@@ -5,9 +5,9 @@
 
 namespace qgen {
 
-// The tensors under their Hugging Face names and a config.json: as the folder has them, or made from the keys of a GGUF
-// model. Throws a model Error.
-Checkpoint open_checkpoint(const ModelLocation& location);
+// The tensors and a config.json: as the folder has it, or made from the keys of a GGUF model. `headers_only`: as for
+// Checkpoint::open(). Throws a model Error.
+Checkpoint open_checkpoint(const ModelLocation& location, bool headers_only = false);
 // The configuration and the tokenizer, without the weights.
 ModelFiles model_files(const ModelLocation& location);
 

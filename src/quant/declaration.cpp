@@ -96,7 +96,41 @@ QuantSource find_source(const Json& config, const JsonDocument* side_file) {
   return source;
 }
 
+void read_group_shapes(const Json& weights, QuantConfig& out) {
+  if (const auto block = weights.get("block_structure")) out.groups.push_back(read_block(*block));
+  if (const auto group = weights.get("group_size")) {
+    if (const int64_t g = group->as_integer(-1, kMaxGroup); g > 0) out.groups.emplace_back(1, g);
+  }
+}
+
 }  // namespace
+
+QuantConfig QuantConfig::read(const Json& config) {
+  QuantConfig out;
+  std::optional<Json> quant = config.get("quantization_config");
+  if (!quant) quant = config.get("compression_config");
+  if (!quant) return out;
+  if (const auto block = quant->get("weight_block_size")) out.groups.push_back(read_block(*block));
+  if (const auto groups = quant->get("config_groups")) {
+    for (const auto& [name, group] : groups->members()) {
+      if (!group.is_object()) continue;  // a preset's name with its targets: it declares no groups
+      if (const auto weights = group.get("weights")) read_group_shapes(*weights, out);
+    }
+  }
+  if (const auto transforms = quant->get("transform_config")) {
+    for (const auto& [key, value] : transforms->members()) {
+      if (value.is_null() || (value.is_object() && value.members().empty())) continue;
+      transforms->fail("transforms while running (rotations) are not supported",
+                       "the weights alone would give wrong text");
+    }
+  }
+  if (const auto sparsity = quant->get("sparsity_config")) {
+    if (const auto format = sparsity->get("format"); format && format->as_string() != "dense") {
+      format->fail(fmt::format("sparse weights ('{}') are not supported", format->as_string()));
+    }
+  }
+  return out;
+}
 
 Declaration Declaration::read(const Json& config, const JsonDocument* side_file) {
   const QuantSource source = find_source(config, side_file);
@@ -135,7 +169,7 @@ std::pair<int64_t, int64_t> read_block(const Json& json) {
   if (!json.is_string()) {
     const auto sizes = json.elements();
     if (sizes.size() != 2) json.fail(fmt::format("expected 2 sizes, found {}", sizes.size()));
-    return {sizes[0].as_integer(1, kMaxTile), sizes[1].as_integer(1, kMaxTile)};
+    return {sizes[0].as_integer(1, kMaxGroup), sizes[1].as_integer(1, kMaxGroup)};
   }
   const std::string_view text = json.as_string();
   int64_t sizes[2] = {0, 0};
@@ -143,7 +177,7 @@ std::pair<int64_t, int64_t> read_block(const Json& json) {
   const char* const end = p + text.size();
   for (int i = 0; i < 2; ++i) {
     const auto [next, error] = std::from_chars(p, end, sizes[i]);
-    if (error != std::errc{} || sizes[i] < 1 || sizes[i] > kMaxTile ||
+    if (error != std::errc{} || sizes[i] < 1 || sizes[i] > kMaxGroup ||
         (i == 0 ? next == end || *next != 'x' : next != end)) {
       json.fail(fmt::format("'{}' is no block size (expected ROWSxCOLUMNS)", text));
     }
@@ -181,11 +215,11 @@ void read_excluded_paths(const Json& quantization, Declaration& out) {
   out.excluded.emplace_back("lm_head");  // never converted, listed or not
 }
 
-int64_t scheme_tile_rows(const Scheme& scheme, int64_t rows) {
+int64_t scheme_grid_rows(const Scheme& scheme, int64_t rows) {
   return scheme.group_rows == 0 ? 1 : (rows + scheme.group_rows - 1) / scheme.group_rows;
 }
 
-int64_t scheme_tile_cols(const Scheme& scheme, int64_t cols) {
+int64_t scheme_grid_cols(const Scheme& scheme, int64_t cols) {
   return scheme.group_cols == 0 ? 1 : (cols + scheme.group_cols - 1) / scheme.group_cols;
 }
 

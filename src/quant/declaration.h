@@ -1,5 +1,6 @@
 // What config.json declares about how weights are stored: all there is to know about a checkpoint whose weights have
-// not been downloaded. With weights at hand nothing here is asked: the tensors themselves say what they are.
+// not been downloaded. Where the weights are there the tensors themselves say what they are, and only QuantConfig is
+// read.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@ struct Scheme {
   std::vector<std::string> targets;  // which modules; empty: all
   Dtype codes = Dtype::kF8E4M3;
   Dtype scales = Dtype::kF32;
-  int64_t group_rows = 0, group_cols = 0;  // the tile of a scale; 0: all rows, all columns
+  int64_t group_rows = 0, group_cols = 0;  // of a scale; 0: all rows, all columns
   bool zero_points = false;
   bool activation_order = false;
   bool static_inputs = false;  // the files have a scale of the module's input
@@ -51,7 +52,7 @@ struct DeclaredTensor {
 
 struct Declaration {
   const Format* format = nullptr;
-  Dtype plain = Dtype::kBf16;  // of what is not quantized
+  Dtype plain = Dtype::kBf16;  // of unquantized tensors
   std::vector<Scheme> schemes;
   Matching matching = Matching::kPaths;
   std::vector<std::string> excluded;
@@ -62,11 +63,20 @@ struct Declaration {
   const Scheme* scheme_of(std::string_view module) const;
 };
 
-// Tiles of (rows, cols) under a scheme, for the shape of a scale.
-int64_t scheme_tile_rows(const Scheme& scheme, int64_t rows);
-int64_t scheme_tile_cols(const Scheme& scheme, int64_t cols);
+// Scale groups of (rows, cols) under a scheme, for the shape of a scale.
+int64_t scheme_grid_rows(const Scheme& scheme, int64_t rows);
+int64_t scheme_grid_cols(const Scheme& scheme, int64_t cols);
 
-constexpr int64_t kMaxTile = 1 << 30;  // rows or columns that a block or group may have
+// What config.json says about quantization where the weights are there: hints for reading scale grids, and reasons to
+// refuse.
+struct QuantConfig {
+  std::vector<std::pair<int64_t, int64_t>> groups;  // declared blocks (r, c) and groups (1, g)
+
+  // Throws a model Error on contents that are wrong or that change the arithmetic (rotations, sparsity).
+  static QuantConfig read(const Json& config);
+};
+
+constexpr int64_t kMaxGroup = 1 << 30;  // rows or columns that a block or group may have
 
 // Keys that methods share. Each throws a model Error that names the key.
 std::pair<int64_t, int64_t> read_block(const Json& json);                       // [rows, columns] or "ROWSxCOLUMNS"

@@ -45,7 +45,7 @@ bool read(const QuantSource& source, Declaration& out) {
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
   std::vector<int64_t> shape;
-  if (scheme.group_rows > 0) shape = {scheme_tile_rows(scheme, rows), scheme_tile_cols(scheme, cols)};
+  if (scheme.group_rows > 0) shape = {scheme_grid_rows(scheme, rows), scheme_grid_cols(scheme, cols)};
   std::vector<DeclaredTensor> out = {{"weight", scheme.codes, {rows, cols}},
                                      {"weight_scale_inv", scheme.scales, shape}};
   if (scheme.static_inputs) out.push_back({"activation_scale", scheme.scales, {}});
@@ -54,7 +54,14 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 }  // namespace
 
-const Format kFp8Format = {"fp8",  "FP8 or INT8 codes with weight_scale_inv per block or tensor", detect, bind, read,
-                           declare};
+const Format kFp8Format = {"fp8",
+                           "FP8 or INT8 codes with weight_scale_inv per block or tensor",
+                           detect,
+                           bind,
+                           read,
+                           declare,
+                           "`weight` in F8_E4M3, F8_E5M2 or I8; `weight_scale_inv` (or `scale`) in F32, BF16, F16 or "
+                           "F8_E8M0: one per block of "
+                           "any size, partial last blocks included, or one per tensor"};
 
 }  // namespace qgen

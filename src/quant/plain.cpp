@@ -28,6 +28,7 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 }  // namespace
 
-const Format kPlainFormat = {"none", "unquantized F32, F16 and BF16", detect, bind, read, declare};
+const Format kPlainFormat = {"none",  "unquantized F32, F16 and BF16", detect, bind, read,
+                             declare, "`weight` in F32, F16 or BF16"};
 
 }  // namespace qgen

@@ -20,23 +20,19 @@ bool detect(const Module& module) {
   return weight != nullptr && byte_codes(*weight) && module.has("weight_scale");
 }
 
-// Files with activation order say for each column which group it is in; columns are brought together group
-// by group, which is the order the canonical weight has. A -1 anywhere means "no order" (compressed-tensors).
-void apply_group_index(Weight& weight, const TensorView& index) {
+// Files with activation order say for each column which group it is in; columns are brought together group by group,
+// which is the order the canonical weight has. A -1 anywhere means "no order" (compressed-tensors).
+std::vector<int32_t> read_group_order(const TensorView& index, const Weight& weight) {
   const auto fail_index = [&](const std::string& problem) {
     fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", index.file, index.name, problem));
   };
-  if (index.dtype != Dtype::kI32 || index.shape != std::vector<int64_t>{weight.cols}) {
-    fail_index(fmt::format("unexpected form (expected I32 [{}], found {} {})", weight.cols, dtype_name(index.dtype),
-                           index.shape_text()));
-  }
   std::vector<int32_t> group(weight.cols);
   std::memcpy(group.data(), index.bytes.data(), index.bytes.size());
-  if (std::find(group.begin(), group.end(), -1) != group.end()) return;
-  std::vector<int64_t> members(weight.scale.tile_cols);
+  if (std::find(group.begin(), group.end(), -1) != group.end()) return {};
+  std::vector<int64_t> members(weight.scale.cols);
   for (const int32_t g : group) {
-    if (g < 0 || g >= weight.scale.tile_cols) {
-      fail_index(fmt::format("group {} is out of range (expected 0 to {})", g, weight.scale.tile_cols - 1));
+    if (g < 0 || g >= weight.scale.cols) {
+      fail_index(fmt::format("group {} is out of range (expected 0 to {})", g, weight.scale.cols - 1));
     }
     ++members[g];
   }
@@ -47,18 +43,51 @@ void apply_group_index(Weight& weight, const TensorView& index) {
           fmt::format("group {} has the wrong number of columns (expected {}, found {})", g, expected, members[g]));
     }
   }
+  if (std::is_sorted(group.begin(), group.end())) return {};
   std::vector<int32_t> order(weight.cols);
   std::iota(order.begin(), order.end(), 0);
-  if (std::is_sorted(group.begin(), group.end())) return;
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return group[a] < group[b]; });
-  weight.owned.resize(weight.data.size());
-  for (int64_t n = 0; n < weight.rows; ++n) {
-    for (int64_t k = 0; k < weight.cols; ++k) {
-      weight.owned[n * weight.cols + k] = weight.data[n * weight.cols + order[k]];
+  return order;
+}
+
+bool all_zero(const ScaleGrid& grid) {
+  for (int64_t r = 0; r < grid.rows; ++r) {
+    for (int64_t c = 0; c < grid.cols; ++c) {
+      if (grid.value(r, c) != 0) return false;
     }
   }
-  weight.data = weight.owned;
-  weight.column_order = std::move(order);
+  return true;
+}
+
+// Properties that need the values are read when the model is loaded: the order of the columns, and whether zero points
+// are all zero.
+std::shared_ptr<const Weight::Repack> make_repack(const Weight& weight, const TensorView* group_index) {
+  auto repack = std::make_shared<Weight::Repack>();
+  const std::span<const std::byte> codes = weight.data;
+  repack->prepare = [group_index, codes](Weight& w) {
+    if (!w.zero_point.empty() && all_zero(w.zero_point)) w.zero_point = {};
+    if (group_index != nullptr) w.column_order = read_group_order(*group_index, w);
+    w.ordered = !w.column_order.empty();
+    if (!w.ordered) return;
+    w.owned.resize(codes.size());
+    w.data = w.owned;
+  };
+  repack->rows = [codes](Weight& w, int64_t begin, int64_t end) {
+    if (!w.ordered) return;
+    for (int64_t n = begin; n < end; ++n) {
+      for (int64_t k = 0; k < w.cols; ++k) w.owned[n * w.cols + k] = codes[n * w.cols + w.column_order[k]];
+    }
+  };
+  return repack;
+}
+
+const TensorView& take_group_index(Module& module) {
+  const TensorView& index = module.take("weight_g_idx");
+  if (index.dtype != Dtype::kI32 || index.shape != std::vector<int64_t>{module.cols()}) {
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {}: unexpected form (expected I32 [{}], found {} {})", index.file,
+                                        index.name, module.cols(), dtype_name(index.dtype), index.shape_text()));
+  }
+  return index;
 }
 
 Weight bind(Module& module) {
@@ -66,16 +95,16 @@ Weight bind(Module& module) {
   weight.scale = module.take_grid("weight_scale");
   if (module.has("weight_zero_point")) {
     const TensorView& tensor = *module.peek("weight_zero_point");
-    weight.offset = module.take_grid("weight_zero_point", Module::GridKind::kOffsets);
-    if (weight.offset.tile_rows != weight.scale.tile_rows || weight.offset.tile_cols != weight.scale.tile_cols) {
+    weight.zero_point = module.take_grid("weight_zero_point", Module::GridKind::kZeroPoints);
+    if (weight.zero_point.rows != weight.scale.rows || weight.zero_point.cols != weight.scale.cols) {
       fail(ErrorKind::kModel,
-           fmt::format("{}: tensor {}: not the shape of its scale (expected {}x{} tiles, found {})", tensor.file,
-                       tensor.name, weight.scale.tile_rows, weight.scale.tile_cols, tensor.shape_text()));
+           fmt::format("{}: tensor {}: not the shape of its scale (expected {}x{} groups, found {})", tensor.file,
+                       tensor.name, weight.scale.rows, weight.scale.cols, tensor.shape_text()));
     }
-    const auto is_zero = [](float value) { return value == 0; };
-    if (std::all_of(weight.offset.values.begin(), weight.offset.values.end(), is_zero)) weight.offset = {};
   }
-  if (module.has("weight_g_idx")) apply_group_index(weight, module.take("weight_g_idx"));
+  const TensorView* group_index = module.has("weight_g_idx") ? &take_group_index(module) : nullptr;
+  weight.ordered = group_index != nullptr;
+  if (weight.ordered || !weight.zero_point.empty()) weight.repack = make_repack(weight, group_index);
   return weight;
 }
 
@@ -95,7 +124,7 @@ Scheme read_weights(const Json& weights, const QuantSource& source) {
     scheme.activation_order = order->is_bool() ? order->as_bool() : order->as_string() == "group";
   }
   int64_t group = 0;
-  if (const auto value = weights.get("group_size")) group = value->as_integer(-1, kMaxTile);
+  if (const auto value = weights.get("group_size")) group = value->as_integer(-1, kMaxGroup);
   std::string strategy = group > 0 ? "group" : group < 0 ? "channel" : "tensor";
   if (const auto value = weights.get("strategy")) strategy = value->as_string();
   if (strategy == "channel") {
@@ -216,7 +245,7 @@ bool read(const QuantSource& source, Declaration& out) {
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
   std::vector<int64_t> shape = {1};
-  if (scheme.group_rows > 0) shape = {scheme_tile_rows(scheme, rows), scheme_tile_cols(scheme, cols)};
+  if (scheme.group_rows > 0) shape = {scheme_grid_rows(scheme, rows), scheme_grid_cols(scheme, cols)};
   std::vector<DeclaredTensor> out = {{"weight", scheme.codes, {rows, cols}}, {"weight_scale", scheme.scales, shape}};
   // Not zero, which would read as symmetric.
   if (scheme.zero_points) out.push_back({"weight_zero_point", Dtype::kI8, shape, std::byte{1}});
@@ -228,12 +257,16 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 }  // namespace
 
-const Format kScaledFormat = {"compressed-tensors",
-                              "int-quantized and float-quantized: INT8 or FP8 codes with weight_scale per tensor, "
-                              "channel, group or block, with or without zero points",
-                              detect,
-                              bind,
-                              read,
-                              declare};
+const Format kScaledFormat = {
+    "compressed-tensors",
+    "int-quantized and float-quantized: INT8 or FP8 codes with weight_scale per tensor, "
+    "channel, group or block, with or without zero points",
+    detect,
+    bind,
+    read,
+    declare,
+    "`weight` in I8, F8_E4M3 or F8_E5M2; `weight_scale` per tensor, channel, group or block; "
+    "`weight_zero_point` where asymmetric; `weight_g_idx` where in activation order. The same "
+    "tensors are read where config.json says nothing"};
 
 }  // namespace qgen

@@ -78,50 +78,48 @@ size_t AddedTokens::count_beyond(const Vocabulary& vocabulary) const {
                               [&](const auto& entry) { return vocabulary.find(entry.first) < 0; }));
 }
 
+void AddedTokens::complete() {
+  plain_.complete();
+  normalized_.complete();
+}
+
 void AddedTokens::split(std::string_view text, size_t begin, size_t end, bool normalized,
                         const std::vector<Span>& allowed, std::vector<Part>& out) const {
-  const ByteTrie& trie = normalized ? normalized_ : plain_;
+  const TokenFinder& finder = normalized ? normalized_ : plain_;
   const std::string_view part = text.substr(begin, end - begin);
-  size_t done = 0;
+  size_t done = 0, space_end = 0;
   const auto plain = [&](size_t from, size_t to) {
     if (from < to) out.push_back({begin + from, begin + to, -1});
   };
-  if (!trie.empty()) {
+  const auto take = [&](size_t from, size_t to, TokenId id) {
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) return;
+    const AddedToken& token = found->second;
+    if (token.single_word) {
+      const bool starts = from == 0 || !is_word(char_before_end(part.substr(0, from)).code_point);
+      const bool ends = to == part.size() || !is_word(char_at(part.substr(to)).code_point);
+      if (!starts || !ends) return;
+    }
+    // White space is walked over once, however many tokens take it.
+    if (token.lstrip) from = from > done ? from - trailing_space(part.substr(done, from - done)) : done;
+    if (token.rstrip) {
+      if (to >= space_end) space_end = to + leading_space(part.substr(to));
+      to = space_end;
+    }
+    plain(done, from);
+    out.push_back({begin + from, begin + to, id});
+    done = to;
+  };
+  if (!finder.empty()) {
     for (const Span& range : allowed) {
-      size_t at = std::max<size_t>(range.begin, begin);
-      const size_t stop = std::min<size_t>(range.end, end);
-      while (at < stop) {
-        if (!trie.can_start(static_cast<uint8_t>(text[at]))) {
-          ++at;
-          continue;
-        }
-        uint32_t node = ByteTrie::kRoot;
-        size_t length = 0;
-        TokenId id = -1;
-        for (size_t i = at; i < stop; ++i) {
-          node = trie.step(node, static_cast<uint8_t>(text[i]));
-          if (node == ByteTrie::kDead) break;
-          if (trie.value(node) >= 0) length = i + 1 - at, id = trie.value(node);
-        }
-        if (length == 0) {
-          ++at;
-          continue;
-        }
-        size_t from = at - begin, to = from + length;
-        at += length;
-        const auto found = by_id_.find(id);
-        if (found == by_id_.end()) continue;
-        const AddedToken& token = found->second;
-        if (token.single_word) {
-          const bool starts = from == 0 || !is_word(char_before_end(part.substr(0, from)).code_point);
-          const bool ends = to == part.size() || !is_word(char_at(part.substr(to)).code_point);
-          if (!starts || !ends) continue;
-        }
-        if (token.lstrip) from = std::max(from - trailing_space(part.substr(0, from)), done);
-        if (token.rstrip) to += leading_space(part.substr(to));
-        plain(done, from);
-        out.push_back({begin + from, begin + to, id});
-        done = to;
+      const size_t first = std::max<size_t>(range.begin, begin), last = std::min<size_t>(range.end, end);
+      if (first >= last) continue;
+      TokenMatches matches(finder, text.substr(first, last - first));
+      for (size_t at = 0; (at = matches.next(at)) != SIZE_MAX;) {
+        const uint32_t match = matches.at(at);
+        const size_t from = first + at - begin;
+        at += finder.length(match);
+        take(from, first + at - begin, finder.id(match));
       }
     }
   }

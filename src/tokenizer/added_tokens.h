@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "tokenizer/text.h"
+#include "tokenizer/token_finder.h"
 #include "tokenizer/vocabulary.h"
 
 namespace qgen::tokenizer {
@@ -32,6 +33,9 @@ class AddedTokens {
   // For vocabularies without tokenizer.json: the id is given.
   void add_with_id(AddedToken token, TokenId id, const std::function<std::string(std::string_view)>& normalize);
 
+  // To be called after the last token was added and before split().
+  void complete();
+
   // Cuts [begin, end) of `text` at the tokens that are spelled out there. Of the others, `normalized` picks those
   // that are to be found in normalized text. Tokens are only looked for within `allowed`, ascending ranges.
   void split(std::string_view text, size_t begin, size_t end, bool normalized, const std::vector<Span>& allowed,
@@ -48,8 +52,8 @@ class AddedTokens {
   std::unordered_map<TokenId, AddedToken> by_id_;
   std::unordered_map<std::string, TokenId> by_content_;
   std::unordered_set<std::string> special_;
-  ByteTrie plain_;
-  ByteTrie normalized_;
+  TokenFinder plain_;
+  TokenFinder normalized_;
 };
 
 // The "added_tokens" of tokenizer.json. Their ids are not used: `tokenizers` gives its own.

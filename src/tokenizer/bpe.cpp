@@ -124,6 +124,7 @@ Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options, Vocabular
       options_(std::move(options)) {
   if (options_.unknown) unknown_ = vocabulary_.find(*options_.unknown);
   for (const std::string& piece : options_.frozen) frozen_.add(piece, vocabulary_.find(piece));
+  frozen_.complete();
   const auto mark = [](const std::vector<TokenId>& ids, std::vector<bool>& marks) {
     for (const TokenId id : ids) {
       if (size_t(id) >= marks.size()) marks.resize(size_t(id) + 1);
@@ -247,20 +248,15 @@ void Bpe::start(std::string_view word, bool guarded, BpeScratch& scratch) const 
       }
     }
   } else {
+    TokenMatches frozen(frozen_, word);
     for (size_t at = 0; at < word.size();) {
-      if (!frozen_.empty()) {
-        uint32_t node = ByteTrie::kRoot;
-        size_t length = 0;
-        TokenId id = -1;
-        for (size_t i = at; i < word.size(); ++i) {
-          node = frozen_.step(node, static_cast<uint8_t>(word[i]));
-          if (node == ByteTrie::kDead) break;
-          if (frozen_.value(node) >= 0) length = i + 1 - at, id = frozen_.value(node);
-        }
-        if (length != 0 && !(guarded && is_forbidden(id))) {
+      if (const uint32_t match = frozen.at(at); match != TokenFinder::kNone) {
+        const TokenId id = frozen_.id(match);
+        const uint32_t length = frozen_.length(match);
+        if (!(guarded && is_forbidden(id))) {
           if (pending_unknown != 0) symbols.push_back({unknown_, pending_unknown, 0, 0});
           pending_unknown = 0;
-          symbols.push_back({~id, uint32_t(length), 0, 0});
+          symbols.push_back({~id, length, 0, 0});
           at += length;
           continue;
         }

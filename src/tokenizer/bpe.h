@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tokenizer/model.h"
+#include "tokenizer/token_finder.h"
 #include "tokenizer/vocabulary.h"
 
 namespace qgen::tokenizer {
@@ -134,7 +135,7 @@ class Bpe {
   Vocabulary pseudo_;
   MergeTable merges_;
   BpeOptions options_;
-  ByteTrie frozen_;
+  TokenFinder frozen_;
   std::vector<bool> unused_;
   std::vector<bool> unreachable_;
   std::vector<bool> forbidden_;

@@ -1,6 +1,7 @@
 // The units are those of the darts-clone library: label, leaf flag and offset in 32 bits.
 #include "tokenizer/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -8,6 +9,12 @@
 #include "base/error.h"
 
 namespace qgen::tokenizer {
+namespace {
+
+// A damaged trie can run in circles. Published maps have keys of a few characters.
+constexpr size_t kMostKeyBytes = 256;
+
+}  // namespace
 
 Charsmap::Charsmap(std::string_view blob, std::string_view subject) {
   if (blob.empty()) return;
@@ -27,7 +34,7 @@ std::optional<Charsmap::Hit> Charsmap::find(std::string_view text, bool longest)
   const auto offset = [](uint32_t unit) { return size_t(unit >> 10) << ((unit & (1u << 9)) >> 6); };
   size_t node = offset(units_[0]);
   std::optional<Hit> hit;
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kMostKeyBytes); ++i) {
     const uint32_t byte = static_cast<unsigned char>(text[i]);
     node ^= byte;
     if (byte == 0 || node >= units_.size()) break;

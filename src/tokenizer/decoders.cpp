@@ -4,36 +4,32 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "base/utf8.h"
 
 namespace qgen::tokenizer {
 namespace {
 
 constexpr int kMaxDepth = 32;
-constexpr size_t kMaxSteps = 1000;
+constexpr size_t kMaxSteps = 100;
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
-  std::string out;
-  size_t done = 0;
-  if (from.empty()) {
-    for (; done < text.size();) {
-      const size_t length = char_at(text.substr(done)).length;
-      out += to;
-      out += text.substr(done, length);
-      done += length;
-    }
-    return out += to;
-  }
-  for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, done)) {
-    out += text.substr(done, at - done);
-    out += to;
-    done = at + from.size();
-  }
-  return out += text.substr(done);
-}
-
 }  // namespace
+
+// How much text a chain may make: a small multiple of the tokens that came.
+class DecodeChain::Budget {
+ public:
+  void add_token(size_t bytes) { tokens_ += bytes; }
+  void check(size_t bytes) const {
+    const size_t most = most_bytes_from(tokens_);
+    if (bytes > most)
+      fail(ErrorKind::kModel, fmt::format("tokenizer: its decoders make more than {} bytes of the tokens", most),
+           "a damaged tokenizer.json?");
+  }
+
+ private:
+  size_t tokens_ = 0;  // bytes of their spellings
+};
 
 class DecodeChain::Stage {
  public:
@@ -42,15 +38,44 @@ class DecodeChain::Stage {
   virtual void text(std::string_view piece) = 0;
   virtual void end() = 0;
   virtual void finish() { next_->finish(); }
-  void set_next(Stage* next) { next_ = next; }
+  void connect(Stage* next, const Budget* budget) {
+    next_ = next;
+    budget_ = budget;
+  }
 
  protected:
+  void append(std::string& out, std::string_view part) const {
+    budget_->check(out.size() + part.size());
+    out += part;
+  }
+  std::string replace_all(std::string_view text, std::string_view from, std::string_view to) const {
+    std::string out;
+    size_t done = 0;
+    if (from.empty()) {
+      while (done < text.size()) {
+        const size_t length = char_at(text.substr(done)).length;
+        append(out, to);
+        append(out, text.substr(done, length));
+        done += length;
+      }
+      append(out, to);
+      return out;
+    }
+    for (size_t at = text.find(from); at != std::string_view::npos; at = text.find(from, done)) {
+      append(out, text.substr(done, at - done));
+      append(out, to);
+      done = at + from.size();
+    }
+    append(out, text.substr(done));
+    return out;
+  }
   void emit(std::string_view token) {
     next_->begin();
     next_->text(token);
     next_->end();
   }
   Stage* next_ = nullptr;
+  const Budget* budget_ = nullptr;
 };
 
 namespace {
@@ -60,20 +85,25 @@ using Stage = DecodeChain::Stage;
 class Output : public Stage {
  public:
   void begin() override {}
-  void text(std::string_view piece) override { *out_ += piece; }
+  void text(std::string_view piece) override {
+    made_ += piece.size();
+    budget_->check(made_);
+    *out_ += piece;
+  }
   void end() override {}
   void finish() override {}
   void set_out(std::string* out) { out_ = out; }
 
  private:
   std::string* out_ = nullptr;
+  size_t made_ = 0;  // bytes
 };
 
 // For stages that must see a whole token.
 class WholeTokens : public Stage {
  public:
   void begin() override { token_.clear(); }
-  void text(std::string_view piece) override { token_ += piece; }
+  void text(std::string_view piece) override { append(token_, piece); }
   void end() override { token(token_); }
 
  protected:
@@ -310,11 +340,12 @@ class ReplaceRegexStage : public WholeTokens {
     std::string out;
     size_t done = 0;
     for (const Span& match : matches) {
-      out += whole.substr(done, match.begin - done);
-      out += decoder_.content;
+      append(out, whole.substr(done, match.begin - done));
+      append(out, decoder_.content);
       done = match.end;
     }
-    emit(out += whole.substr(done));
+    append(out, whole.substr(done));
+    emit(out);
   }
 
  private:
@@ -347,7 +378,7 @@ class ReplaceTextStage : public Stage {
       if (from_[matched_] != c) {
         out += c;
       } else if (++matched_ == from_.size()) {
-        out += decoder_.content;
+        append(out, decoder_.content);
         matched_ = 0;
       }
     }
@@ -505,15 +536,17 @@ std::vector<Decoder> read_decoders(const Json& json) {
   return out;
 }
 
-DecodeChain::DecodeChain(const std::vector<Decoder>& decoders) {
+DecodeChain::DecodeChain(const std::vector<Decoder>& decoders) : budget_(std::make_unique<Budget>()) {
   for (const Decoder& decoder : decoders) stages_.push_back(make_stage(decoder));
   stages_.push_back(std::make_unique<Output>());
-  for (size_t i = 0; i + 1 < stages_.size(); ++i) stages_[i]->set_next(stages_[i + 1].get());
+  for (size_t i = 0; i < stages_.size(); ++i)
+    stages_[i]->connect(i + 1 < stages_.size() ? stages_[i + 1].get() : nullptr, budget_.get());
 }
 
 DecodeChain::~DecodeChain() = default;
 
 void DecodeChain::push(std::string_view token, std::string& out) {
+  budget_->add_token(token.size() + 1);
   static_cast<Output&>(*stages_.back()).set_out(&out);
   stages_.front()->begin();
   stages_.front()->text(token);

@@ -56,13 +56,16 @@ class DecodeChain {
   DecodeChain(const DecodeChain&) = delete;
   DecodeChain& operator=(const DecodeChain&) = delete;
 
-  // The text that is certain once `token` has come, or once no more will come.
+  // The text that is certain once `token` has come, or once no more will come. Throws a model Error where the decoders
+  // make very much text of few tokens.
   void push(std::string_view token, std::string& out);
   void finish(std::string& out);
 
+  class Budget;
   class Stage;
 
  private:
+  std::unique_ptr<Budget> budget_;
   std::vector<std::unique_ptr<Stage>> stages_;
 };
 

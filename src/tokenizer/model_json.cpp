@@ -31,6 +31,14 @@ bool read_flag(const Json& json, std::string_view key) {
   return value && value->as_bool();
 }
 
+// The affixes that are put before or behind each character of a word.
+std::string read_affix(const Json& json, std::string_view key) {
+  constexpr size_t kMostAffixBytes = 256;
+  std::string text = read_text(json, key).value_or("");
+  if (text.size() > kMostAffixBytes) json.at(key).fail(fmt::format("longer than {} bytes", kMostAffixBytes));
+  return text;
+}
+
 MergeTable read_merges(const Json& json, const Vocabulary& vocabulary, std::string_view prefix) {
   if (!json.is_array()) json.fail("expected an array");
   const simdjson::dom::array elements = json.raw();
@@ -63,8 +71,8 @@ Model read_bpe(const Json& json) {
   Vocabulary vocabulary = read_vocabulary(json.at("vocab"));
   BpeOptions options;
   options.unknown = read_text(json, "unk_token");
-  options.continuing_prefix = read_text(json, "continuing_subword_prefix").value_or("");
-  options.end_suffix = read_text(json, "end_of_word_suffix").value_or("");
+  options.continuing_prefix = read_affix(json, "continuing_subword_prefix");
+  options.end_suffix = read_affix(json, "end_of_word_suffix");
   options.fuse_unknown = read_flag(json, "fuse_unk");
   options.byte_fallback = read_flag(json, "byte_fallback");
   options.ignore_merges = read_flag(json, "ignore_merges");

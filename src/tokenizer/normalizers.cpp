@@ -13,7 +13,7 @@ namespace qgen::tokenizer {
 namespace {
 
 constexpr int kMaxDepth = 32;
-constexpr size_t kMaxSteps = 1000;
+constexpr size_t kMaxSteps = 100;
 
 // Each character as `change` would have it: it appends to `out` and says whether that differs.
 void map_chars(Text& text, const std::function<bool(uint32_t, std::string&)>& change) {

@@ -11,7 +11,7 @@
 #include "tokenizer/charsmap.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/text.h"
-#include "tokenizer/vocabulary.h"
+#include "tokenizer/token_finder.h"
 
 namespace qgen::tokenizer {
 
@@ -51,7 +51,7 @@ struct NormalizeBert {
 // What SentencePiece itself does; not to be found in tokenizer.json.
 struct NormalizeSentencePiece {
   Charsmap map;
-  ByteTrie verbatim;  // user-defined pieces
+  TokenFinder verbatim;  // user-defined pieces
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;

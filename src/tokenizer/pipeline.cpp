@@ -7,6 +7,7 @@
 #include <simdjson.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/utf8.h"
 
 namespace qgen::tokenizer {
@@ -23,7 +24,8 @@ const Vocabulary& Stages::vocabulary() const {
 }
 
 std::string Stages::normalized(std::string_view content) const {
-  Text text(content, 0);
+  constexpr size_t kMostGrowth = 4, kMostAdded = 256;
+  Text text(content, 0, kMostAdded + kMostGrowth * content.size());
   normalize(normalizers, text);
   return std::string(text.view());
 }
@@ -36,6 +38,7 @@ Pipeline::Pipeline(Stages stages) : stages_(std::move(stages)) {
       bpe->read_bytes();
     }
   }
+  stages_.added.complete();
   const std::vector<TokenId> special = stages_.added.special_ids(stages_.vocabulary());
   std::visit([&](auto& model) { model.forbid(special); }, stages_.model);
 }
@@ -85,26 +88,32 @@ std::vector<TokenId> Pipeline::encode(const Prompt& prompt) const {
 }
 
 Encoding Pipeline::encode_text(std::string_view text, const std::vector<Span>& trusted) const {
+  const MatchTime limited(text.size());
+  return with_memory_for("the text", text.size(), [&] { return encode_parts(text, trusted); });
+}
+
+Encoding Pipeline::encode_parts(std::string_view text, const std::vector<Span>& trusted) const {
   if (text.size() >= UINT32_MAX / 4) fail(ErrorKind::kRuntime, "text: longer than 1 GiB");
   Encoding out;
   std::unique_ptr<Scratch> scratch = take_scratch();
   std::vector<Part> parts;
   stages_.added.split(text, 0, text.size(), false, trusted, parts);
+  size_t room = most_bytes_from(text.size());
   for (const Part& part : parts) {
     if (part.token >= 0) {
       out.ids.push_back(part.token);
       out.offsets.push_back({part.begin, part.end});
     } else {
-      encode_part(text, part, trusted, *scratch, out);
+      encode_part(text, part, trusted, room, *scratch, out);
     }
   }
   give_scratch(std::move(scratch));
   return out;
 }
 
-void Pipeline::encode_part(std::string_view whole, const Part& part, const std::vector<Span>& trusted, Scratch& scratch,
-                           Encoding& out) const {
-  Text text(whole.substr(part.begin, part.end - part.begin), uint32_t(part.begin));
+void Pipeline::encode_part(std::string_view whole, const Part& part, const std::vector<Span>& trusted, size_t& room,
+                           Scratch& scratch, Encoding& out) const {
+  Text text(whole.substr(part.begin, part.end - part.begin), uint32_t(part.begin), room);
   normalize(stages_.normalizers, text);
 
   // Whether all the input that a range of the text stands for is trusted.
@@ -139,6 +148,7 @@ void Pipeline::encode_part(std::string_view whole, const Part& part, const std::
   pre_tokenize(stages_.pre_tokenizers, text, words);
 
   const std::string_view view = text.view();
+  room -= std::min(room, view.size());
   const size_t expected = out.ids.size() + words.size() + words.size() / 4;
   if (out.ids.capacity() < expected) {
     out.ids.reserve(std::max(expected, out.ids.capacity() * 2));
@@ -199,6 +209,7 @@ std::unique_ptr<DecodeRun> Pipeline::start_decoding(bool skip_special_tokens) co
 }
 
 std::string Pipeline::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  const MatchTime limited(ids.size());
   Run run(*this, skip_special_tokens);
   std::string out;
   for (const TokenId id : ids) run.push(id, out);

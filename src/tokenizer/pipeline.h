@@ -32,7 +32,8 @@ struct Stages {
   std::vector<Decoder> decoders;
 
   const Vocabulary& vocabulary() const;
-  // A piece as the normalizers leave it, for added tokens that are looked for in normalized text.
+  // A piece as the normalizers leave it, for added tokens that are looked for in normalized text. A model Error where
+  // that is much longer.
   std::string normalized(std::string_view content) const;
 };
 
@@ -58,8 +59,10 @@ class Pipeline : public Tokenizer {
 
   // `trusted` are the ranges of `text` that may hold added tokens, ascending.
   Encoding encode_text(std::string_view text, const std::vector<Span>& trusted) const;
-  void encode_part(std::string_view text, const Part& part, const std::vector<Span>& trusted, Scratch& scratch,
-                   Encoding& out) const;
+  Encoding encode_parts(std::string_view text, const std::vector<Span>& trusted) const;
+  // `room`: bytes that all parts together may still grow to.
+  void encode_part(std::string_view text, const Part& part, const std::vector<Span>& trusted, size_t& room,
+                   Scratch& scratch, Encoding& out) const;
   std::string_view spelling(TokenId id) const;  // empty if there is no such token
 
   Stages stages_;

@@ -5,16 +5,23 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "tokenizer/text.h"
 
 namespace qgen::tokenizer {
 namespace {
 
 constexpr int kMaxDepth = 32;
-constexpr size_t kMaxSteps = 1000;
+constexpr size_t kMaxSteps = 100;
+constexpr size_t kMaxTemplateIds = 1 << 16;
 
-void apply(const PostTemplate& step, const Tokenizer&, bool add_special_tokens, Encoding& encoding) {
+void apply(const PostTemplate& step, const Tokenizer&, bool add_special_tokens, size_t most, Encoding& encoding) {
   Encoding out;
+  size_t tokens = 0;
+  for (const PostTemplate::Item& item : step.items) tokens += item.text ? encoding.ids.size() : item.ids.size();
+  if (tokens > most)
+    fail(ErrorKind::kModel, fmt::format("tokenizer: its post-processors make more than {} tokens of the text", most),
+         "a damaged tokenizer.json?");
   for (const PostTemplate::Item& item : step.items) {
     if (item.text) {
       out.ids.insert(out.ids.end(), encoding.ids.begin(), encoding.ids.end());
@@ -29,7 +36,7 @@ void apply(const PostTemplate& step, const Tokenizer&, bool add_special_tokens, 
 
 bool is_space(uint32_t c) { return c == 0x120 || is_white_space(c); }
 
-void apply(const PostTrimOffsets& step, const Tokenizer& tokenizer, bool, Encoding& encoding) {
+void apply(const PostTrimOffsets& step, const Tokenizer& tokenizer, bool, size_t, Encoding& encoding) {
   for (size_t i = 0; i < encoding.ids.size(); ++i) {
     const std::string piece = tokenizer.piece_of(encoding.ids[i]);
     size_t leading = 0, trailing = 0;
@@ -67,6 +74,7 @@ TokenId read_pair(const Json& json) {
 
 PostTemplate read_template(const Json& json) {
   PostTemplate out;
+  size_t ids = 0;
   const Json specials = json.at("special_tokens");
   for (const Json& piece : json.at("single").elements()) {
     if (const auto sequence = piece.get("Sequence")) {
@@ -77,6 +85,7 @@ PostTemplate read_template(const Json& json) {
       PostTemplate::Item item;
       for (const Json& id : specials.at(piece.at("SpecialToken").at("id").as_string()).at("ids").elements()) {
         item.ids.push_back(read_id(id));
+        if (++ids > kMaxTemplateIds) json.fail(fmt::format("more than {} special tokens", kMaxTemplateIds));
       }
       out.items.push_back(std::move(item));
     }
@@ -120,12 +129,11 @@ std::vector<PostProcessor> read_post_processors(const Json& json) {
 
 void post_process(const std::vector<PostProcessor>& processors, const Tokenizer& tokenizer, bool add_special_tokens,
                   Encoding& encoding) {
+  const size_t most = most_bytes_from(encoding.ids.size());
   for (const PostProcessor& processor : processors) {
     const auto* around = std::get_if<PostTemplate>(&processor);
     if (around != nullptr && !add_special_tokens && !around->always) continue;
-    if (encoding.ids.size() > (size_t{1} << 30))
-      fail(ErrorKind::kModel, "tokenizer: the text grows beyond 2^30 tokens");
-    std::visit([&](const auto& step) { apply(step, tokenizer, add_special_tokens, encoding); }, processor);
+    std::visit([&](const auto& step) { apply(step, tokenizer, add_special_tokens, most, encoding); }, processor);
   }
 }
 

@@ -12,7 +12,7 @@ namespace qgen::tokenizer {
 namespace {
 
 constexpr int kMaxDepth = 32;
-constexpr size_t kMaxSteps = 1000;
+constexpr size_t kMaxSteps = 100;
 
 struct Piece {
   uint32_t begin;

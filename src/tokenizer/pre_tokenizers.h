@@ -55,7 +55,7 @@ using PreTokenizer = std::variant<SplitByteLevel, SplitPattern, SplitDigits, Spl
 // The "pre_tokenizer" of tokenizer.json, sequences flattened.
 std::vector<PreTokenizer> read_pre_tokenizers(const Json& json);
 
-// What GPT-2 splits words with.
+// The splitting pattern of GPT-2.
 Regex byte_level_regex();
 
 // Cuts `parts` of `text` into words; parts that are tokens already stay.

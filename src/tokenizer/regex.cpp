@@ -1,6 +1,9 @@
 // PCRE2 with its just-in-time compiler; patterns that exhaust the compiled code's stack run interpreted.
 #include "tokenizer/regex.h"
 
+#include <algorithm>
+#include <chrono>
+
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -15,11 +18,12 @@ namespace {
 constexpr uint32_t kMatchLimit = 50'000'000;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 constexpr size_t kJitStackBytes = 1 << 20;
+constexpr double kSecondsForByte = 20e-6;  // far more than interpreted expressions of published files take
+constexpr uint32_t kMatchesPerLook = 16;   // at the clock
 
-std::string shown(std::string_view pattern) {
-  constexpr size_t kShown = 200;
-  return json_quote(pattern.substr(0, kShown)) + (pattern.size() > kShown ? "…" : "");
-}
+using Clock = std::chrono::steady_clock;
+thread_local const Clock::time_point* match_deadline = nullptr;
+thread_local uint32_t matches_since_look = 0;
 
 std::string message_of(int error) {
   PCRE2_UCHAR buffer[256] = {};
@@ -47,7 +51,27 @@ struct Workspace {
   Workspace& operator=(const Workspace&) = delete;
 };
 
+[[noreturn]] void fail_slow(const std::string& pattern, const std::string& problem) {
+  fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", quoted_name(pattern), problem),
+       "the expression takes too long on this text");
+}
+
 }  // namespace
+
+struct MatchTime::State {
+  Clock::time_point deadline;
+  const Clock::time_point* outer;
+};
+
+MatchTime::MatchTime(size_t text_bytes, double least_seconds) : state_(std::make_unique<State>()) {
+  const std::chrono::duration<double> allowed(least_seconds + kSecondsForByte * double(text_bytes));
+  state_->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(allowed);
+  state_->outer = match_deadline;
+  if (state_->outer != nullptr) state_->deadline = std::min(state_->deadline, *state_->outer);
+  match_deadline = &state_->deadline;
+}
+
+MatchTime::~MatchTime() { match_deadline = state_->outer; }
 
 struct Regex::Code {
   std::string pattern;
@@ -65,7 +89,7 @@ Regex::Regex(std::string_view pattern) {
   made->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr);
   if (made->code == nullptr) {
-    fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", shown(pattern), message_of(error)));
+    fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", quoted_name(pattern), message_of(error)));
   }
   made->jit = pcre2_jit_compile(made->code, PCRE2_JIT_COMPLETE) == 0;
   code_ = std::move(made);
@@ -86,11 +110,12 @@ void Regex::find_all(std::string_view text, std::vector<Span>& out) const {
       result = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, workspace.data,
                            workspace.context);
     }
-    if (result == PCRE2_ERROR_NOMATCH) return;
-    if (result < 0) {
-      fail(ErrorKind::kModel, fmt::format("regular expression {}: {}", shown(code_->pattern), message_of(result)),
-           "the expression takes too long on this text");
+    if (++matches_since_look >= kMatchesPerLook) {
+      matches_since_look = 0;
+      if (match_deadline != nullptr && Clock::now() > *match_deadline) fail_slow(code_->pattern, "too slow");
     }
+    if (result == PCRE2_ERROR_NOMATCH) return;
+    if (result < 0) fail_slow(code_->pattern, message_of(result));
     const size_t begin = std::min<size_t>(found[0], found[1]), end = found[1];
     if (begin == end && end == last_end) {
       from += from < text.size() ? char_at(text.substr(from)).length : 1;

@@ -116,8 +116,7 @@ class Translator {
 
  private:
   [[noreturn]] void reject(std::string_view what) const {
-    fail(ErrorKind::kModel,
-         fmt::format("regular expression {}: {} is not supported", json_quote(in_.substr(0, 200)), what));
+    fail(ErrorKind::kModel, fmt::format("regular expression {}: {} is not supported", quoted_name(in_), what));
   }
   bool looking_at(std::string_view text) const { return in_.substr(at_, text.size()) == text; }
 
@@ -442,6 +441,13 @@ class Translator {
 
 }  // namespace
 
-std::string pcre2_pattern(std::string_view pattern) { return Translator(pattern).run(); }
+std::string pcre2_pattern(std::string_view pattern) {
+  // PCRE2 takes 64 KiB of compiled code; our forms of \b and the like are much longer than Oniguruma's.
+  constexpr size_t kMaxPatternBytes = 32 * 1024;
+  if (pattern.size() > kMaxPatternBytes)
+    fail(ErrorKind::kModel, fmt::format("regular expression {}: too long (expected at most {} bytes, found {})",
+                                        quoted_name(pattern), kMaxPatternBytes, pattern.size()));
+  return Translator(pattern).run();
+}
 
 }  // namespace qgen::tokenizer

@@ -18,6 +18,10 @@ namespace {
 
 constexpr std::string_view kVisibleSpace = "\xE2\x96\x81";
 
+// Each way to cut a piece in two looks at all its bytes. Pieces have some 16 characters; a quarter of a million of them
+// stay far below this.
+constexpr size_t kMostCutBytes = size_t{1} << 33;
+
 enum class PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 struct SpmPiece {
@@ -181,12 +185,13 @@ Model make_bpe(const SpmModel& spm, const std::string& subject) {
   MergeTable merges;
   merges.reserve(spm.pieces.size() * 2);
   uint32_t rank = 0;
-  size_t cuts = 0;
+  size_t work = 0;
   for (size_t i = 0; i < by_score.size(); ++i) {
     const SpmPiece& piece = spm.pieces[by_score[i]];
     if (i > 0 && piece.score != spm.pieces[by_score[i - 1]].score) ++rank;
-    cuts += piece.text.size();
-    if (cuts > (size_t{1} << 27)) fail(ErrorKind::kModel, subject + ": more than 2^27 bytes of pieces");
+    work += piece.text.size() * piece.text.size();
+    if (work > kMostCutBytes)
+      fail(ErrorKind::kModel, fmt::format("{}: pieces that are too long ({} bytes)", subject, piece.text.size()));
     for (size_t at = 1; at < piece.text.size(); ++at) {
       if (is_continuation(piece.text[at])) continue;
       const TokenId left = part_id(piece.text.substr(0, at));
@@ -256,6 +261,7 @@ std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std
   for (size_t i = 0; i < spm.pieces.size(); ++i) {
     if (spm.pieces[i].type == PieceType::kUserDefined) normalizer.verbatim.add(spm.pieces[i].text, TokenId(i));
   }
+  normalizer.verbatim.complete();
   stages.normalizers.emplace_back(std::move(normalizer));
 
   Pattern visible;

@@ -12,18 +12,13 @@ void normalize_for_sentencepiece(const NormalizeSentencePiece& normalizer, Text&
   const std::string_view in = text.view();
   if (in.empty()) return;
   const std::string_view space = normalizer.escape_whitespaces ? kVisibleSpace : std::string_view(" ");
+  TokenMatches verbatim(normalizer.verbatim, in);
   // What the text begins with at `at`: its bytes there and their replacement.
   const auto next = [&](size_t at) -> Charsmap::Hit {
     const std::string_view left = in.substr(at);
-    if (!normalizer.verbatim.empty()) {
-      uint32_t node = ByteTrie::kRoot;
-      size_t length = 0;
-      for (size_t i = 0; i < left.size(); ++i) {
-        node = normalizer.verbatim.step(node, static_cast<uint8_t>(left[i]));
-        if (node == ByteTrie::kDead) break;
-        if (normalizer.verbatim.value(node) >= 0) length = i + 1;
-      }
-      if (length != 0) return {length, left.substr(0, length)};
+    if (const uint32_t piece = verbatim.at(at); piece != TokenFinder::kNone) {
+      const size_t length = normalizer.verbatim.length(piece);
+      return {length, left.substr(0, length)};
     }
     if (const auto hit = normalizer.map.longest(left)) return *hit;
     const size_t length = char_at(left).length;

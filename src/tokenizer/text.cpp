@@ -3,8 +3,10 @@
 
 #include <array>
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
+#include "base/error.h"
 #include "base/utf8.h"
 #include "tokenizer/unicode_age.h"
 
@@ -16,6 +18,7 @@ Text& Text::operator=(Text&& other) noexcept {
   owned_ = other.owned_;
   sources_ = std::move(other.sources_);
   offset_ = other.offset_;
+  most_ = other.most_;
   return *this;
 }
 
@@ -39,11 +42,18 @@ Span Text::source_of(size_t begin, size_t end) const {
 TextBuilder::TextBuilder(const Text& from) : from_(from) {
   to_.owned_ = true;
   to_.offset_ = from.offset_;
+  to_.most_ = from.most_;
   to_.own_.reserve(from.view().size() + from.view().size() / 4 + 16);
   to_.sources_.reserve(to_.own_.capacity());
 }
 
+void TextBuilder::fail_growth() const {
+  fail(ErrorKind::kModel, fmt::format("tokenizer: its stages make more than {} bytes of the text", to_.most_),
+       "a damaged tokenizer.json?");
+}
+
 void TextBuilder::keep(size_t begin, size_t end) {
+  check_room(end - begin);
   to_.own_ += from_.view().substr(begin, end - begin);
   if (from_.owned_) {
     to_.sources_.insert(to_.sources_.end(), from_.sources_.begin() + begin, from_.sources_.begin() + end);
@@ -57,6 +67,7 @@ void TextBuilder::keep(size_t begin, size_t end) {
 }
 
 void TextBuilder::put(std::string_view text, size_t begin, size_t end) {
+  check_room(text.size());
   to_.own_ += text;
   to_.sources_.insert(to_.sources_.end(), text.size(), from_.source_of(begin, end));
 }

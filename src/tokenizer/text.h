@@ -3,6 +3,7 @@
 // UTF-8 throughout, and shorter than 4 GiB.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,11 +20,15 @@ struct Span {
   uint32_t end = 0;
 };
 
+// What the stages of a tokenizer may make of so many bytes: a small multiple of them, whatever its file says.
+// (Unicode's own forms, each byte spelled as a character, make up to 22 bytes of one.)
+constexpr size_t most_bytes_from(size_t bytes) { return (size_t{1} << 20) + 32 * bytes; }
+
 class Text {
  public:
   Text() = default;
-  // A view of the input's bytes from `offset` on; `view` must outlive the text.
-  Text(std::string_view view, uint32_t offset) : view_(view), offset_(offset) {}
+  // A view of the input's bytes from `offset` on; `view` must outlive the text. It may grow to `most` bytes.
+  Text(std::string_view view, uint32_t offset, size_t most) : view_(view), offset_(offset), most_(most) {}
   Text(Text&& other) noexcept { *this = std::move(other); }
   Text& operator=(Text&& other) noexcept;
 
@@ -41,12 +46,13 @@ class Text {
   bool owned_ = false;
   std::vector<Span> sources_;  // one per byte of own_
   uint32_t offset_ = 0;
+  size_t most_ = 0;  // bytes
 };
 
 class TextBuilder {
  public:
   explicit TextBuilder(const Text& from);
-  // Bytes [begin, end) of the old text, unchanged.
+  // Bytes [begin, end) of the old text, unchanged. This and put() throw a model Error where the text gets too long.
   void keep(size_t begin, size_t end);
   // `text` in place of bytes [begin, end) of the old text.
   void put(std::string_view text, size_t begin, size_t end);
@@ -54,6 +60,11 @@ class TextBuilder {
   Text take() { return std::move(to_); }
 
  private:
+  void check_room(size_t bytes) const {
+    if (bytes > to_.most_ - std::min(to_.most_, to_.own_.size())) fail_growth();
+  }
+  [[noreturn]] void fail_growth() const;
+
   const Text& from_;
   Text to_;
 };

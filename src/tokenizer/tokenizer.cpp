@@ -2,6 +2,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "tokenizer/loaders.h"
 
 namespace qgen {
@@ -11,12 +12,20 @@ bool Tokenizer::exists(const ModelFiles& files) {
          files.has("tokenizer.model");
 }
 
-std::unique_ptr<Tokenizer> Tokenizer::load(const ModelFiles& files) {
+namespace {
+
+std::unique_ptr<Tokenizer> load_any(const ModelFiles& files) {
   if (files.has("tokenizer.json")) return tokenizer::load_tokenizer_json(files);
   if (files.has("vocab.json") && files.has("merges.txt")) return tokenizer::load_vocab_and_merges(files);
   if (files.has("tokenizer.model")) return tokenizer::load_sentencepiece(files);
   fail(ErrorKind::kModel, files.place() + ": no tokenizer",
        "expected tokenizer.json, or vocab.json and merges.txt, or tokenizer.model");
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const ModelFiles& files) {
+  return with_memory_for(files.place() + ": the tokenizer", 0, [&] { return load_any(files); });
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)

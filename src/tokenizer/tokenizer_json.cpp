@@ -11,6 +11,7 @@
 namespace qgen::tokenizer {
 
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& subject) {
+  const MatchTime limited(text.size());  // of normalizers on added tokens
   const auto document = JsonDocument::parse(text, subject);
   const Json root = document->root();
   if (const auto version = root.get("version"); version && version->as_string() != "1.0") {

@@ -1,4 +1,4 @@
-// Viterbi over the bytes of a word, with a trie of all pieces.
+// Viterbi over the bytes of a word, with all pieces that begin at each of them.
 #include "tokenizer/unigram.h"
 
 #include <algorithm>
@@ -20,8 +20,9 @@ Unigram::Unigram(Vocabulary vocabulary, std::vector<double> scores, UnigramOptio
   options_.unreachable.resize(vocabulary_.id_limit());
   for (TokenId id = 0; size_t(id) < vocabulary_.id_limit(); ++id) {
     const std::string_view piece = vocabulary_.piece(id);
-    if (!piece.empty() && !options_.unreachable[id]) trie_.add(piece, id);
+    if (!piece.empty() && !options_.unreachable[id]) pieces_.add(piece, id);
   }
+  pieces_.complete();
   for (int b = 0; b < 256; ++b) fallback_bytes_[b] = vocabulary_.find(fmt::format("<0x{:02X}>", b));
 }
 
@@ -44,17 +45,16 @@ void Unigram::tokenize(std::string_view word, Trust trust, UnigramScratch& scrat
     auto& node = nodes[end];
     if (node.begin == UINT32_MAX || sum > node.score) node = {id, sum, uint32_t(begin)};
   };
+  scratch.pieces.assign(word.size(), TokenFinder::kNone);
+  pieces_.scan(word, [&](size_t begin, uint32_t piece) { scratch.pieces[begin] = piece; });
   for (size_t begin = 0; begin < word.size();) {
     const uint32_t length = char_at(word.substr(begin)).length;
     bool single = false;
-    uint32_t at = ByteTrie::kRoot;
-    for (size_t i = begin; i < word.size(); ++i) {
-      at = trie_.step(at, static_cast<uint8_t>(word[i]));
-      if (at == ByteTrie::kDead) break;
-      const TokenId id = trie_.value(at);
-      if (id < 0 || (guarded && forbidden_[id])) continue;
-      offer(i + 1, begin, id, scores_[id]);
-      single = single || i + 1 - begin == length;
+    for (uint32_t piece = scratch.pieces[begin]; piece != TokenFinder::kNone; piece = pieces_.shorter(piece)) {
+      const TokenId id = pieces_.id(piece);
+      if (guarded && forbidden_[id]) continue;
+      offer(begin + pieces_.length(piece), begin, id, scores_[id]);
+      single = single || pieces_.length(piece) == length;
     }
     if (!single) {
       if (nodes[begin + length].begin == UINT32_MAX ||

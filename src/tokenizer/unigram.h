@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tokenizer/model.h"
+#include "tokenizer/token_finder.h"
 #include "tokenizer/vocabulary.h"
 
 namespace qgen::tokenizer {
@@ -28,6 +29,7 @@ struct UnigramScratch {
     uint32_t begin = UINT32_MAX;
   };
   std::vector<Node> nodes;
+  std::vector<uint32_t> pieces;  // by byte of the word: the longest piece that begins there (TokenFinder)
   std::vector<Token> reversed;
 };
 
@@ -43,7 +45,7 @@ class Unigram {
   Vocabulary vocabulary_;
   std::vector<double> scores_;
   UnigramOptions options_;
-  ByteTrie trie_;
+  TokenFinder pieces_;
   std::vector<bool> forbidden_;
   std::array<TokenId, 256> fallback_bytes_{};
 };

@@ -24,6 +24,11 @@ class Vocabulary {
   TokenId find(std::string_view piece) const;  // -1 if there is none
   std::string_view piece(TokenId id) const;    // empty if there is none
   bool has(TokenId id) const { return id >= 0 && size_t(id) < by_id_.size() && by_id_[id] != kNone; }
+  // Calls f(spelling, id) for every spelling.
+  template <typename F>
+  void for_each(F&& f) const {
+    for (const Entry& entry : entries_) f(text_of(entry), entry.id);
+  }
   size_t size() const { return entries_.size(); }
   size_t id_limit() const { return by_id_.size(); }  // all ids are below
   size_t longest_piece() const { return longest_; }  // bytes

@@ -1,4 +1,4 @@
-// Greedy longest match, from the longest piece of the vocabulary downwards.
+// Greedy longest match.
 #include "tokenizer/wordpiece.h"
 
 #include <algorithm>
@@ -11,7 +11,15 @@
 namespace qgen::tokenizer {
 
 WordPiece::WordPiece(Vocabulary vocabulary, WordPieceOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {}
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {
+  const std::string_view prefix = options_.continuing_prefix;
+  vocabulary_.for_each([&](std::string_view piece, TokenId id) {
+    starts_.add(piece, id);
+    if (piece.starts_with(prefix)) continues_.add(piece.substr(prefix.size()), id);
+  });
+  starts_.complete();
+  continues_.complete();
+}
 
 void WordPiece::forbid(const std::vector<TokenId>& ids) {
   forbidden_.assign(vocabulary_.id_limit(), false);
@@ -24,24 +32,16 @@ void WordPiece::tokenize(std::string_view word, Trust trust, std::vector<Token>&
   const bool guarded = trust == Trust::kUntrusted && !forbidden_.empty();
   const size_t old = out.size();
   bool known = count_chars(word) <= options_.max_chars;
-  std::string piece;
+  const size_t taken = known ? word.size() : 0;
+  TokenMatches starts(starts_, word.substr(0, taken)), continues(continues_, word.substr(0, taken));
   for (size_t begin = 0; known && begin < word.size();) {
-    const std::string_view prefix = begin > 0 ? std::string_view(options_.continuing_prefix) : std::string_view();
-    const size_t longest = vocabulary_.longest_piece() - std::min(vocabulary_.longest_piece(), prefix.size());
-    size_t end = std::min(word.size(), begin + longest);
-    while (end > begin && end < word.size() && is_continuation(word[end])) --end;
-    TokenId id = -1;
-    while (end > begin) {
-      piece = prefix;
-      piece += word.substr(begin, end - begin);
-      id = vocabulary_.find(piece);
-      if (id >= 0 && !(guarded && forbidden_[id])) break;
-      id = -1;
-      do --end;
-      while (end > begin && is_continuation(word[end]));
-    }
-    known = id >= 0;
-    if (known) out.push_back({id, uint32_t(begin), uint32_t(end)});
+    const TokenFinder& finder = begin == 0 ? starts_ : continues_;
+    uint32_t match = begin == 0 ? starts.at(0) : continues.at(begin);
+    while (match != TokenFinder::kNone && guarded && forbidden_[finder.id(match)]) match = finder.shorter(match);
+    known = match != TokenFinder::kNone;
+    if (!known) break;
+    const size_t end = begin + finder.length(match);
+    out.push_back({finder.id(match), uint32_t(begin), uint32_t(end)});
     begin = end;
   }
   if (known) return;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tokenizer/model.h"
+#include "tokenizer/token_finder.h"
 #include "tokenizer/vocabulary.h"
 
 namespace qgen::tokenizer {
@@ -27,6 +28,8 @@ class WordPiece {
  private:
   Vocabulary vocabulary_;
   WordPieceOptions options_;
+  TokenFinder starts_;     // all pieces
+  TokenFinder continues_;  // those with the prefix, without it
   std::vector<bool> forbidden_;
 };
 

@@ -1,6 +1,7 @@
 // Number formats against their published values, UTF-8, and JSON beyond the standard.
 #include <cmath>
 
+#include "base/checked.h"
 #include "base/json.h"
 #include "base/numbers.h"
 #include "base/utf8.h"
@@ -64,6 +65,25 @@ TEST_CASE("UTF-8: maximal invalid parts become one U+FFFD each") {
   CHECK(replace_invalid_utf8("\xED\xA0\x80") == r + r + r);
   CHECK(replace_invalid_utf8("\xC3\xC3\xA9") == r + "\xC3\xA9");
   CHECK(json_quote("a\"\\\n\x01\xFF") == "\"a\\\"\\\\\\n\\u0001" + r + "\"");
+}
+
+TEST_CASE("sizes that overflow are errors") {
+  CHECK(checked_product("x", {3, 5, 7}) == 105);
+  CHECK(checked_product("x", {}) == 1);
+  CHECK(checked_product("x", {SIZE_MAX, 1, 0}) == 0);
+  CHECK(checked_sum("x", {SIZE_MAX - 1, 1}) == SIZE_MAX);
+  CHECK(checked_aligned("x", 65, 64) == 128);
+  CHECK(checked_aligned("x", 64, 64) == 64);
+  ErrorKind kind = ErrorKind::kRuntime;
+  CHECK(error_of(
+            [] {
+              checked_product("the cache", {size_t{1} << 32, size_t{1} << 32});
+            },
+            &kind) == "the cache: its size overflows");
+  CHECK(kind == ErrorKind::kMemory);
+  CHECK(error_of([] { checked_sum("x", {SIZE_MAX, 1}, ErrorKind::kModel); }, &kind) != "");
+  CHECK(kind == ErrorKind::kModel);
+  CHECK(error_of([] { checked_aligned("x", SIZE_MAX, 64); }) != "");
 }
 
 TEST_CASE("JSON: non-finite numbers, integers, and errors that name file and key") {

@@ -3,10 +3,14 @@
 #include <fstream>
 #include <numeric>
 
+#include <sys/resource.h>
+
 #include "base/blank_memory.h"
 #include "base/cores.h"
 #include "base/file_map.h"
+#include "base/memory.h"
 #include "base/numa.h"
+#include "tests/memory_use.h"
 #include "tests/support.h"
 
 namespace qgen::test {
@@ -97,6 +101,76 @@ TEST_CASE("quotas of control groups hold for all below them") {
   container.write("sys/fs/cgroup/cpu.max", "200000 100000\n");
   CHECK(quota_cores(container.path()) == 2);
   CHECK(quota_cores(none.path()) == 0);
+}
+
+TEST_CASE("limits on memory of control groups hold for all below them, and their page cache is free") {
+  constexpr size_t kMiB = 1 << 20;
+  const auto bytes = [&](size_t mib) { return std::to_string(mib * kMiB) + "\n"; };
+  const TemporaryFolder v2, v1, container, none;
+  CHECK(available_memory_of_system(none.path()) == 0);
+  v2.write("proc/meminfo", "MemTotal:       9000000 kB\nMemFree:  1 kB\nMemAvailable:    8192000 kB\n");
+  CHECK(available_memory_of_system(v2.path()) == 8000 * kMiB);
+  v2.write("proc/self/cgroup", "0::/user.slice/job\n");
+  v2.write("sys/fs/cgroup/user.slice/job/memory.max", "max\n");
+  CHECK(available_memory_of_system(v2.path()) == 8000 * kMiB);
+  v2.write("sys/fs/cgroup/user.slice/memory.max", bytes(3000));
+  v2.write("sys/fs/cgroup/user.slice/memory.current", bytes(1000));
+  CHECK(available_memory_of_system(v2.path()) == 2000 * kMiB);
+  v2.write("sys/fs/cgroup/user.slice/memory.stat", "anon 5\nactive_file " + bytes(100) + "inactive_file " + bytes(200));
+  CHECK(available_memory_of_system(v2.path()) == 2300 * kMiB);
+  v2.write("sys/fs/cgroup/user.slice/job/memory.max", bytes(500));
+  v2.write("sys/fs/cgroup/user.slice/job/memory.current", bytes(100));
+  CHECK(available_memory_of_system(v2.path()) == 400 * kMiB);
+  v2.write("sys/fs/cgroup/user.slice/job/memory.high", bytes(300));
+  CHECK(available_memory_of_system(v2.path()) == 200 * kMiB);
+  v2.write("sys/fs/cgroup/user.slice/job/memory.current", bytes(700));
+  CHECK(available_memory_of_system(v2.path()) == 1);  // 0 would say that nobody knows
+
+  v1.write("proc/self/cgroup", "9:cpuset:/x\n4:memory:/docker/1\n0::/\n");
+  v1.write("proc/self/mountinfo",
+           "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n35 31 0:32 / /sys/fs/cgroup/mem rw,relatime - cgroup "
+           "cgroup rw,memory\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+  v1.write("sys/fs/cgroup/mem/memory.limit_in_bytes", "9223372036854771712\n");
+  CHECK(available_memory_of_system(v1.path()) == 0);
+  v1.write("sys/fs/cgroup/mem/docker/memory.limit_in_bytes", bytes(700));
+  v1.write("sys/fs/cgroup/mem/docker/memory.usage_in_bytes", bytes(200));
+  CHECK(available_memory_of_system(v1.path()) == 500 * kMiB);
+  v1.write("sys/fs/cgroup/mem/docker/1/memory.limit_in_bytes", bytes(400));
+  v1.write("sys/fs/cgroup/mem/docker/1/memory.usage_in_bytes", bytes(100));
+  v1.write("sys/fs/cgroup/mem/docker/1/memory.stat", "cache 1\ntotal_cache 2\ntotal_inactive_file " + bytes(50));
+  CHECK(available_memory_of_system(v1.path()) == 350 * kMiB);
+
+  // Only the container's own group is mounted, and the path is the host's.
+  container.write("proc/self/cgroup", "4:memory:/docker/1/inner\n");
+  container.write("proc/self/mountinfo", "35 31 0:32 /docker/1 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+  container.write("sys/fs/cgroup/memory/memory.limit_in_bytes", bytes(100));
+  CHECK(available_memory_of_system(container.path()) == 100 * kMiB);
+  container.write("sys/fs/cgroup/memory/inner/memory.limit_in_bytes", bytes(50));
+  CHECK(available_memory_of_system(container.path()) == 50 * kMiB);
+  container.write("proc/self/cgroup", "4:memory:/elsewhere\n");
+  CHECK(available_memory_of_system(container.path()) == 100 * kMiB);
+}
+
+TEST_CASE("a limit on addresses leaves what is not used, and mapped files count as free") {
+  if (!kMemoryIsMeasured) return;  // sanitizers use more addresses than there are
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  const TemporaryFolder folder;
+  const fs::path path = folder.write("weights", std::string(64 << 20, 'x'));
+  const size_t unlimited = available_memory();
+  rlimit limit = before;
+  limit.rlim_cur = size_t{1} << 40;
+  REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);
+  CHECK(available_memory() <= unlimited + (64 << 20));
+  limit.rlim_cur = size_t{8} << 30;
+  REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);
+  const size_t limited = available_memory();
+  CHECK(limited < size_t{8} << 30);
+  if (limited < unlimited) {
+    const FileMap map(path);
+    CHECK(available_memory() + (8 << 20) > limited);
+  }
+  ::setrlimit(RLIMIT_AS, &before);
 }
 
 TEST_CASE("this machine has cores") {

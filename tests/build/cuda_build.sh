@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The engine for GPUs, compiled for every kind that a release runs on, without a warning (nvcc would fail) and with no
-# kernel that keeps anything in memory that should be in registers; and what the program says where there is no GPU.
+# The engine for GPUs, compiled for every kind that the build is for, without a warning (nvcc would fail) and with no
+# kernel that keeps anything in memory that should be in registers; and what the programs say where there is no GPU.
 #   tests/build/cuda_build.sh BUILD_FOLDER
 set -euo pipefail
 build=$1
-cmake --build "$build" --target qgen_with_cuda -j "$(nproc)" > "$build/cuda/build.log" 2>&1 || {
+cmake --build "$build" --target qgen_with_cuda qgen_gpu_tests -j "$(nproc)" > "$build/cuda/build.log" 2>&1 || {
   cat "$build/cuda/build.log"
   exit 1
 }
@@ -17,7 +17,7 @@ report=$(awk '
                         for (i = 1; i <= NF; ++i) { if ($(i + 1) == "bytes" && $(i + 2) == "stack") stack = $i } }
   /Used [0-9]+ registers/ { for (i = 1; i <= NF; ++i) if ($i == "Used") registers = $(i + 1)
                             print arch, name, registers, stack, stores, loads }
-' "$build"/cuda/*.log)
+' "$build"/cuda/*.log "$build"/cuda/timed/*.log)
 kernels=$(wc -l <<< "$report")
 archs=$(cut -d' ' -f1 <<< "$report" | sort -u | tr '\n' ' ')
 bad=0
@@ -30,16 +30,17 @@ if spilled=$(awk '$4 + $5 + $6 > 0' <<< "$report") && [ -n "$spilled" ]; then
   bad=1
 fi
 # Of the kernels for one token (the last flag of theirs is 0) two blocks of 256 threads must fit on a processor.
-if greedy=$(awk '/multiply_few.*Lb0EEEv/ && $3 > 128' <<< "$report") && [ -n "$greedy" ]; then
+[ "$(grep -c 'gemv_kernel.*Lb0EEEEEv' <<< "$report")" -ge 30 ] || { echo "cuda: no kernels for a few tokens"; bad=1; }
+if greedy=$(awk '/gemv_kernel.*Lb0EEEEEv/ && $3 > 128' <<< "$report") && [ -n "$greedy" ]; then
   printf 'cuda: kernels for a few tokens with more than 128 registers:\n%s\n' "$greedy"
   bad=1
 fi
-if grep -hE '\bwarning\b' "$build"/cuda/*.log; then
+if grep -hE '\bwarning\b' "$build"/cuda/*.log "$build"/cuda/timed/*.log; then
   bad=1
 fi
 # Weights must be on their way before a kernel waits for the one before it; ptxas has moved such loads.
 if command -v cuobjdump > /dev/null; then
-  late=$(cuobjdump -sass -arch sm_90 "$build/cuda/linear_few.o" | awk '
+  late=$(cuobjdump -sass -arch sm_90 "$build/cuda/gemv.o" | awk '
     /Function : / { if (name != "" && early < 8) print name, early; name = $3; early = 0; waited = 0 }
     /ACQBULK/ { waited = 1 }
     /LDG.E.*NA/ && !waited { ++early }
@@ -67,6 +68,11 @@ if ! nvidia-smi -L > /dev/null 2>&1; then
   fi
   if [ "$("$qgen" -m "$model" -p 'Once upon a time' -n 8 --no-stdin -q)" != "$("$build/qgen" -m "$model" -p 'Once upon a time' -n 8 --no-stdin -q)" ]; then
     echo "cuda: without a GPU the processor's answer differs"
+    bad=1
+  fi
+  said=$("$build/tests/qgen_gpu_tests" --test-case='*smoke? a whole model*' 2>&1) && status=0 || status=$?
+  if [ $status -ne 1 ] || ! grep -q 'exception: --device cuda: no ' <<< "$said"; then
+    printf 'cuda: the tests for GPUs without one: exit %s\n%s\n' "$status" "$said"
     bad=1
   fi
 fi

@@ -1,5 +1,6 @@
 // Templates that ask for too much get an Error, soon: no overflow of the stack, no endless run, no full memory.
 #include <chrono>
+#include <cstdlib>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -16,6 +17,11 @@ std::string repeat(const std::string& text, int count) {
   std::string out;
   for (int i = 0; i < count; ++i) out += text;
   return out;
+}
+
+double slowness() {
+  const char* factor = std::getenv("QGEN_TIME_FACTOR");
+  return factor != nullptr ? std::atof(factor) : 1;
 }
 
 TEST_CASE("chat: nesting is limited when parsing") {
@@ -123,6 +129,25 @@ TEST_CASE("chat: a rendering is limited") {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (seconds > 0.5) MESSAGE(seconds);
   }
+}
+
+TEST_CASE("chat: variables and attributes are not looked for free of charge") {
+  // Each of a hundred thousand names is found behind all those before it: ten thousand million comparisons.
+  std::string variables, attributes = "{% set ns = namespace() %}";
+  for (int i = 0; i < 60'000; ++i) {
+    variables += fmt::format("{{%set v{0}=1%}}", i);
+    if (i < 40'000) attributes += fmt::format("{{%set ns.v{0}=1%}}", i);
+  }
+  for (const std::string& source : {variables, attributes}) {
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(error_of(source).find("the template takes more than") != std::string::npos);
+    CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 10 * slowness());
+  }
+  // As many as a template in earnest has cost nothing.
+  std::string some;
+  for (int i = 0; i < 30; ++i) some += fmt::format("{{%set v{}=1%}}", i);
+  CHECK(text_of(render(some + "{% for i in range(100000) %}{% if v29 and v0 %}{% endif %}{% endfor %}x")) == "x");
+  CHECK(error_of(std::string(2 << 20, ' ')).find("a template of more than 1048576 bytes") != std::string::npos);
 }
 
 TEST_CASE("chat: searches take linear time") {

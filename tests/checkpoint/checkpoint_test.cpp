@@ -108,7 +108,10 @@ TEST_CASE("a checkpoint can be a folder, a file, shards with or without an index
   CHECK(contains(index_error(""), "weight_map is empty"));
   CHECK(contains(index_error(R"("x":1)"), "expected a string"));
 
-  CHECK(contains(error_of([&] { load_plan(folder.path()); }), "config.json is missing"));
+  CHECK(contains(error_of([&] { load_plan(folder.path()); }),
+                 "several models (expected one, or one in Q8_0):\n  shards\n  single"));
+  folder.write("nothing/README.md", "");
+  CHECK(contains(error_of([&] { load_plan(folder.path() / "nothing"); }), "config.json is missing"));
   folder.write("empty/config.json", config);
   CHECK(contains(error_of([&] { load_plan(folder.path() / "empty"); }), "no .safetensors file"));
   folder.write("empty/pytorch_model.bin", "x");
@@ -191,7 +194,7 @@ TEST_CASE("config.json: absurd values are errors that name the key") {
                                                                      {"max_position_embeddings", "0"},
                                                                      {"rms_norm_eps", "-1"},
                                                                      {"rope_theta", "0"},
-                                                                     {"hidden_act", "\"relu\""},
+                                                                     {"hidden_act", "\"xielu\""},
                                                                      {"tie_word_embeddings", "1"},
                                                                      {"eos_token_id", "\"x\""}}) {
     INFO(key);

@@ -2,7 +2,10 @@
 // with the file, the tensor, and what was expected and found.
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "checkpoint/safetensors.h"
+#include "tests/memory_use.h"
 #include "tests/support.h"
 
 namespace qgen::test {
@@ -130,6 +133,29 @@ TEST_CASE("safetensors: tensors that do not fit") {
                  "no whole number of bytes"));
   CHECK(contains(parse_error(safetensors_file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":[]})", "1")),
                  "not an object"));
+}
+
+TEST_CASE("safetensors: memory in proportion to the header") {
+  std::string dimensions, tensors;
+  for (int i = 0; i < 100'000; ++i) dimensions += i == 0 ? "1" : ",1";
+  for (int i = 0; i < 20'000; ++i)
+    tensors += fmt::format("{}\"{}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
+  const std::string name(200'000, 'n');
+  const auto entry = [&](const std::string& shape, const std::string& offsets) {
+    return "{\"" + name + "\":{\"dtype\":\"U8\",\"shape\":[" + shape + "],\"data_offsets\":[" + offsets + "]}}";
+  };
+  for (const auto& [header, problem] :
+       {std::pair<std::string, std::string>{entry(dimensions, "0,1"), "too many dimensions"},
+        {entry("1", dimensions), "data_offsets (expected 2 numbers, found 100000)"},
+        {"{" + tensors + "}", ""}}) {
+    CAPTURE(problem);
+    const std::string file = safetensors_file(header, problem.empty() ? "" : "x");
+    std::string message;
+    const size_t grown = peak_growth([&] { message = error_of([&] { parse(file); }); });
+    CHECK(contains(message, problem));
+    CHECK(message.size() < 1000);
+    CHECK(grown < 32 * file.size() + (4 << 20));
+  }
 }
 
 }  // namespace

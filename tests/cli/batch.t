@@ -5,7 +5,7 @@ file: lines.jsonl
   {"prompt": "Once upon a"}
   
   {"id": "second", "prompt": "Once upon a time", "max_tokens": 8}
-  {"custom_id": 3, "method": "POST", "url": "/v1/completions", "body": {"model": "any", "prompt": "Once upon a", "max_tokens": 1}}
+  {"custom_id": 3, "prompt": "Once upon a", "max_tokens": 1}
 
 # Prompts in every form; what lines say wins over options
 $ qgen -m $MODEL --batch lines.jsonl -n 3
@@ -48,16 +48,24 @@ $ printf '%s\n' '{"prompt": "Once upon a"' '{"id": 2}' '{"prompt": "x", "promt":
 $ qgen -m $MODEL --batch bad.jsonl -n 3
 exit: 1
 jsonl: stdout schemas/batch.schema.json
+stderr:
+  qgen: 7 of 8 lines failed
+  hint: the first: line 1: not valid JSON * (glob)
+where: all(a["error"]["message"].startswith(f"line {a['line']}: ") for a in it[:7]) and "line 3: promt: unknown member" == it[2]["error"]["message"]
+where: it[2]["error"]["hint"] == "did you mean prompt?" and it[5]["error"]["message"].startswith("line 6: prompt: ")
 where: [a["id"] for a in it] == [None, 2, 3, 4, 5, 6, None, 8]
 where: [a.get("error", {}).get("code") for a in it] == [2, 2, 2, 2, 2, 2, 2, None]
 where: it[7]["text"] == " time, there"
 where: "expected at most 512 tokens, found" in it[5]["error"]["message"]
 
-# OpenAI's members, those that change nothing too; null is as good as nothing
-$ printf '%s\n' '{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"model": "m", "prompt": "Once upon a", "logprobs": true, "top_logprobs": 2, "n": 1, "stream": false, "user": "u", "metadata": {}, "temperature": null}}' '{"prompt": "Once upon a", "logit_bias": {"403": 100}, "max_tokens": 2}' '{"prompt": "x", "n": 2}' '{"prompt": "x", "stream": true}' '{"prompt": "x", "logit_bias": {"a": 1}}' '{"messages": []}' '{"prompt": "x", "logit_bias": {"512": 1}}' > openai.jsonl
+# OpenAI's members in our form, those that change nothing too; null is as good as nothing (batch_openai.t has their form)
+$ printf '%s\n' '{"custom_id": "a", "model": "m", "prompt": "Once upon a", "logprobs": true, "top_logprobs": 2, "n": 1, "stream": false, "user": "u", "metadata": {}, "temperature": null}' '{"prompt": "Once upon a", "logit_bias": {"403": 100}, "max_tokens": 2}' '{"prompt": "x", "n": 2}' '{"prompt": "x", "stream": true}' '{"prompt": "x", "logit_bias": {"a": 1}}' '{"messages": []}' '{"prompt": "x", "logit_bias": {"512": 1}}' > openai.jsonl
 
 $ qgen -m $MODEL --batch openai.jsonl -n 3
 exit: 1
+stderr:
+  qgen: 5 of 7 lines failed
+  ...
 jsonl: stdout schemas/batch.schema.json
 where: it[0]["id"] == "a" and it[0]["text"] == " time, there" and len(it[0]["logprobs"]) == 3
 where: it[1]["text"] == " Once Once" and it[1]["output_tokens"] == 2
@@ -98,12 +106,38 @@ where: it["lines"] == 3 and it["failed"] == 0 and it["output_tokens"] == 12
 # In a file
 $ qgen -m $MODEL --batch bad.jsonl -n 3 --stats-file stats.json > /dev/null
 exit: 1
+stderr:
+  qgen: 7 of 8 lines failed
+  ...
 json: stats.json schemas/batch-stats.schema.json
 where: it["lines"] == 8 and it["failed"] == 7
 
 # As text
 $ qgen -m $MODEL --batch lines.jsonl -n 3 --stats > /dev/null
-stderr: cpu * · 3 lines, 0 failed · prompts * tokens, * tok/s · answers 12 tokens, * tok/s (glob)
+stderr:
+  stories260K-FP8 · cpu * (glob)
+    3 lines, 0 failed · * tokens in, * tok/s · 12 out, * tok/s (glob)
+
+# On two terminals in one line, and only there
+$ qgen -m $MODEL --batch lines.jsonl -n 3 --color never
+  ...
+stderr: 3 lines, 0 failed · * tokens in, * tok/s · 12 out, * tok/s (glob)
+tty: out err
+where: len(err.rstrip("\n")) < 80
+
+$ qgen -m $MODEL --batch lines.jsonl -n 3
+  ...
+tty: err
+
+# What takes long counts its lines
+$ python3 $ROOT/tests/cli/scripted_model.py slow "a" "b" loop; printf '{"prompt":"go","max_tokens":400}\n%.0s' {1..8} > slow.jsonl; qgen -m slow --batch slow.jsonl --device reference > /dev/null
+stderr: ...
+tty: err
+where: re.search("[0-9] of 8 lines · [0-9]+ tokens written", err) and err.endswith("\r\x1b[K")
+
+# A byte order mark and line ends of another system
+$ printf '\xef\xbb\xbf{"prompt": "Once upon a"}\r\n{"prompt": "Once upon a"}\r\n' | qgen -m $MODEL --batch - -n 3 | grep -c '"text":" time, there"'
+  2
 
 # A file that is missing
 $ qgen -m $MODEL --batch nowhere.jsonl
@@ -147,5 +181,5 @@ exit: 2
 # Nor is it through standard input
 $ qgen -m $MODEL --batch - < models
 stderr:
-  qgen: --batch -: cannot read
+  qgen: --batch -: cannot read: Is a directory
 exit: 1

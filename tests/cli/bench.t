@@ -155,3 +155,16 @@ stderr:
   qgen: *: 32 tokens after a depth of 5000 do not fit in the context (expected at most 4096, found 5032) (glob)
   hint: -d 4064 is the deepest
 exit: 2
+
+# Ctrl-C ends the test at hand and keeps the rows that are finished
+$ qgen bench -m $MODEL -p 16 -n 500 -d 0 -r 10000 --output csv
+exit: 130
+wait: 1500 ms
+signal: INT
+
+$ qgen bench -m $MODEL -p 4,300 -n 0 -d 0 -r 25 --device reference --output json
+exit: 130
+json: stdout schemas/bench.schema.json
+wait: 3 s
+signal: INT
+where: [test["name"] for test in it["tests"]] == ["pp4"] and len(it["tests"][0]["seconds"]) == 25

@@ -118,6 +118,7 @@ exit: 2
 $ qgen chat -m endless -c 5 > /dev/null
 stdin: Hi
 stderr: qgen: warning: endless: the context of 5 tokens is full, the answer is not complete
+exit: 6
 
 # Commands: what was asked for is told, what was done is not
 $ qgen chat -m two --system Be
@@ -134,6 +135,67 @@ stderr:
   temperature 0.5 (flag)
   Better
   no system message
+
+# /retry answers the last question again, and keeps one answer
+$ printf 'Hi\n/retry\n/save retried.json\n' | qgen chat -m two
+  Hello there.
+  Hello there.
+where: len(json.load(open(f"{folder}/retried.json"))["messages"]) == 2
+
+$ printf '/retry\n' | qgen chat -m two
+stderr: qgen: /retry: there is no question yet
+exit: 2
+
+# Where it draws, it draws anew; with a seed it does not
+$ for seed in "" "--seed 3"; do printf 'Once upon a time\n/retry\n' | qgen chat -m chat -c 512 -n 6 --temp 1 $seed | sort -u | wc -l; done
+  2
+  1
+
+# A conversation that ends in a question is gone on with by /retry
+$ printf '[{"role":"user","content":"Hi"}]' > asked.json; printf '/retry\n' | qgen chat -m two --resume asked.json
+  Hello there.
+
+# /file sends what is in a file, and a text after it
+$ printf 'one\r\ntwo\r\n' > 'a file.txt'; printf '/file "a file.txt" What is it?\n/file asked.json\n/save files.json\n' | qgen chat -m two
+  Hello there.
+  Hello there.
+where: [m["content"] for m in json.load(open(f"{folder}/files.json"))["messages"]][::2] == ["one\ntwo\n\nWhat is it?", '[{"role":"user","content":"Hi"}]']
+
+$ printf '/file nowhere\n' | qgen chat -m two
+stderr: qgen: nowhere: * (glob)
+exit: 2
+
+# /seed, /tokens
+$ qgen chat -m two --temp 1
+  Hello there.
+stdin:
+  /seed 7
+  /seed
+  Hi
+  /seed random
+  /seed
+  /tokens
+  /tokens a b c
+stderr:
+  seed 7 for every answer
+  a random seed for each answer, the last was 7
+  5 of 4096 tokens in the context
+  5 tokens
+
+# /bye and /quit end it as /exit does
+$ for word in bye quit exit; do printf "/$word\nHi\n" | qgen chat -m two; done
+
+# Bytes in a pipe that are no UTF-8 are an error that names line and byte
+$ printf 'Hi\ncaf\xe9\n' | qgen chat -m two
+  Hello there.
+stderr:
+  qgen: standard input: not UTF-8 (found the byte 0xE9 at offset 3, line 2)
+  hint: * (glob)
+exit: 2
+
+$ printf '\xef\xbb\xbfcaf\xe9\r\n/save windows.json\n' | qgen chat -m two --invalid-utf8 replace
+  Hello there.
+where: json.load(open(f"{folder}/windows.json"))["messages"][0]["content"] == "caf\ufffd"
 
 # One suggestion
 $ printf '/hlep\n' | qgen chat -m two
@@ -191,7 +253,7 @@ expect: there.
 expect: 2004h>
 send: ^D
 
-# --quiet greets nobody
+# --quiet prints no greeting
 $ qgen chat -m two -q
 stderr: ...
 tty: in out err
@@ -312,3 +374,52 @@ send: Hi\r
 expect: there.
 expect: 2004h>
 send: ^D
+
+# Answers are wrapped at words on a terminal, and not elsewhere
+$ python3 $ROOT/tests/cli/scripted_model.py long "The quick " "brown fox " "jumps over " "the lazy " "dog" "." && cp template long/; cp template long/chat_template.jinja; qgen chat -m long <<< Hi
+  The quick brown fox jumps over the lazy dog.
+
+$ qgen chat -m long
+  The quick brown fox jumps over
+  the lazy dog.
+  
+stderr: ...
+tty: in out err 30x24
+expect: 2004h>
+send: Hi\r
+expect: dog.
+expect: 2004h>
+send: ^D
+
+# The main job does the same
+$ qgen -m long -p Hi
+  The quick brown fox jumps over
+  the lazy dog.
+tty: out 30x24
+
+# What is typed ahead is not shown within an answer: the terminal echoes nothing then, and is as it was afterwards
+$ state() { stty -a | tr ' ;' '\n' | grep -xE -- '-?(icanon|echo)' | paste -sd ' '; }; (trap '' INT TERM; for i in {1..15}; do state; sleep 0.1; done > seen) <&0 & qgen chat -m endless --device reference; code=$?; wait; grep -x 'icanon -echo' seen | uniq; state; exit $code
+  ...
+  icanon -echo
+  icanon echo
+stderr: ...
+tty: in out err
+expect: 2004h>
+send: Hi\r
+expect: 000
+wait: 1 s
+send: ^C
+expect: 2004h>
+send: ^D
+
+# In the main job too, whatever ends it
+$ state() { stty -a | tr ' ;' '\n' | grep -xE -- '-?(icanon|echo)' | paste -sd ' '; }; (trap '' INT TERM; for i in {1..15}; do state; sleep 0.1; done > seen) <&0 & trap : TERM; qgen -m endless -p Hi --device reference; code=$?; wait; grep -x 'icanon -echo' seen | uniq; state; exit $code
+  ...
+  icanon -echo
+  icanon echo
+stderr: ...
+tty: in out err
+expect: 000
+wait: 1 s
+signal: TERM
+exit: 143

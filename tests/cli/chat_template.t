@@ -10,13 +10,13 @@ file: chat/chat_template.jinja
 # Used where there is one
 $ qgen -m chat -p "Hi" -n 0 --stats
 stderr:
-  llama 260K · fp8 block 128x128 · *· chat template · greedy (glob)
+  chat · llama 260K · fp8 block 128x128 · *· chat template · greedy (glob)
   ...
 
 # Not with --raw
 $ qgen -m chat -p "Hi" -n 0 --stats --raw
 stderr:
-  llama 260K · fp8 block 128x128 · *· no chat template · greedy (glob)
+  * · llama 260K · fp8 block 128x128 · *· no chat template · greedy (glob)
   ...
 
 # The JSON says so too
@@ -27,7 +27,7 @@ where: it["chat_template"] is True
 # A model without one continues the text
 $ qgen -m $MODEL -p "Hi" -n 0 --stats
 stderr:
-  llama 260K · fp8 block 128x128 · *· no chat template · greedy (glob)
+  * · llama 260K · fp8 block 128x128 · *· no chat template · greedy (glob)
   ...
 
 # The main job reads the prompt that `tokens` shows
@@ -108,8 +108,7 @@ $ qgen tokens -m chat --messages messages.json --render --system Be
 # A bad conversation is a usage error
 $ printf '{"role":1}' | qgen tokens -m chat --messages -
 stderr:
-  qgen: -: *expected * (glob)
-  ...
+  qgen: standard input: messages: missing
 exit: 2
 
 # A conversation of null is one as well

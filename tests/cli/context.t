@@ -29,19 +29,22 @@ $ qgen -m $MODEL -p "Once upon a time" -c 5 -n 100 --temp 0 --stats=json
   , (no-eol)
 json: stderr schemas/stats.schema.json
 where: it["stop"] == "context" and it["output"]["tokens"] == 1
+exit: 6
 
-# A context that fills stops the answer, exits with 0 and says so
+# A context that fills stops the answer, exits with 6 and says so
 $ qgen -m $MODEL -p "Once upon a time" -c 16 -n 100 --temp 0 --stats
   ...
 stderr:
   ...
     output  12 tokens, * stop: context * (glob)
+exit: 6
 
 # Without -n the context is the limit
 $ qgen -m $MODEL -p "Once upon a time" -c 16 --temp 0 --stats=json
   ...
 json: stderr schemas/stats.schema.json
 where: it["stop"] == "context" and it["output"]["tokens"] == 12
+exit: 6
 
 # A context beyond the model's own is allowed where it is asked for
 $ printf 'a %.0s' {1..600} | qgen -m $MODEL -c 2000 -n 1 --stats=json
@@ -71,10 +74,15 @@ stderr:
   hint: --context [0-9]+ fits (re)
 exit: 4
 
-# A full context is said where no report says it
-$ qgen -m $MODEL -p "Once upon a time" -c 8 --temp 0
-  , there was a (no-eol)
-stderr: qgen: warning: stories260K-FP8: the context of 8 tokens is full, the answer is not complete
+# A prompt that is far too long is refused before all of it is tokenized (20 MB)
+$ yes 'the little dog ran to the park and saw a big red ball.' | head -c 20000000 > long; qgen -m $MODEL -f long
+stderr:
+  qgen: stories260K-FP8: the prompt does not fit in the context \(expected at most 512 tokens, found more than [0-9]+\) (re)
+  hint: it has 20000000 bytes; a part of them, or a summary, may do
+exit: 2
+within: 2 s
 
-$ qgen -m $MODEL -p "Once upon a time" -c 8 --temp 0 -q
-  , there was a (no-eol)
+# Beyond what the model was made for: a word about it
+$ qgen -m $MODEL -p "Once upon a time" -c 600 -n 1
+  , (no-eol)
+stderr: qgen: warning: --context 600: stories260K-FP8 was made for 512 tokens, beyond them answers get worse

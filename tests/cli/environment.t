@@ -2,19 +2,19 @@
 
 # Every flag that there is: who adds one here adds its twin below
 $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
-  --activations --batch --color --context --device --file --frequency-penalty --help --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --presence-penalty --prompt --prompt-lookup --quiet --raw --reasoning --repeat-penalty --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --verbose --version  (no-eol)
+  --activations --batch --color --context --device --done --file --frequency-penalty --help --invalid-utf --json --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --parallel --presence-penalty --prompt --prompt-lookup --quiet --raw --reasoning --repeat-penalty --resume --save --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --typical-p --unordered --verbose --version  (no-eol)
 
 # And of the commands, without those that they share with the root
 $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
 >   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(activations|color|context|device|help|kv|model|system|think|threads|version)' | sort)
 > done
-  chat --frequency-penalty --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
-  plan --json
+  chat --frequency-penalty --invalid-utf --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --typical-p --verbose
+  plan --json --parallel
   inspect --json --steps --tensors
-  bench --decode-tokens --depth --dummy --output --prefill --rounds
-  score --json --logits --stride --tokens --window
-  tokens --chat --decode --json --messages --render
-  models --json
+  bench --decode-tokens --depth --dummy --output --parallel --prefill --rounds
+  score --invalid-utf --json --logits --stride --tokens --window
+  tokens --chat --decode --invalid-utf --json --messages --render
+  models --json --markdown
   completion
   man
 
@@ -49,6 +49,18 @@ $ printf 'Once upon a time' | QGEN_NO_STDIN=0 qgen -m $MODEL -n 8
 # QGEN_STOP
 $ QGEN_STOP=" little" qgen -m $MODEL -p "Once upon a time" -n 8
   , there was a (no-eol)
+
+# QGEN_PARALLEL and QGEN_UNORDERED; without --batch they change nothing
+$ for i in 40 2; do echo '{"id":'$i',"prompt":"Once","max_tokens":'$i',"temperature":0}'; done > two.jsonl; QGEN_PARALLEL=2 QGEN_UNORDERED=1 qgen -m $MODEL --batch two.jsonl | grep -oE '"id":[0-9]+'
+  "id":2
+  "id":40
+
+$ QGEN_PARALLEL=2 QGEN_UNORDERED=1 qgen -m $MODEL -p "Once upon a time" -n 8 --temp 0
+  , there was a little girl (no-eol)
+
+$ QGEN_PARALLEL=4 qgen plan -m $MODEL --device cpu --json
+json: stdout schemas/plan.schema.json
+where: it["parallel"] == 4
 
 # QGEN_CONTEXT, QGEN_KV, QGEN_DEVICE, QGEN_THREADS, QGEN_STATS
 $ QGEN_CONTEXT=99 QGEN_KV=f32 QGEN_DEVICE=cpu:portable QGEN_THREADS=1 QGEN_STATS=json qgen -m $MODEL -p "Once upon a time" -n 1
@@ -89,8 +101,20 @@ json: stats.json schemas/stats.schema.json
 $ QGEN_STATS=text qgen -m $MODEL -p "Once upon a time" -n 1
   , (no-eol)
 stderr:
-  llama 260K · * (glob)
+  stories260K-FP8 · llama 260K · * (glob)
   ...
+
+# QGEN_JSON, QGEN_SAVE, QGEN_RESUME, QGEN_DONE, QGEN_INVALID_UTF8
+$ python3 $ROOT/tests/cli/scripted_model.py talks "Yes" && printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > talks/chat_template.jinja
+
+$ QGEN_JSON=1 QGEN_SAVE=talk.json qgen -m talks -p Hi
+json: stdout schemas/answer.schema.json
+where: it["text"] == "Yes"
+
+$ QGEN_RESUME=talk.json QGEN_INVALID_UTF8=replace qgen -m talks -p $'a\xff' --save talk.json; python3 -c 'import json; print(ascii([m["content"] for m in json.load(open("talk.json"))["messages"]]))'
+  Yes['Hi', 'Yes', 'a\ufffd', 'Yes']
+
+$ echo '{"prompt": "Hi"}' > in.jsonl; qgen -m talks --batch in.jsonl > out.jsonl; QGEN_DONE=out.jsonl qgen -m talks --batch in.jsonl
 
 # QGEN_VERBOSE
 $ QGEN_VERBOSE=1 qgen -m $MODEL -p "Once upon a time" -n 1
@@ -146,7 +170,7 @@ where: it["window"] == 4 and it["stride"] == 2
 # QGEN_TENSORS and QGEN_STEPS
 $ QGEN_TENSORS=1 QGEN_STEPS=1 QGEN_JSON=1 qgen inspect -m $MODEL
 json: stdout schemas/inspect.schema.json
-where: len(it["tensors"]) == 82 and len(it["steps"]) == 32
+where: len(it["tensors"]) == 82 and len(it["steps"]) == 27
 
 # A bad value is reported under the variable's name
 $ QGEN_TEMP=hot qgen -m $MODEL -p x

@@ -1,5 +1,5 @@
 # Exit codes: 0 good, 1 failed while running, 2 usage, 3 model unreadable or unsupported, 4 does not fit in memory,
-# 5 no usable device, 128 + n after signal n (signals.t). After an error nothing is on standard output.
+# 5 no usable device, 6 cut short (cut_short.t), 128 + n after signal n (signals.t). After an error nothing is on standard output.
 
 # 0
 $ qgen -m $MODEL -p "Once upon a time" -n 1
@@ -48,15 +48,15 @@ exit: 2
 # 2: a command that is not there
 $ qgen scroe
 stderr:
-  qgen: scroe: unknown command or argument
-  hint: did you mean score?
+  qgen: scroe: unknown command
+  hint: did you mean score? As a prompt: -p scroe
 exit: 2
 
 # 2: the same after options
 $ qgen -m $MODEL -p x scor
 stderr:
-  qgen: scor: unknown command or argument
-  hint: did you mean score?
+  qgen: scor: unknown command
+  hint: did you mean score? As a prompt: -p scor
 exit: 2
 
 # 2: a value is missing
@@ -66,7 +66,7 @@ stderr:
   ...
 exit: 2
 
-# 2: no number
+# 2: not a number
 $ qgen -m $MODEL -p x --temp hot
 stderr:
   qgen: --temp: 'hot' is not allowed (expected a number, at least 0)
@@ -156,7 +156,7 @@ stderr:
   ...
 exit: 2
 
-# 2: a token that is no number
+# 2: a token that is not a number
 $ qgen score -m $MODEL --tokens 1,x
 stderr:
   qgen: --tokens: 'x' is no token id (expected 0 to 511)
@@ -206,14 +206,14 @@ exit: 5
 
 $ qgen -m $MODEL -p x -n 1 --device cuda:first
 stderr:
-  qgen: --device cuda:first: no number of a GPU (expected cuda:N, found 'first')
+  qgen: --device cuda:first: not the number of a GPU (expected cuda:N, found 'first')
   hint: --device cuda takes the first
 exit: 2
 
-$ qgen -m $MODEL -p x -n 1 --kv int8 --device cpu
+$ qgen -m $MODEL -p x -n 1 --kv int4 --device cpu
 stderr:
-  qgen: --kv int8: the cpu engine has no such cache
-  hint: --kv f16, bf16 or f32
+  qgen: --kv: 'int4' is not allowed (expected f16, bf16, f32, fp8, int8)
+  hint: `qgen --help` lists the options
 exit: 2
 
 # 2: a text that is not there; a pipe by name is one

@@ -39,15 +39,16 @@ where: [t["scale"] for t in it["tensors"] if t["name"] == "model.layers.0.mlp.do
 # Every step
 $ qgen inspect -m $MODEL --steps --json
 json: stdout schemas/inspect.schema.json
-where: it["steps"][0]["step"] == "embed" and len(it["steps"]) == 2 + 5 * 6
+where: it["steps"][0]["step"] == "lookup" and len(it["steps"]) == 2 + 5 * 5
+where: it["steps"][5] == {"step": "linear+add", "layer": 0, "rows": "inner, residual > residual", "weights": [{"name": "model.layers.0.mlp.down_proj", "shape": [64, 172], "method": "fp8 block 128x128"}]}
 
 # As tables
 $ qgen inspect -m $MODEL --tensors | grep down_proj.weight | head -n 2
-    model.layers.0.mlp.down_proj.weight               F8_E4M3  [64, 172]  1x2 tiles of 128x128  model.safetensors
-    model.layers.0.mlp.down_proj.weight_scale_inv     BF16     [1, 2]     -                     model.safetensors
+    model.layers.0.mlp.down_proj.weight               F8_E4M3  [64, 172]  1x2 groups of 128x128  model.safetensors
+    model.layers.0.mlp.down_proj.weight_scale_inv     BF16     [1, 2]     -                      model.safetensors
 
 $ qgen inspect -m $MODEL --steps | tail -n 1
-    31  norm+logits         (512, 64) bf16
+    26  norm+linear       residual > scores           (512, 64) bf16
 
 # Tables stay in a narrow terminal as they are
 $ qgen inspect -m $MODEL

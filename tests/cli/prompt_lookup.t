@@ -78,7 +78,9 @@ json: stderr schemas/batch-stats.schema.json
 where: it["output_tokens"] == 51 and it["drafted_tokens"] == it["accepted_tokens"] > 20
 
 $ qgen -m counts --batch lines.jsonl --prompt-lookup 8 --stats > /dev/null
-stderr: cpu * · answers 51 tokens, * tok/s · drafts * tokens, * accepted (100%) (glob)
+stderr:
+  ...
+    * · 51 out, * tok/s · drafts * tokens, * accepted (100%) (glob)
 
 # In a conversation, what was said before is looked up too
 file: template
@@ -131,7 +133,7 @@ $ QGEN_PROMPT_LOOKUP=8 qgen -m counts -p "go" -n 40 --prompt-lookup 0 --stats=js
 json: stderr schemas/stats.schema.json
 where: it["output"]["drafted_tokens"] == 0
 
-# What is no number of tokens
+# Values that are not a number of tokens
 $ qgen -m counts -p "go" --prompt-lookup 33
 stderr:
   qgen: --prompt-lookup: '33' is not allowed (expected a whole number from 0 to 32)

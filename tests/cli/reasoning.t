@@ -74,6 +74,7 @@ $ qgen -m thinks -p Hi: --raw
 $ qgen -m thinks -p Hi -n 2 --stats=json
 json: stderr schemas/stats.schema.json
 where: it["output"]["tokens"] == 2 and 1 <= it["output"]["thinking_tokens"] <= 2 and it["stop"] == "max-tokens"
+exit: 6
 
 # A model that ends in the middle of a tag wrote text
 $ python3 $ROOT/tests/cli/scripted_model.py half "a" "<thi" && cp thinks/chat_template.jinja half/; qgen -m half -p Hi
@@ -85,11 +86,13 @@ $ mkdir open && cp $MODEL/* open/ && printf '{{ bos_token }}{%% for m in message
 $ qgen -m open -p "Once upon a time" -n 20 --temp 0 --stats=json
 json: stderr schemas/stats.schema.json
 where: it["output"]["thinking_tokens"] == 20
+exit: 6
 
 # Nor with --reasoning hide
 $ qgen -m open -p "Once upon a time" -n 20 --temp 0 --reasoning hide --stats=json
 json: stderr schemas/stats.schema.json
 where: it["output"]["thinking_tokens"] == 20
+exit: 6
 
 # --reasoning show shows it
 $ qgen -m open -p "Once upon a time" -n 20 --temp 0 --reasoning show
@@ -100,3 +103,25 @@ where: len(out) > 20
 $ printf '{{ bos_token }}{%% for m in messages %%}{{ m.content }}{%% endfor %%}<think>x</think>' > open/chat_template.jinja; qgen -m open -p "Once upon a time" -n 20 --temp 0
   ...
 where: len(out) > 20
+
+# --think where nothing listens, --reasoning without a template: a word about it
+$ qgen -m thinks -p Hi --think on
+  Good night. (no-eol)
+stderr: qgen: warning: --think on: no effect, the model's chat template knows no enable_thinking
+
+$ qgen -m $MODEL -p "Once upon a time" --think off -n 1
+  , (no-eol)
+stderr: qgen: warning: --think off: no effect, the model has no chat template
+
+$ qgen -m thinks -p Hi --raw --think on --reasoning hide -n 0
+stderr:
+  qgen: warning: --think on: no effect, --raw goes without the chat template
+  qgen: warning: --reasoning hide: no effect, --raw goes without the chat template
+
+# Not about the environment's, which are for many models
+$ QGEN_THINK=off QGEN_REASONING=hide qgen -m $MODEL -p "Once upon a time" -n 1
+  , (no-eol)
+
+# Nor where a template listens
+$ mkdir hears && cp thinks/* hears/ && printf '{%% if enable_thinking %%}{%% endif %%}{%% for m in messages %%}{{ m.content }}{%% endfor %%}:' > hears/chat_template.jinja; qgen -m hears -p Hi --think on
+  Good night. (no-eol)

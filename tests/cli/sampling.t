@@ -63,7 +63,7 @@ where: it["sampling"]["top_k"] == {"value": 20, "origin": "generation_config.jso
 $ qgen -m warm -p "Once" -n 1 --temp 0.5 --seed 3 -v
   ...
 stderr:
-  llama 260K · * seed 3 (glob)
+  * · llama 260K · * seed 3 (glob)
   ...
     temperature         0.5 (flag)
     top-k               20 (generation_config.json)
@@ -121,3 +121,29 @@ $ for flag in "" --repeat-penalty=2 --presence-penalty=2 --frequency-penalty=2; 
 # --typical-p too
 $ for flag in "" --typical-p=0.2; do qgen -m $MODEL -p "Once" -n 60 --temp 1 --seed 5 $flag | cksum; done | sort -u | wc -l
   2
+
+# GGUF models of a known family get the sampling that its makers publish, and say so
+$ cp $SHARED/fixtures/gguf-q8_0-qwen3/*.gguf qwen3.gguf; qgen -m qwen3.gguf -p "Once" -n 1 --seed 3 -v
+  ...
+stderr:
+  qwen3.gguf · qwen3 * seed 3 (glob)
+  ...
+    temperature         0.6 (published for Qwen3)
+    top-k               20 (published for Qwen3)
+    top-p               0.95 (published for Qwen3)
+    min-p               0 (built-in)
+  ...
+needs: test -d "$SHARED/fixtures/gguf-q8_0-qwen3"
+
+# Flags win
+$ qgen -m qwen3.gguf -p "Once" -n 1 --temp 0 --stats=json
+  ...
+json: stderr schemas/stats.schema.json
+where: it["sampling"]["temperature"] == {"value": 0, "origin": "flag"} and it["sampling"]["top_k"] == {"value": 20, "origin": "published for Qwen3"}
+needs: test -f qwen3.gguf
+
+# Not where the file is of a base model or of another family
+$ cp qwen3.gguf qwen3-base.gguf; cp $SHARED/fixtures/gguf-q8_0-stories/*.gguf stories.gguf; for model in qwen3-base stories; do qgen -m $model.gguf -p "Once" -n 1 --stats=json 2>&1 > /dev/null | grep -o '"temperature":{[^}]*}'; done
+  "temperature":{"value":0,"origin":"built-in"}
+  "temperature":{"value":0,"origin":"built-in"}
+needs: test -f qwen3.gguf

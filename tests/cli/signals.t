@@ -21,7 +21,7 @@ json: stderr schemas/stats.schema.json
 where: it["stop"] == "interrupted"
 
 # Without a report there is none
-$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 --seed 1
+$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 --seed 1 -q
   ...
 allow: escapes
 expect: ,
@@ -33,9 +33,10 @@ $ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 --seed 1
   ...
 stderr:
   ...
-    output  [0-9]+ tokens, .*stop: interrupted .* (re)
+  .*stories260K-FP8 · 5 in, .* · interrupted · seed 1.* (re)
   ...
 tty: in out err
+expect: answers get worse
 expect: ,
 send: ^C
 exit: 130
@@ -43,21 +44,27 @@ where: out.endswith("\n")
 
 $ python3 $ROOT/tests/cli/scripted_model.py endless $(printf '%01000d_a %01000d_b' 0 0) loop
 
-# A reader that is stuck: the first Ctrl-C is noted, the second one ends it at once
+# A reader that is stuck: one Ctrl-C ends the program, and so does one SIGTERM
 $ exec qgen -m endless -p "go" --stats > >(trap '' INT; head -c 1 > /dev/null; echo stuck >&2; exec sleep 20 > /dev/null 2>&1)
 stderr: stuck
 expect: stuck
 wait: 500 ms
 signal: INT
-wait: 100 ms
-signal: INT
 exit: 130
+within: 5 s
+
+$ exec qgen -m endless -p "go" --stats > >(trap '' TERM; head -c 1 > /dev/null; echo stuck >&2; exec sleep 20 > /dev/null 2>&1)
+stderr: stuck
+expect: stuck
+wait: 500 ms
+signal: TERM
+exit: 143
 within: 5 s
 
 $ head -c 3000 /dev/zero | tr '\0' 'a' > long
 
 # Ctrl-C before the answer: the prompt is long, the reference engine slow
-$ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference
+$ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference --stats
 stderr:
   ...
   *stop: interrupted* (glob)
@@ -68,7 +75,7 @@ signal: INT
 exit: 130
 
 # SIGTERM then
-$ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference
+$ qgen -m $MODEL -f long --no-stdin -c 8000 --device reference --stats
 stderr:
   ...
   *stop: interrupted* (glob)
@@ -103,7 +110,7 @@ $ qgen -m $MODEL -p "Once upon a time" -n 400 --temp 0 --stats | head -c 1
 exit: 141
 
 # And within a second
-$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 | head -c 1
+$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 -q | head -c 1
   , (no-eol)
 exit: 141
 within: 1 s

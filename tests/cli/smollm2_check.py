@@ -72,7 +72,8 @@ class Program:
         return done
 
     def tokens(self, *options, text=""):
-        return self.output(self.qgen, "tokens", "-m", self.model, *options, text=text).stdout
+        # One newline at the end of standard input is none of the text.
+        return self.output(self.qgen, "tokens", "-m", self.model, *options, text=text + "\n").stdout
 
     def score(self, ids, *more):
         return [self.qgen, "score", "-m", self.model, *self.options, "--tokens", ",".join(map(str, ids)), *more]

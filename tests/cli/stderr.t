@@ -19,7 +19,7 @@ tty: out err
 $ qgen -m nowhere -p x -q
 stderr:
   qgen: nowhere: no such file or folder, and not in the Hugging Face cache ($TMP/.cache/huggingface/hub)
-  hint: hf download nowhere
+  hint: `qgen models` lists what is there, `hf download ORG/NAME` fetches one
 exit: 3
 
 # Closed, it does no harm
@@ -29,9 +29,10 @@ $ qgen -m $MODEL -p "Once upon a time" -n 3 --temp 0 --stats 2>&-
 # And a closed stderr does not turn another file into one
 $ qgen -m $MODEL -p "Once" -n 3 --stats --stats-file closed.json 2>&- > /dev/null; python3 -m json.tool closed.json > /dev/null
 
-# Full, it does no harm
+# Full, it keeps no report, which was asked for
 $ qgen -m $MODEL -p "Once upon a time" -n 3 --temp 0 --stats 2> /dev/full
   , there was (no-eol)
+exit: 1
 
 # Names in errors cannot carry control characters
 $ qgen -m $'red\x1b[31m\x07model' -p x
@@ -39,7 +40,7 @@ stderr:
   qgen: red[31mmodel: no such file or folder
 exit: 3
 
-# A model with damaged weights: the second of its fp8 codes is no number
+# A model with damaged weights: the second of its fp8 codes is NaN
 $ mkdir nan && cp $MODEL/* nan/ && python3 - << 'END'
 > import json, struct
 > data = bytearray(open("nan/model.safetensors", "rb").read())
@@ -64,23 +65,23 @@ stderr:
   hint: 1 fp8 codes of the weights are NaN: the checkpoint is damaged
 exit: 1
 
-$ head -c 450 /dev/zero | tr '\0' 'a' > long
+$ head -c 450 /dev/zero | tr '\0' 'a' > long; head -c 2400 /dev/zero | tr '\0' 'a' > longer
 
 # Progress through a long prompt, on one line of a terminal that goes away
-$ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0
+$ qgen -m $MODEL -f longer --no-stdin -c 3000 --device reference -n 0 --stats
 stderr: ...
 tty: err
 expect: reading the prompt
-where: err.count("\n") == 5 and re.search(r"\r.*[0-9]+.*\r\x1b\[K", err)
+where: err.count("\n") == 6 and re.search(r"\r.*[0-9]+.*\r\x1b\[K", err)
 
 # None with -q
 $ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0 -q
 tty: err
 
 # None where it is redirected: the report alone
-$ qgen -m $MODEL -f long --no-stdin -c 2000 --device reference -n 0 --stats
+$ qgen -m $MODEL -f long --no-stdin --device reference -n 0 --stats
 stderr:
-  llama 260K · * (glob)
+  * · llama 260K · * (glob)
     load * (glob)
     ram * (glob)
     prompt * (glob)

@@ -63,9 +63,23 @@ $ printf ignored | qgen -m $MODEL -p "Once upon a time" --no-stdin -n 8 --temp 0
   , there was a little girl (no-eol)
 
 # So a loop keeps its lines
-$ printf 'Once upon a time\nOnce upon a\n' | while read -r line; do qgen -m $MODEL -p "$line" --no-stdin -n 3 --temp 0; echo; done
+$ printf 'Once upon a time\nOnce upon a\n' > lines; while read -r line; do qgen -m $MODEL -p "$line" --no-stdin -n 3 --temp 0; echo; done < lines
   , there was
    time, there
+
+# Without it too: a file that was read in part is left alone, with a warning; none at its end
+$ while read -r line; do qgen -m $MODEL -p "$line" -n 3 --temp 0; echo; done < lines
+  , there was
+   time, there
+stderr: qgen: warning: standard input is a file that another program has begun to read, so it is left alone (in loops: --no-stdin)
+
+# Beside --file as well; -q says nothing, and --prompt - is asked for
+$ { read -r line; qgen -m $MODEL -f <(printf 'Once upon a time') -n 3 --temp 0 -q; } < lines; { read -r line; qgen -m $MODEL -p - -n 3 --temp 0; } < lines
+  , there was time, there (no-eol)
+
+# Without any prompt the rest of the file is one
+$ { read -r line; qgen -m $MODEL -n 3 --temp 0; } < lines
+   time, there (no-eol)
 
 # --no-stdin without any prompt is a usage error
 $ printf ignored | qgen -m $MODEL --no-stdin -n 3
@@ -87,9 +101,66 @@ stderr:
 exit: 2
 tty: in
 
-# Nothing on standard input still starts a story
-$ qgen -m $MODEL -n 4 --temp 0
+# Nothing on standard input is no prompt
+$ qgen -m $MODEL -n 4
+stderr:
+  qgen: no prompt
+  hint: --prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples
+exit: 2
+
+$ for text in '' '\n' '\r\n'; do printf "$text" | qgen -m $MODEL -n 4; printf "$text" | qgen -m $MODEL -n 4 -p -; printf "$text" > empty; qgen -m $MODEL -n 4 -f empty; done 2>&1 | grep -c 'no prompt'
+  9
+exit: 2
+
+# An empty prompt that is typed is one: the model begins by itself
+$ qgen -m $MODEL -p "" -n 4 --temp 0
   Once upon a time (no-eol)
+
+# One newline at the end of standard input and of a file is none of the text, with a template or without
+$ for text in 'Once upon a time' 'Once upon a time\n' 'Once upon a time\r\n'; do printf "$text" > text; qgen -m $MODEL -f text -n 0 --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'; qgen -m $MODEL -n 0 --raw --stats=json < text 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'; qgen tokens -m $MODEL < text | wc -w; done | sort | uniq -c | sed 's/^ *//'
+  6 "prompt":{"tokens":5
+  2 5
+  1 6
+
+# One, not all, and none of a prompt that is typed
+$ printf 'Once upon a time\n\n' | qgen -m $MODEL -n 0 --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'; qgen -m $MODEL -p $'Once upon a time\n' -n 0 --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'
+  "prompt":{"tokens":6
+  "prompt":{"tokens":6
+
+# Files from elsewhere: a byte order mark goes, line ends become newlines
+$ printf '\xef\xbb\xbfTom saw\r\na cat.\r\n' > windows; printf 'Tom saw\na cat.' > plain; for file in windows plain; do qgen -m $MODEL -f $file -n 9 --temp 0 --json | grep -o '"text":.*"prompt_tokens":[0-9]*' ; done | uniq | wc -l
+  1
+
+# UTF-16 is told apart
+$ printf '\xff\xfeT\0o\0' | qgen -m $MODEL -n 1
+stderr:
+  qgen: standard input: UTF-16 (expected UTF-8)
+  hint: iconv -f utf-16 -t utf-8 converts it
+exit: 2
+
+# Bytes that are no UTF-8 are an error that names the byte
+$ printf 'one\ntwo \xff' | qgen -m $MODEL -n 1
+stderr:
+  qgen: standard input: not UTF-8 (found the byte 0xFF at offset 8, line 2)
+  hint: --invalid-utf8 replace puts U+FFFD in its place; iconv converts other encodings
+exit: 2
+
+$ printf 'caf\xe9' > latin; qgen -m $MODEL -f latin -n 1; qgen -m $MODEL -p $'caf\xe9' -n 1; qgen tokens -m $MODEL latin; qgen score -m $MODEL latin
+stderr:
+  qgen: latin: not UTF-8 (found the byte 0xE9 at offset 3, line 1)
+  hint: * (glob)
+  qgen: --prompt: not UTF-8 (found the byte 0xE9 at offset 3, line 1)
+  hint: * (glob)
+  qgen: latin: not UTF-8 (found the byte 0xE9 at offset 3, line 1)
+  hint: * (glob)
+  qgen: latin: not UTF-8 (found the byte 0xE9 at offset 3, line 1)
+  hint: * (glob)
+exit: 2
+
+# --invalid-utf8 replace takes them as U+FFFD
+$ qgen -m $MODEL -f latin -n 0 --invalid-utf8 replace --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'; qgen -m $MODEL -p $'caf\ufffd' -n 0 --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'
+  "prompt":{"tokens":7
+  "prompt":{"tokens":7
 
 # Closed, with a prompt, it does no harm
 $ qgen -m $MODEL -p "Once upon a time" -n 8 --temp 0 <&-
@@ -137,3 +208,21 @@ stderr:
   hint: name a file, or - for standard input
 exit: 2
 tty: in
+
+# -f twice, -s twice: a word about what counts
+$ qgen -m $MODEL -f nowhere -f prompt -n 3 --temp 0
+  , there was (no-eol)
+stderr: qgen: warning: --file: given 2 times, only the last one counts
+
+# --logprobs with nowhere to go, --seed where nothing is drawn
+$ qgen -m $MODEL -f prompt -n 3 --logprobs 2 --seed 4
+  , there was (no-eol)
+stderr:
+  qgen: warning: --seed 4: no effect, the model answers greedily (--temp 0.7 draws)
+  qgen: warning: --logprobs 2: no effect without --json, --stats=json or --stats-file
+
+$ qgen -m $MODEL -f prompt -n 3 --logprobs 2 --stats-file stats.json --temp 0 --seed 4; QGEN_LOGPROBS=2 QGEN_SEED=1 qgen -m $MODEL -f prompt -n 3
+  , there was, there was (no-eol)
+
+$ qgen -m $MODEL -f prompt -n 3 --logprobs 2 --seed 4 -q
+  , there was (no-eol)

@@ -64,7 +64,7 @@ tty: out
 $ qgen -m $MODEL -p "Once" -n 1 --stats
   ...
 stderr:
-  llama 260K · * (glob)
+  * · llama 260K · * (glob)
   ...
 tty: out
 
@@ -96,7 +96,7 @@ stderr: ...
 tty: in out err 1x1
 
 # What takes long says how far it is, on a terminal, in one line that goes away
-$ qgen -m $MODEL -p "$(printf 'the little dog ran. %.0s' {1..70})" -n 0 --device reference
+$ qgen -m $MODEL -p "$(printf 'the little dog ran. %.0s' {1..400})" -c 4096 -n 0 --device reference
   ...
 stderr: ...
 tty: err

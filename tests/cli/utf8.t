@@ -45,7 +45,7 @@ $ qgen -m $MODEL -p "Once upon a time" -n 8 --temp 0
 where: writes == [b",", b" there", b" was", b" a", b" little", b" g", b"ir", b"l"] or len(writes) == 8
 
 # Flushed: the first token is there while the model still writes
-$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1
+$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 -q
   ...
 allow: escapes
 expect: ,

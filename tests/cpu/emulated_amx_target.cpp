@@ -1,6 +1,6 @@
-// The kernels of the body avx512-amx with tiles in plain C++, for processors that have its AVX-512 but no AMX. Tiles
+// The kernels of the target avx512-amx with tiles in plain C++, for processors that have its AVX-512 but no AMX. Tiles
 // do what Intel's manual (volume 2, LDTILECFG to TILEZERO) says; what it lets fault traps here.
-#include "cpu/isa/tile_config.h"
+#include "cpu/isa/amx_tile_config.h"
 #include "cpu/isa/vec_avx512.h"
 #include "tests/cpu/test_targets.h"
 
@@ -115,17 +115,26 @@ struct Tiles {
   }
 };
 
-#include "cpu/isa/generic.inc"
-#include "cpu/isa/int8_vnni.inc"
-#include "cpu/isa/linear_bf16.inc"
-#include "cpu/isa/linear_tiles.inc"
-#include "cpu/isa/words.inc"
-#include "cpu/isa/words_attention.inc"
-#include "cpu/isa/words_linear.inc"
+// clang-format off
+#include "cpu/isa/common.inc"
+#include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/elementwise.inc"
+#include "cpu/isa/kv_store.inc"
+#include "cpu/isa/inputs.inc"
+#include "cpu/isa/attention.inc"
+#include "cpu/isa/panels.inc"
+#include "cpu/isa/int8_linear.inc"
+#include "cpu/isa/bf16_linear.inc"
+#include "cpu/isa/amx_linear.inc"
+#include "cpu/isa/int16.inc"
+#include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int16_linear.inc"
+#include "cpu/isa/int16_tables.inc"
+// clang-format on
 
 }  // namespace
 
-const Body kEmulatedAmxBody = QGEN_AMX_BODY("avx512-amx, emulated", supports_avx512_bf16);
+const IsaTarget kEmulatedAmxTarget = QGEN_AMX_TARGET("avx512-amx, emulated", supports_avx512_bf16);
 
 bool emulated_tiles_released() { return !state.configured; }
 

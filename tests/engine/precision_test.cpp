@@ -22,8 +22,9 @@ constexpr std::string_view kStory =
     "they went home together. Her mom made a cake, and they all had a big piece. Lily was happy, and she told her mom "
     "about the hole and the tree. \"We can go back tomorrow,\" her mom said with a smile.";
 
-std::string readme() {
-  std::ifstream file(source_folder() / "README.md");
+// English and commands, as people write about programs.
+std::string manual() {
+  std::ifstream file(source_folder() / "tests" / "engine" / "precision.txt");
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
@@ -31,16 +32,15 @@ std::string readme() {
 
 using Rows = std::vector<std::vector<double>>;  // log-probabilities after every token
 
-Rows logprobs(const Plan& plan, std::span<const TokenId> ids, const std::string& body, Activations activations,
+Rows logprobs(const Plan& plan, std::span<const TokenId> ids, const std::string& target, Activations activations,
               KvType kv) {
   EngineOptions options;
   options.context = int64_t(ids.size());
   options.activations = activations;
   options.kv = kv;
-  options.body = body;
   options.threads = 2;
   Rows rows;
-  make_cpu_engine(plan, options)->prefill(ids, [&](int64_t, std::span<const float> logits) {
+  make_engine(plan, "cpu:" + target, options)->prefill(ids, [&](int64_t, std::span<const float> logits) {
     std::vector<double> row(logits.begin(), logits.end());
     const double highest = *std::max_element(row.begin(), row.end());
     double sum = 0;
@@ -66,26 +66,26 @@ TEST_CASE("the precision of activations keeps its promises on trained models") {
     size_t tokens;
   };
   const Model models[] = {{"stories260K-FP8", std::string(kStory), 400}, {"stories260K-w8a8", std::string(kStory), 400},
-                          {"SmolLM2-135M-Instruct-FP8", readme(), 600},  {"SmolLM2-135M-Instruct-INT8", readme(), 600},
-                          {"SmolLM2-135M-Instruct-BF16", readme(), 600}, {"SmolLM2-135M-Instruct-Q8_0", readme(), 600}};
+                          {"SmolLM2-135M-Instruct-FP8", manual(), 600},  {"SmolLM2-135M-Instruct-INT8", manual(), 600},
+                          {"SmolLM2-135M-Instruct-BF16", manual(), 600}, {"SmolLM2-135M-Instruct-Q8_0", manual(), 600}};
   for (const Model& model : models) {
     const fs::path folder = source_folder() / "models" / model.folder;
     if (!fs::exists(folder)) {
-      MESSAGE(model.folder, " is not there: skipped (make smollm2 brings it)");
+      MESSAGE(std::string(model.folder), " is not there: skipped (make smollm2 brings it)");
       continue;
     }
     const std::unique_ptr<Plan> plan = load_plan(folder);
     std::vector<TokenId> ids = Tokenizer::load(plan->checkpoint.files())->encode(model.text).ids;
     ids.resize(std::min(ids.size(), model.tokens));
     REQUIRE(ids.size() > 200);
-    for (const cpu::Body* body : cpu::bodies()) {
+    for (const cpu::IsaTarget* target : cpu::targets()) {
       // The slow ones on the small models only.
-      if (!body->supported() || (plan->weight_bytes() > (16 << 20) && body != &cpu::find_body(""))) continue;
-      INFO(std::string(model.folder), " ", std::string(body->name));
-      const Rows exact = logprobs(*plan, ids, body->name, Activations::kF32, KvType::kF32);
-      const double usual = divergence(exact, logprobs(*plan, ids, body->name, Activations::k16Bit, KvType::kF16));
-      const double fast = divergence(exact, logprobs(*plan, ids, body->name, Activations::k8Bit, KvType::kF16));
-      MESSAGE(std::string(model.folder), ", ", std::string(body->name), ": ", usual, " with 16 bits, ", fast,
+      if (!target->supported() || (plan->weight_bytes() > (16 << 20) && target != &cpu::find_target(""))) continue;
+      INFO(std::string(model.folder), " ", std::string(target->name));
+      const Rows exact = logprobs(*plan, ids, target->name, Activations::kF32, KvType::kF32);
+      const double usual = divergence(exact, logprobs(*plan, ids, target->name, Activations::k16Bit, KvType::kF16));
+      const double fast = divergence(exact, logprobs(*plan, ids, target->name, Activations::k8Bit, KvType::kF16));
+      MESSAGE(std::string(model.folder), ", ", std::string(target->name), ": ", usual, " with 16 bits, ", fast,
               " with 8");
       CHECK(usual < 1e-4);
       CHECK(fast < 3e-3);

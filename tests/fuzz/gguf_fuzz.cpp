@@ -11,6 +11,7 @@
 using qgen::fuzz::expect_model_error;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const qgen::fuzz::MemoryLimit limit(size, 1024, 96 << 20);
   const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
   expect_model_error([&] {
     qgen::Gguf parsed = qgen::Gguf::parse(file, "fuzz");

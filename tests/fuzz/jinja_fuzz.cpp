@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "chat/program.h"
+#include "tests/fuzz/support.h"
 
 namespace {
 
@@ -17,7 +18,9 @@ constexpr std::string_view kUserMark = "\xF4\x8F\xBF\xBD";
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view source(reinterpret_cast<const char*>(data), size);
+  // What a template makes on the way is limited by itself, the tree it is parsed into is not.
+  const qgen::fuzz::MemoryLimit limit(size, 2048, 16 << 20);
+  const std::string_view source = qgen::fuzz::text_of(data, size);
   qgen::jinja::Limits limits;
   limits.steps = 20000;
   limits.text_bytes = size_t{1} << 16;
@@ -45,7 +48,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (prompt[i].text.empty() || (i > 0 && prompt[i].trusted == prompt[i - 1].trusted)) std::abort();
       if (!can_spell && prompt[i].trusted && prompt[i].text.find(kUserMark) != std::string::npos) std::abort();
     }
-  } catch (const qgen::Error&) {
+  } catch (const qgen::Error& error) {
+    if (error.kind() == qgen::ErrorKind::kMemory) std::abort();
   }
   return 0;
 }

@@ -95,12 +95,39 @@ TEST_CASE("A template that rewrites earlier turns gets the answers of a fresh st
   const ChatModel model(kRewriting, 1024);
   ChatSession session(model.get(), {});
   for (int turn = 0; turn < 4; ++turn) ask(session, "Once upon a time", settings_of(12));
-  ChatSession fresh(model.get(), {});
+  const ChatModel another(kRewriting, 1024);
+  ChatSession fresh(another.get(), {});
   fresh.replace(session.conversation());
   const Turn again = ask(fresh, "And then?", settings_of(12, 0));
   const Turn kept = ask(session, "And then?", settings_of(12, 0));
   CHECK(kept.generation.prompt_tokens == again.generation.prompt_tokens);
   CHECK(kept.text == again.text);
+}
+
+TEST_CASE("Retry answers the last question again, and keeps the old answer until there is a new one") {
+  const ChatModel model(kAppendOnly, 1024);
+  ChatSession session(model.get(), {});
+  CHECK(contains(error_of([&] { session.retry(settings_of(5), [](const ReasoningPiece&) {}); }),
+                 "there is no question yet"));
+  ask(session, "Once upon a time", settings_of(8));
+  const Turn first = ask(session, "And then?", settings_of(10));
+  const auto retry = [&](GenerationSettings settings) {
+    Turn turn;
+    turn.generation = session.retry(settings, [&](const ReasoningPiece& piece) { turn.text += piece.text; });
+    return turn;
+  };
+  CHECK(retry(settings_of(10)).text == first.text);
+  GenerationSettings other = settings_of(10);
+  other.sampling.seed.value = 12;
+  const Turn second = retry(other);
+  CHECK(second.text != first.text);
+  CHECK(session.conversation().turns() == 2);
+  CHECK(session.conversation().messages.back().content == second.text);
+  // Nothing comes of it: all is as it was.
+  other.control.stopped = [] { return true; };
+  retry(other);
+  CHECK(session.conversation().messages.size() == 4);
+  CHECK(session.conversation().messages.back().content == second.text);
 }
 
 TEST_CASE("An answer asked for again after an undo is the same, and only the question is computed") {
@@ -154,8 +181,8 @@ TEST_CASE("What the template refuses is not taken over") {
 }
 
 TEST_CASE("Drafts from the conversation change no turn") {
-  const ChatModel model(kRewriting, 1024);
-  ChatSession with(model.get(), {}), without(model.get(), {});
+  const ChatModel model(kRewriting, 1024), another(kRewriting, 1024);
+  ChatSession with(model.get(), {}), without(another.get(), {});
   int64_t accepted = 0;
   for (int turn = 0; turn < 3; ++turn) {
     GenerationSettings settings = settings_of(40, 0);

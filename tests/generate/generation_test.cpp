@@ -22,7 +22,7 @@ class ShippedModel {
     model_->load(1);
   }
   Run run(const GenerationSettings& settings, const std::string& prompt = "Once upon a time") const {
-    Session session(model_->engine());
+    Session session(model_->engine(), model_->loaded().context);
     Run out;
     out.generation = generate(session, *model_, model_->continue_text(prompt), settings,
                               [&](const ReasoningPiece& piece) { out.text += piece.text; });

@@ -135,7 +135,7 @@ TEST_CASE("sampling: flags win over generation_config.json, which wins over what
   const auto resolve = [](const std::string& config, SamplingFlags flags = {}) {
     if (config.empty()) return resolve_sampling(flags, {}, 7);
     const auto document = JsonDocument::parse(config, "generation_config.json");
-    return resolve_sampling(flags, document->root(), 7);
+    return resolve_sampling(flags, {document->root()}, 7);
   };
   CHECK(resolve("").greedy());
   CHECK(resolve("").seed.value == 7);

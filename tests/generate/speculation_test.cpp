@@ -16,38 +16,59 @@ using Rule = std::function<std::vector<float>(std::span<const TokenId> timeline)
 
 constexpr int64_t kVocab = 16;
 
-// Scores by a rule, one token at a time.
-class RuleEngine : public Engine {
+// Scores by a rule. It counts its calls: batches that begin.
+class RuleBackend : public Backend {
  public:
-  RuleEngine(Rule rule, int64_t context) : rule_(std::move(rule)), context_(context) {}
+  RuleBackend(Rule rule, int64_t batch, int64_t& calls) : rule_(std::move(rule)), batch_(batch), calls_(calls) {}
 
   std::string description() const override { return "rule"; }
   Activations activations() const override { return Activations::kF32; }
-  Scores prefill(std::span<const TokenId> tokens, const LogitsSink& each) override {
-    check_tokens(tokens, position(), context_, kVocab);
-    ++calls;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      timeline_.push_back(tokens[i]);
-      scores_ = rule_(timeline_);
-      if (each) each(int64_t(i), scores_);
-      if (observer_ && !observer_(double(i + 1))) return {};
-    }
-    return std::span<const float>(scores_);
-  }
-  void rewind(int64_t position) override { timeline_.resize(std::min(timeline_.size(), size_t(position))); }
-  int64_t position() const override { return int64_t(timeline_.size()); }
   MemoryUse memory() const override { return {}; }
-  void set_trace(StepTrace) override {}
-  void set_observer(PrefillObserver observer) override { observer_ = std::move(observer); }
-
-  int64_t calls = 0;
+  int64_t batch_tokens() const override { return batch_; }
+  int64_t scored_tokens() const override { return batch_; }
+  bool runs_in_parts() const override { return false; }
+  void run(const Batch& batch, size_t, size_t) override {
+    ++calls_;
+    REQUIRE(batch.segments.size() == 1);
+    timeline_.resize(size_t(batch.segments[0].position));
+    scores_.clear();
+    for (size_t i = 0; i < batch.tokens.size(); ++i) {
+      timeline_.push_back(batch.tokens[i]);
+      if (std::find(batch.scored.begin(), batch.scored.end(), int32_t(i)) != batch.scored.end())
+        scores_.push_back(rule_(timeline_));
+    }
+  }
+  void read(const Batch&, const View&, std::span<float>) override {}
+  void copy_page(int32_t, int32_t, int32_t) override {}
+  std::span<const float> scores(int64_t index) override { return scores_[size_t(index)]; }
+  bool scores_finite(int64_t) override { return true; }
 
  private:
   Rule rule_;
-  int64_t context_;
+  int64_t batch_;
+  int64_t& calls_;
   Tokens timeline_;
-  std::vector<float> scores_;
-  PrefillObserver observer_;
+  std::vector<std::vector<float>> scores_;
+};
+
+Plan rule_plan() {
+  Plan plan;
+  plan.model.vocab = kVocab;
+  plan.rows.push_back({"scores", kVocab, true});
+  plan.scores = 0;
+  LinearStep head;
+  head.projections.emplace_back().out = {0, 0, kVocab};
+  plan.steps.push_back({-1, head});
+  return plan;
+}
+
+// An engine over a rule.
+struct RuleEngine {
+  RuleEngine(Rule rule, int64_t context, int64_t batch)
+      : engine(plan, EngineOptions{.context = context}, std::make_unique<RuleBackend>(std::move(rule), batch, calls)) {}
+  int64_t calls = 0;
+  Plan plan = rule_plan();
+  Engine engine;
 };
 
 std::vector<float> certain(TokenId token) {
@@ -94,7 +115,7 @@ Answer answer(Session& session, RuleEngine& engine, Sampler& sampler, const Toke
     // Whatever is drafted, the timeline is what was chosen.
     CHECK(session.tokens().size() == prompt.size() + out.tokens.size());
     CHECK(session.tokens().back() == token);
-    CHECK(engine.position() >= int64_t(session.tokens().size()));
+    CHECK(engine.engine.position(0) >= int64_t(session.tokens().size()));
   }
   out.calls = engine.calls - before;
   CHECK(speculation.calls() == out.calls);
@@ -104,8 +125,11 @@ Answer answer(Session& session, RuleEngine& engine, Sampler& sampler, const Toke
 }
 
 struct Setup {
-  explicit Setup(Rule rule, int64_t context_tokens = 1000, const SamplingSettings& settings = {})
-      : context(context_tokens), engine(std::move(rule), context_tokens), session(engine), sampler(settings) {}
+  explicit Setup(Rule rule, int64_t context_tokens = 1000, const SamplingSettings& settings = {}, int64_t batch = 2000)
+      : context(context_tokens),
+        engine(std::move(rule), context_tokens, batch),
+        session(engine.engine, context_tokens),
+        sampler(settings) {}
   Answer run(const Tokens& prompt, int64_t most, int64_t limit, TokenId end = -1) {
     return answer(session, engine, sampler, prompt, most, limit, context, end);
   }
@@ -188,7 +212,7 @@ TEST_CASE("An edited timeline is drafted from as it is now") {
   const std::span<const float> scores = session.sync(edited);
   CHECK(std::max_element(scores.begin(), scores.end()) - scores.begin() == 6);
   CHECK_FALSE(session.foresaw(11));
-  CHECK(setup.engine.position() == 6);
+  CHECK(setup.engine.engine.position(0) == 6);
 }
 
 TEST_CASE("Nothing is run beyond the context or what is wanted") {
@@ -238,16 +262,16 @@ TEST_CASE("The same seed gives the same tokens and leaves the same random number
 
 TEST_CASE("An observer may stop a call with a draft anywhere") {
   for (int stop = 1; stop <= 5; ++stop) {
-    Setup setup(counting);
+    Setup setup(counting, 1000, {}, 1);
     setup.session.sync(kCount);
     Speculation speculation(setup.session, 16);
-    setup.engine.set_observer([&](double done) { return done < stop; });
+    setup.engine.engine.set_observer([&](double done) { return done < stop; });
     CHECK(speculation.append(4, 16).empty());
-    setup.engine.set_observer({});
+    setup.engine.engine.set_observer({});
     Tokens expected = kCount;
     expected.push_back(4);
     CHECK(setup.session.tokens() == expected);
-    CHECK(setup.engine.position() == int64_t(expected.size()));
+    CHECK(setup.engine.engine.position(0) == int64_t(expected.size()));
     CHECK_FALSE(setup.session.foresaw(5));
     const std::span<const float> scores = speculation.append(5, 16);
     CHECK(std::vector<float>(scores.begin(), scores.end()) == certain(6));
@@ -255,12 +279,13 @@ TEST_CASE("An observer may stop a call with a draft anywhere") {
 }
 
 TEST_CASE("Where the rotation depends on the length drafts end before it changes") {
-  Rope rope;
-  CHECK(longest_with_draft(rope, 4096) == 4096);
-  rope.scaling = Rope::Scaling::kDynamic;
-  rope.original_context = 2048;
-  CHECK(longest_with_draft(rope, 4096) == 2047);
-  CHECK(longest_with_draft(rope, 1024) == 1024);
+  Plan plan;
+  plan.ropes.resize(2);
+  CHECK(plan.longest_with_draft(4096) == 4096);
+  plan.ropes[1].scaling = Rope::Scaling::kDynamic;
+  plan.ropes[1].original_context = 2048;
+  CHECK(plan.longest_with_draft(4096) == 2047);
+  CHECK(plan.longest_with_draft(1024) == 1024);
 }
 
 }  // namespace

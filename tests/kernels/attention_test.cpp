@@ -4,6 +4,10 @@
 namespace qgen::test {
 namespace {
 
+// Pages of the cache, whose order in a sequence's table is not theirs.
+constexpr int kTestPage = 64;
+const std::vector<int32_t> kTable = {2, 0, 4, 1};
+
 // A layer's attention over a cache that tokens are put into piece by piece.
 struct Attention {
   int heads, kv_heads, head_dim;
@@ -17,10 +21,10 @@ class AttentionRun {
  public:
   AttentionRun(const Attention& shape, int64_t context)
       : shape_(shape),
-        context_(context),
         qkv_(random_, context, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, 2),
         y_(random_, context, shape.heads * shape.head_dim, 0) {
-    const int64_t rows = shape.kv_heads * context, bytes = rows * cache_row_bytes(shape.kind, shape.head_dim);
+    const int64_t rows = shape.kv_heads * kTestPage * (int64_t(kTable.size()) + 1),
+                  bytes = rows * cache_row_bytes(shape.kind, shape.head_dim);
     const int64_t half = shape.head_dim / 2;
     std::vector<float> cos, sin;
     for (int64_t i = 0; i < context * half; ++i) {
@@ -35,12 +39,15 @@ class AttentionRun {
               Buffer<float>(device_, cos),
               Buffer<float>(device_, sin),
               Buffer<float>(device_, norm_),
-              Buffer<float>(device_, std::vector<float>(size_t(kFewTokens * shape.heads * shape.splits *
+              Buffer<float>(device_, std::vector<float>(size_t(kGemvTokens * shape.heads * shape.splits *
                                                                (padded(shape.head_dim) + 2)))),
               Buffer<float>(device_, std::vector<float>(size_t(2 * rows))),
               Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(bytes))),
               Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(bytes))),
-              Buffer<uint32_t>(device_, std::vector<uint32_t>(size_t(kFewTokens * shape.heads)))};
+              Buffer<uint32_t>(device_, std::vector<uint32_t>(size_t(kGemvTokens * shape.heads))),
+              Buffer<uint32_t>(device_, {0}),
+              Buffer<int32_t>(device_, kTable),
+              Buffer<int32_t>(device_, std::vector<int32_t>(size_t(context)))};
     cos_ = std::move(cos);
     sin_ = std::move(sin);
   }
@@ -48,20 +55,30 @@ class AttentionRun {
   // Tokens [first, first + count), all at once or one after the other.
   enum class Way { kOne, kFew, kTiles };
   void run(int64_t first, int count, Way way) {
-    const Buffer<int32_t> position(device_, {int32_t(first)});
+    std::vector<int32_t> positions;
+    for (int t = 0; t < count; ++t) positions.push_back(int32_t(first + t));
+    const Buffer<int32_t> position(device_, positions);
+    const int d = shape_.head_dim;
     AttendArgs args;
-    args.qkv = there_.qkv.data() + first * qkv_.stride;
-    args.qkv_stride = qkv_.stride;
-    if (shape_.norms) args.q_norm = args.k_norm = there_.norm.data();
-    args.norm_eps = 1e-6f;
-    args.call.position = position.data();
-    args.call.cos = there_.cos.data() + first * (shape_.head_dim / 2);
-    args.call.sin = there_.sin.data() + first * (shape_.head_dim / 2);
+    args.q = {there_.qkv.data() + first * qkv_.stride, qkv_.stride, d};
+    args.k = {args.q.x + shape_.heads * d, qkv_.stride, d};
+    args.v = {args.k.x + shape_.kv_heads * d, qkv_.stride, d};
+    if (shape_.norms) {
+      args.q_norm.kind = Norm::Kind::kRms;
+      args.q_norm.weight = there_.norm.data();
+      args.q_norm.group = d;
+      args.q_norm.eps = 1e-6f;
+      args.k_norm = args.q_norm;
+    }
+    args.rotation = {there_.cos.data() + first * (d / 2), there_.sin.data() + first * (d / 2), d / 2, false};
+    args.position = position.data();
+    args.sequence = there_.sequence.data();
     args.cache = cache();
     args.heads = shape_.heads;
     args.kv_heads = shape_.kv_heads;
-    args.head_dim = shape_.head_dim;
-    args.window = shape_.window;
+    args.key_dim = args.value_dim = d;
+    args.scale = float(1 / std::sqrt(double(d)));
+    args.window = int(shape_.window);
     args.tokens = count;
     args.y = there_.y.data() + first * y_.stride;
     args.y_stride = y_.stride;
@@ -78,8 +95,8 @@ class AttentionRun {
         REQUIRE(can_attend_in_tiles(args));
         attend_in_tiles(device_.stream(), args);
       } else {
-        for (; args.first_token < count; args.first_token += kFewTokens) {
-          args.tokens = std::min(kFewTokens, count - args.first_token);
+        for (; args.first_token < count; args.first_token += kGemvTokens) {
+          args.tokens = std::min(kGemvTokens, count - args.first_token);
           attend(device_.stream(), args, false);
         }
       }
@@ -141,12 +158,17 @@ class AttentionRun {
     cache.keys = there_.keys.data();
     cache.values = there_.values.data();
     cache.key_factor = there_.factors.data();
-    cache.value_factor = cache.key_factor + shape_.kv_heads * context_;
-    cache.context = context_;
-    cache.row_bytes = cache_row_bytes(shape_.kind, shape_.head_dim);
+    cache.value_factor = cache.key_factor + factor_rows();
+    cache.page_tokens = kTestPage;
+    cache.ring = int(kTable.size());
+    cache.page_shift = page_shift_of(kTestPage, cache.ring);
+    cache.tables = there_.table.data();
+    cache.overflow = there_.overflow.data();
+    cache.key_bytes = cache.value_bytes = cache_row_bytes(shape_.kind, shape_.head_dim);
     cache.kind = shape_.kind;
     return cache;
   }
+  int64_t factor_rows() const { return shape_.kv_heads * kTestPage * (int64_t(kTable.size()) + 1); }
   std::vector<double> rotated(int64_t t, int64_t head) const {
     const int64_t d = shape_.head_dim, half = d / 2;
     std::vector<double> x(static_cast<size_t>(d)), out = x;
@@ -163,7 +185,7 @@ class AttentionRun {
     return out;
   }
   double held(bool key, int64_t kv, int64_t t, int64_t i) const {
-    const int64_t at = kv * context_ + t;
+    const int64_t at = (kTable[size_t(t / kTestPage)] * shape_.kv_heads + kv) * kTestPage + t % kTestPage;
     const uint8_t* const bits8 = (key ? keys_ : values_).data() + at * cache_row_bytes(shape_.kind, shape_.head_dim);
     const auto* const bits16 = reinterpret_cast<const uint16_t*>(bits8);
     const double factor = factors_[size_t(at) + (key ? 0 : factors_.size() / 2)];
@@ -178,7 +200,6 @@ class AttentionRun {
   }
 
   Attention shape_;
-  int64_t context_;
   std::mt19937 random_{11};
   gpu::Device device_{0};
   Rows qkv_, y_;
@@ -187,7 +208,8 @@ class AttentionRun {
   struct There {
     Buffer<float> qkv, y, cos, sin, norm, partial, factors;
     Buffer<uint8_t> keys, values;
-    Buffer<uint32_t> counter;
+    Buffer<uint32_t> counter, overflow;
+    Buffer<int32_t> table, sequence;
   } there_;
 };
 
@@ -200,6 +222,19 @@ std::vector<Attention> attentions() {
           {4, 2, 64, 0, kF32, true, 4},    {4, 1, 32, 9, kI8, true, 2},    {3, 1, 64, 0, kE4M3, false, 3},
           {2, 2, 256, 0, kF16, false, 2},  {2, 1, 12, 0, kF16, true, 1},   {2, 2, 2, 0, kF32, false, 1},
           {4, 4, 128, 33, kE4M3, true, 7}, {8, 1, 64, 0, kI8, false, 1}};
+}
+
+TEST_CASE("kernels: smoke, attention of one token, a few and many") {
+  for (const Attention& shape :
+       {Attention{6, 2, 64, 0, CacheKind::kF16, true, 4}, {4, 4, 128, 33, CacheKind::kE4M3, true, 7}}) {
+    AttentionRun run(shape, 80);
+    run.run(0, 8, Way::kFew);
+    run.run(8, 1, Way::kOne);
+    CHECK(run.error(0, 9) < 2e-6);
+    if (shape.kind != CacheKind::kF16) continue;
+    run.run(9, 70, Way::kTiles);
+    CHECK(run.error(9, 79) < 2e-3);
+  }
 }
 
 TEST_CASE("kernels: attention of one token after the other, of a few and of many") {
@@ -222,7 +257,7 @@ TEST_CASE("kernels: attention of one token after the other, of a few and of many
     CHECK(run.cache_error(110) > 0);
     AttendArgs args;
     args.cache.kind = shape.kind;
-    args.head_dim = shape.head_dim;
+    args.key_dim = args.value_dim = shape.head_dim;
     if (!can_attend_in_tiles(args)) continue;
     run.run(110, 100, Way::kTiles);
     CHECK(run.error(110, 210) < (shape.kind == CacheKind::kF16 ? 2e-3 : 1.5e-2));

@@ -1,19 +1,17 @@
 // The engine that is made of the kernels, against the reference engine and the goldens.
-#include "kernels/engine.h"
 #include "tests/kernels/on_device.h"
 
 namespace qgen::test {
 namespace {
 
-// The engine under test.
-std::unique_ptr<Engine> make_gpu_engine(const Plan& plan, int64_t context, KvType kv = KvType::kF32,
-                                        Activations activations = Activations::k16Bit, int64_t batch = 512) {
-  EngineOptions options;
-  options.batch = batch;
-  options.context = context;
-  options.kv = kv;
-  options.activations = activations;
-  return gpu::make_engine(plan, options);
+TEST_CASE("kernels: smoke, a whole model") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  const auto engine = make_gpu_engine(*plan, 64), reference = make_engine(*plan, "reference", 64);
+  std::vector<TokenId> ids;
+  for (int i = 0; i < 30; ++i) ids.push_back(TokenId(3 + i * 11 % 500));
+  CHECK(normwise_error(engine->prefill(ids), reference->prefill(ids)) < 4e-3);
+  for (int i = 0; i < 8; ++i)
+    CHECK(normwise_error(engine->decode(ids[size_t(i)]), reference->decode(ids[size_t(i)])) < 4e-3);
 }
 
 TEST_CASE("kernels: the engine step by step against the reference engine") {
@@ -21,9 +19,9 @@ TEST_CASE("kernels: the engine step by step against the reference engine") {
   std::vector<TokenId> ids;
   for (int i = 0; i < 40; ++i) ids.push_back(TokenId(3 + i * 11 % 500));
   for (const int count : {1, 5, 40}) {
-    const auto steps_of = [&](Engine& engine) {
+    const auto steps_of = [&](TestEngine& engine) {
       std::map<size_t, std::vector<float>> steps;
-      engine.set_trace(
+      engine.engine->set_trace(
           [&](size_t step, std::span<const float> values) { steps[step].assign(values.begin(), values.end()); });
       engine.prefill({ids.data(), size_t(count)});
       return steps;
@@ -33,7 +31,7 @@ TEST_CASE("kernels: the engine step by step against the reference engine") {
     CHECK(found.size() > plan->steps.size() / 2);
     for (const auto& [step, values] : found) {
       INFO(count, " tokens, step ", step, " ", std::string(step_name(plan->steps[step])));
-      CHECK(normwise_error(values, expected.at(step)) < (count > LayerRunner::kMostFew ? 2e-3 : 2e-5));
+      CHECK(normwise_error(values, expected.at(step)) < (count > LinearDispatch::kMostGemvTokens ? 2e-3 : 2e-5));
     }
   }
 }
@@ -67,10 +65,10 @@ TEST_CASE("kernels: the engine gives a token the same scores alone and among as 
   for (const KvType kv : {KvType::kF16, KvType::kInt8, KvType::kFp8}) {
     const auto engine = make_gpu_engine(*plan, 100, kv);
     std::vector<TokenId> ids;
-    for (int i = 0; i < 20 + LayerRunner::kMostFew; ++i) ids.push_back(TokenId(3 + i * 13 % 500));
+    for (int i = 0; i < 20 + LinearDispatch::kMostGemvTokens; ++i) ids.push_back(TokenId(3 + i * 13 % 500));
     engine->prefill({ids.data(), 20});
     std::vector<std::vector<float>> together;
-    engine->prefill({ids.data() + 20, LayerRunner::kMostFew}, [&](int64_t, std::span<const float> scores) {
+    engine->prefill({ids.data() + 20, LinearDispatch::kMostGemvTokens}, [&](int64_t, std::span<const float> scores) {
       together.emplace_back(scores.begin(), scores.end());
     });
     engine->rewind(20);
@@ -81,17 +79,17 @@ TEST_CASE("kernels: the engine gives a token the same scores alone and among as 
   }
 }
 
-TEST_CASE("kernels: a recorded walk does at another place what an unrecorded one does") {
+TEST_CASE("kernels: a CUDA graph does at another position what single launches do") {
   const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
   const auto engine = make_gpu_engine(*plan, 100);
   std::vector<TokenId> ids;
   for (int i = 0; i < 60; ++i) ids.push_back(TokenId(3 + i * 17 % 500));
-  // By calls of so many tokens, each compared with that of an engine that has recorded nothing.
+  // By calls of so many tokens, each compared with that of an engine without graphs.
   for (const int at_once : {1, 5}) {
     for (const bool all : {false, true}) {
       engine->rewind(0);
-      // The first call is not recorded, the second is, the third and the fourth run what was.
-      for (size_t done = 0; done < 4 * size_t(at_once) && done <= size_t(LayerRunner::kMostFew);
+      // The second call is captured as a graph, the third and the fourth run it.
+      for (size_t done = 0; done < 4 * size_t(at_once) && done <= size_t(LinearDispatch::kMostGemvTokens);
            done += size_t(at_once)) {
         std::vector<float> rows;
         const LogitsSink sink = [&](int64_t, std::span<const float> row) {
@@ -111,16 +109,26 @@ TEST_CASE("kernels: a recorded walk does at another place what an unrecorded one
 }
 
 TEST_CASE("kernels: the engine reproduces the goldens") {
+  const char* const wanted = std::getenv("QGEN_GOLDENS");  // the beginning of their names
   double worst = 0;
-  size_t tokens = 0;
+  size_t compared_goldens = 0, tokens = 0;
   for (const Golden& golden : goldens()) {
+    if (wanted != nullptr && !golden.name.starts_with(wanted)) continue;
     INFO(golden.name);
     const auto plan = load_plan(golden.folder);
+#if defined(QGEN_SIMT)
     // The executor is slow: the beginning of each prompt, more tokens than go through the kernels of a few, by turns
     // through tiles and through the library. With a dynamic base the first tokens' scores depend on the last.
-    const bool all = plan->model.rope.scaling == Rope::Scaling::kDynamic;
-    const size_t most = (golden.name.size() % 2 == 0) ? LayerRunner::kMostFew + 4 : LayerRunner::kMostFew + 10;
-    const size_t count = std::min(golden.ids.size(), all ? SIZE_MAX : most);
+    const bool all = std::any_of(plan->ropes.begin(), plan->ropes.end(),
+                                 [](const Rope& rope) { return rope.scaling == Rope::Scaling::kDynamic; });
+    const size_t most =
+        (golden.name.size() % 2 == 0) ? LinearDispatch::kMostGemvTokens + 4 : LinearDispatch::kMostGemvTokens + 10;
+    const size_t count = std::min(golden.ids.size(), all ? SIZE_MAX : most), answers = 4;
+    constexpr double kLimit = 1e-2;
+#else
+    const size_t count = golden.ids.size(), answers = golden.greedy.size();
+    constexpr double kLimit = 1.3e-2;  // sums are rounded in another order than the executor's, whose worst is 8.6e-3
+#endif
     const std::span<const TokenId> ids(golden.ids.data(), count);
     const std::span<const float> expected(golden.logits.data(), count * size_t(plan->model.vocab));
     const int64_t context = int64_t(golden.ids.size() + golden.greedy.size());
@@ -131,24 +139,26 @@ TEST_CASE("kernels: the engine reproduces the goldens") {
       engine->prefill(
           ids, [&](int64_t, std::span<const float> row) { logits.insert(logits.end(), row.begin(), row.end()); });
       const double error = normwise_error(logits, expected);
-      CHECK(error < (exact ? golden.cpu_tolerance : 1e-2));
+      CHECK(error < (exact ? golden.cpu_tolerance : kLimit));
       if (!exact) worst = std::max(worst, error);
       if (exact) continue;
       engine->rewind(0);
       std::span<const float> scores = engine->prefill(golden.ids);
       size_t compared = 0;
-      for (; compared < std::min<size_t>(golden.greedy.size(), 4) && golden.margins[compared] > 0.1; ++compared) {
+      for (; compared < std::min(golden.greedy.size(), answers) && golden.margins[compared] > 0.1; ++compared) {
         REQUIRE(std::max_element(scores.begin(), scores.end()) - scores.begin() == golden.greedy[compared]);
         scores = engine->decode(golden.greedy[compared]);
       }
       tokens += compared;
     }
+    ++compared_goldens;
   }
   CHECK(tokens > 0);
-  MESSAGE("largest error with activations of 16 bits: ", worst);
+  MESSAGE(compared_goldens, " goldens, ", tokens, " greedy tokens, largest error with activations of 16 bits: ", worst);
 }
 
 TEST_CASE("kernels: the engine with inputs of 8 bits") {
+  if (library_is_missing()) return;
   for (const char* name : {"stories260K-w8a8", "stories260K-FP8"}) {
     INFO(std::string(name));
     const auto plan = load_plan(source_folder() / "models" / name);
@@ -158,9 +168,9 @@ TEST_CASE("kernels: the engine with inputs of 8 bits") {
                rounded = make_gpu_engine(*plan, 80, KvType::kF16, Activations::k8Bit);
 #if !defined(QGEN_SIMT)
     // Older GPUs have no products of 8-bit floats.
-    if (rounded->activations() != Activations::k8Bit && std::string_view(name) == "stories260K-FP8") continue;
+    if (rounded->engine->activations() != Activations::k8Bit && std::string_view(name) == "stories260K-FP8") continue;
 #endif
-    CHECK(rounded->activations() == Activations::k8Bit);
+    CHECK(rounded->engine->activations() == Activations::k8Bit);
     const std::span<const float> expected = reference->prefill(ids);
     const double most = normwise_error(rounded->prefill(ids), expected);
     CHECK(most < 5e-2);
@@ -190,7 +200,7 @@ TEST_CASE("kernels: what the engine says it takes, prompts longer than a batch, 
     options.context = context;
     options.kv = kv;
     options.batch = 512;
-    CHECK(engine->memory().total() == gpu::account_engine(*plan, options).total());
+    CHECK(engine->engine->memory().total() == gpu::account_backend(*plan, options).total());
     CHECK(contains(error_of([&] { engine->prefill(ids); }), "the context is full"));
   }
 }
@@ -200,12 +210,173 @@ TEST_CASE("kernels: a prompt that is stopped between batches goes on where it wa
   std::vector<TokenId> ids;
   for (int i = 0; i < 530; ++i) ids.push_back(TokenId(3 + i * 7 % 500));
   const auto engine = make_gpu_engine(*plan, 540, KvType::kF16), whole = make_gpu_engine(*plan, 540, KvType::kF16);
-  engine->set_observer([](double done) { return done > 512; });
+  engine->engine->set_observer([](double done) { return done > 512; });
   CHECK(engine->prefill(ids).empty());
   REQUIRE(engine->position() == 512);
-  engine->set_observer({});
+  engine->engine->set_observer({});
   const std::span<const float> rest = engine->prefill({ids.data() + 512, 18}), all = whole->prefill(ids);
   CHECK(std::equal(rest.begin(), rest.end(), all.begin()));
+}
+
+// Scores after the last token of each item.
+std::vector<std::vector<float>> run_items(Engine& engine, std::span<const Work> work, Kernels kernels) {
+  std::vector<std::vector<float>> out(work.size());
+  engine.run(
+      work,
+      [&](size_t item, int64_t, const Scores& scores) {
+        const std::span<const float> all = scores.all();
+        out[item].assign(all.begin(), all.end());
+      },
+      kernels);
+  return out;
+}
+
+std::vector<TokenId> some_ids(int count, int factor) {
+  std::vector<TokenId> ids;
+  for (int i = 0; i < count; ++i) ids.push_back(TokenId(3 + i * factor % 500));
+  return ids;
+}
+
+TEST_CASE("kernels: several sequences together come out as each alone, bit by bit") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  const std::vector<std::vector<TokenId>> prompts = {some_ids(262, 7), some_ids(3, 11), some_ids(40, 13)};
+  constexpr int kAnswers = 2;
+  const auto answer = [](size_t sequence, int i) { return TokenId(20 + 31 * i + 7 * int(sequence)); };
+  for (const auto& [kv, activations] :
+       {std::pair{KvType::kF16, Activations::k16Bit}, {KvType::kInt8, Activations::kF32}}) {
+    INFO(std::string(kv_name(kv)));
+    EngineOptions options;
+    options.context = 600;
+    options.sequences = 4;
+    options.kv = kv;
+    options.activations = activations;
+    options.batch = 128;
+    Engine engine(*plan, options, gpu::make_backend(*plan, options));
+    // Pages that do not lie in order: 0 and 1 are free again when the second sequence has 2, 3 and 4.
+    const SequenceId first = *engine.open(300), second = *engine.open(600);
+    engine.close(first);
+    engine.close(second);
+    const SequenceId small = *engine.open(256);
+    std::vector<SequenceId> ids = {*engine.open(600)};
+    engine.close(small);
+    ids.push_back(*engine.open(600));
+    ids.push_back(*engine.open(100));
+    std::vector<Work> work;
+    for (size_t i = 0; i < prompts.size(); ++i) work.push_back({ids[i], prompts[i], Wanted::kLast});
+    std::vector<std::vector<std::vector<float>>> together = {run_items(engine, work, Kernels::kPrompt)};
+    for (int i = 0; i < kAnswers; ++i) {
+      std::vector<TokenId> tokens;
+      for (size_t s = 0; s < prompts.size(); ++s) tokens.push_back(answer(s, i));
+      for (size_t s = 0; s < prompts.size(); ++s) work[s].tokens = {&tokens[s], 1};
+      together.push_back(run_items(engine, work, Kernels::kGenerate));
+    }
+    for (size_t s = 0; s < prompts.size(); ++s) {
+      options.sequences = 1;
+      options.batch = 50;
+      Engine alone(*plan, options, gpu::make_backend(*plan, options));
+      const SequenceId id = *alone.open(600);
+      const Work prompt{id, prompts[s], Wanted::kLast};
+      CHECK(run_items(alone, {&prompt, 1}, Kernels::kPrompt)[0] == together[0][s]);
+      for (int i = 0; i < kAnswers; ++i) {
+        const TokenId token = answer(s, i);
+        const Work next{id, {&token, 1}, Wanted::kLast};
+        CHECK(run_items(alone, {&next, 1}, Kernels::kGenerate)[0] == together[size_t(i) + 1][s]);
+      }
+    }
+  }
+}
+
+TEST_CASE("kernels: prompts and single tokens of several sequences in one batch, and scores of tokens apart") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  EngineOptions options;
+  options.context = 300;
+  options.sequences = 3;
+  Engine engine(*plan, options, gpu::make_backend(*plan, options));
+  Engine reference(*plan, options, make_reference_backend(*plan, options));
+  const auto first = some_ids(30, 7), second = some_ids(5, 11), more = some_ids(40, 17);
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 3; ++i) {
+    ids.push_back(*engine.open(300));
+    REQUIRE(reference.open(300) == ids.back());
+  }
+  const TokenId token = 77;
+  const std::vector<std::vector<Work>> calls = {
+      {{ids[0], first, Wanted::kLast}, {ids[1], second, Wanted::kAll}, {ids[2], {&token, 1}, Wanted::kLast}},
+      {{ids[2], {&token, 1}, Wanted::kLast}, {ids[0], more, Wanted::kLast}, {ids[1], second, Wanted::kNone}},
+      {{ids[0], {&token, 1}, Wanted::kLast},
+       {ids[1], {&token, 1}, Wanted::kLast},
+       {ids[2], {&token, 1}, Wanted::kLast}}};
+  for (const std::vector<Work>& work : calls) {
+    const auto scores_of = [&](Engine& one) {
+      std::vector<float> out;
+      one.run(work, [&](size_t, int64_t, const Scores& scores) {
+        const std::span<const float> all = scores.all();
+        out.insert(out.end(), all.begin(), all.end());
+        const auto top = scores.top(1).best;
+        if (!top.empty()) CHECK(top[0].token == std::max_element(all.begin(), all.end()) - all.begin());
+      });
+      return out;
+    };
+    CHECK(normwise_error(scores_of(engine), scores_of(reference)) < 4e-3);
+  }
+}
+
+TEST_CASE("kernels: a fork goes on as its origin does, and pages of windows are copied") {
+  for (const char* model : {"models/stories260K-FP8", "tests/golden/mistral-window"}) {
+    const auto plan = load_plan(source_folder() / model);
+    for (const KvType kv : {KvType::kF16, KvType::kInt8}) {
+      INFO(std::string(model), " ", std::string(kv_name(kv)));
+      EngineOptions options;
+      options.context = 600;
+      options.sequences = 2;
+      options.kv = kv;
+      Engine engine(*plan, options, gpu::make_backend(*plan, options));
+      std::vector<TokenId> prompt = some_ids(280, 7);
+      for (TokenId& id : prompt) id = TokenId(id % plan->model.vocab);
+      const SequenceId origin = *engine.open(600);
+      const Work work{origin, prompt, Wanted::kLast};
+      engine.run({&work, 1});
+      const SequenceId fork = *engine.fork(origin, 270, 600);
+      REQUIRE(engine.position(fork) == 270);
+      engine.rewind(origin, 270);
+      const std::vector<TokenId> rest(prompt.begin() + 100, prompt.begin() + 110);
+      const Work both[] = {{origin, rest, Wanted::kLast}, {fork, rest, Wanted::kLast}};
+      const auto scores = run_items(engine, both, Kernels::kGenerate);
+      CHECK(scores[0] == scores[1]);
+    }
+  }
+}
+
+TEST_CASE("kernels: a window's pages are a ring") {
+  const auto plan = load_plan(source_folder() / "tests/golden/mistral-window");
+  EngineOptions options;
+  options.context = 1800;
+  options.batch = 64;
+  options.kv = KvType::kF32;
+  const CacheLayout layout(*plan, cache_limits(options, options.batch));
+  REQUIRE(layout.groups()[0].window > 0);
+  std::vector<TokenId> ids = some_ids(1700, 7);
+  for (TokenId& id : ids) id = TokenId(id % plan->model.vocab);
+  REQUIRE(layout.groups()[0].ring * layout.page_tokens() < int64_t(ids.size()));
+  const auto engine = make_gpu_engine(*plan, options), reference = make_engine(*plan, "reference", options);
+  CHECK(normwise_error(engine->prefill(ids), reference->prefill(ids)) < 5e-3);
+  CHECK(normwise_error(engine->decode(7), reference->decode(7)) < 5e-3);
+  engine->rewind(1200);
+  reference->rewind(1200);
+  CHECK(engine->position() == 1200);
+  CHECK(normwise_error(engine->decode(7), reference->decode(7)) < 5e-3);
+}
+
+TEST_CASE("kernels: keys and values beyond the range of F16 are found, and BF16 holds them") {
+  auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  for (Step& step : plan->steps) {
+    auto* const linear = std::get_if<LinearStep>(&step.op);
+    if (linear != nullptr && step.layer == 2 && linear->projections.size() == 3) linear->projections[2].scale = 1e7;
+  }
+  const auto ids = some_ids(20, 7);
+  CHECK(contains(error_of([&] { make_gpu_engine(*plan, 64, KvType::kF16)->prefill(ids); }),
+                 "keys or values of layer 2 are beyond the range of the f16 cache"));
+  CHECK(make_gpu_engine(*plan, 64, KvType::kBf16)->prefill(ids).finite());
 }
 
 }  // namespace

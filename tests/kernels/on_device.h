@@ -10,9 +10,10 @@
 #include <random>
 
 #include "base/rounding.h"
-#include "kernels/layer_runner.h"
+#include "kernels/cuda_backend.h"
+#include "kernels/launches.h"
+#include "kernels/linear_dispatch.h"
 #include "kernels/runtime.h"
-#include "kernels/steps.h"
 #include "kernels/weight_store.h"
 #include "tests/random_weight.h"
 #include "tests/support.h"
@@ -34,6 +35,13 @@ enum class Order { kAny1, kAny2, kAscending, kShuffled = kAny2 };
 constexpr Order kOrders[] = {Order::kAny1, Order::kAny2, Order::kAny2};
 inline void set_order(Order) {}
 #endif
+
+// Says so where there is no library of dense products to compare.
+inline bool library_is_missing() {
+  if (gemm_library_found()) return false;
+  MESSAGE("cuBLASLt was not found: its products are not compared");
+  return true;
+}
 
 // Numbers in the memory of the device.
 template <typename T>
@@ -94,6 +102,21 @@ inline std::vector<double> product(const Weight& weight, const std::vector<doubl
   return out;
 }
 
+// An engine of this device with one open sequence.
+inline std::unique_ptr<TestEngine> make_gpu_engine(const Plan& plan, const EngineOptions& options) {
+  return std::make_unique<TestEngine>(std::make_unique<Engine>(plan, options, gpu::make_backend(plan, options)),
+                                      options.context);
+}
+inline std::unique_ptr<TestEngine> make_gpu_engine(const Plan& plan, int64_t context, KvType kv = KvType::kF32,
+                                                   Activations activations = Activations::k16Bit, int64_t batch = 512) {
+  EngineOptions options;
+  options.batch = batch;
+  options.context = context;
+  options.kv = kv;
+  options.activations = activations;
+  return make_gpu_engine(plan, options);
+}
+
 struct Difference {
   double squares = 0, norm = 0;
   void add(double found, double expected) {
@@ -103,6 +126,13 @@ struct Difference {
   double error() const { return std::sqrt(squares / norm); }
 };
 
+inline Vector vector_of(std::vector<float> values) {
+  Vector out;
+  out.size = int64_t(values.size());
+  out.given = std::move(values);
+  return out;
+}
+
 // Weights on the executor's device.
 class Layers {
  public:
@@ -110,19 +140,23 @@ class Layers {
     for (Weight& weight : weights) plan_.weights.push_back(std::move(weight));
     for (const Weight& weight : plan_.weights) {
       std::mt19937 random(7);
-      plan_.vectors.push_back(normal(random, size_t(weight.rows)));
+      plan_.vectors.push_back(vector_of(normal(random, size_t(weight.rows))));
     }
     std::mt19937 random(8);
-    plan_.vectors.push_back(normal(random, size_t(plan_.weights[0].cols)));
+    plan_.vectors.push_back(vector_of(normal(random, size_t(plan_.weights[0].cols))));
     store_.emplace(plan_);
     store_->load(device_, nullptr);
   }
   const Weight& weight(size_t i) const { return plan_.weights[i]; }
-  const std::vector<float>& bias(size_t i) const { return plan_.vectors[i]; }
-  const std::vector<float>& norm() const { return plan_.vectors.back(); }
+  const std::vector<float>& bias(size_t i) const { return plan_.vectors[i].given; }
+  const std::vector<float>& norm() const { return plan_.vectors.back().given; }
+  // The norm on the device.
+  DeviceNorm device_norm(double eps) const {
+    return store_->norm({Norm::Kind::kRms, &plan_.vectors.back(), nullptr, eps, plan_.vectors.back().size});
+  }
   float norm_peak() const { return store_->largest(plan_.vectors.back()); }
   const float* norm_on_device() const { return store_->vector(&plan_.vectors.back()); }
-  Matrix matrix(size_t i) const { return store_->matrix({&plan_.weights[i], &plan_.vectors[i]}); }
+  Matrix matrix(size_t i) const { return store_->matrix(plan_.weights[i], &plan_.vectors[i]); }
   Stream& stream() { return device_.stream(); }
   gpu::Device& device() { return device_; }
 

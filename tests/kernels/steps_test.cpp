@@ -1,4 +1,5 @@
 // The smaller kernels, and what the executor says of wrong ones.
+#include "kernels/measure.h"
 #include "kernels/speed.h"
 #include "tests/kernels/on_device.h"
 
@@ -9,7 +10,7 @@ namespace {
 TEST_CASE("kernels: a barrier that not all threads reach is found, and other mistakes") {
   struct Nothing {};
   Stream stream;
-  const auto error_of_kernel = [&](void (*kernel)(Nothing)) {
+  const auto error_of_kernel = [&](void (*kernel)(Nothing, LaunchTimes)) {
     try {
       launch(stream, "test", kernel, {2}, 64, 256, Nothing{});
     } catch (const std::logic_error& error) {
@@ -17,19 +18,19 @@ TEST_CASE("kernels: a barrier that not all threads reach is found, and other mis
     }
     return std::string();
   };
-  CHECK(error_of_kernel([](Nothing) {
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
           if (thread_index() < 40) barrier();
         }) == "test: of 64 threads 40 wait at a barrier, 0 for their warp, 24 are done");
-  CHECK(error_of_kernel([](Nothing) {
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
           if (thread_index() != 3) shuffle_xor(1, 1);
         }) == "test: of 64 threads 0 wait at a barrier, 31 for their warp, 33 are done");
-  CHECK(error_of_kernel([](Nothing) {
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
           copy_async16(shared_memory<std::byte>(), nullptr, false);
           copy_async_commit();
         }) == "test: a copy was never waited for");
-  CHECK(error_of_kernel([](Nothing) { load_once16(shared_memory<std::byte>() + 8); }) ==
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) { load_once16(shared_memory<std::byte>() + 8); }) ==
         "test: a load from an unaligned address");
-  CHECK(error_of_kernel([](Nothing) { barrier(); }).empty());
+  CHECK(error_of_kernel([](Nothing, LaunchTimes) { barrier(); }).empty());
 }
 
 #endif
@@ -48,7 +49,9 @@ TEST_CASE("kernels: the best of a row of scores") {
       if (kind == 2) scores[size_t(count / 2)] = 200;  // one is far above the others
       if (kind == 3) scores[size_t(count - 1)] = count % 2 == 0 ? NAN : INFINITY;
       const Buffer<float> there(device, scores);
+      const Buffer<std::byte> best_there(device, std::vector<std::byte>(sizeof(BestScore)));
       ScoreArgs args;
+      args.best = reinterpret_cast<BestScore*>(best_there.data());
       args.scores = there.data();
       args.count = count;
       args.wanted = 20;
@@ -59,12 +62,14 @@ TEST_CASE("kernels: the best of a row of scores") {
       find_best_scores(device.stream(), args);
       const std::vector<std::byte> bytes = found.read();
       const auto& result = *reinterpret_cast<const FoundScores*>(bytes.data());
+      const std::vector<std::byte> best_bytes = best_there.read();
+      const auto& best_score = *reinterpret_cast<const BestScore*>(best_bytes.data());
       INFO(count, " scores of kind ", kind);
-      CHECK(result.best.all_finite == (kind != 3));
+      CHECK(best_score.all_finite == (kind != 3));
       if (kind == 3) continue;
       const auto best = std::max_element(scores.begin(), scores.end());
-      CHECK(result.best.token == best - scores.begin());
-      CHECK(result.best.score == *best);
+      CHECK(best_score.token == best - scores.begin());
+      CHECK(best_score.score == *best);
       double mass = 0;
       for (const float v : scores) mass += std::exp((double(v) - *best) * args.inverse_temperature);
       CHECK(std::abs(result.mass - mass) < mass * kMassError / 10);
@@ -84,13 +89,59 @@ TEST_CASE("kernels: the best of a row of scores") {
   }
 }
 
-TEST_CASE("kernels: what is no number is found while weights are brought in") {
+TEST_CASE("kernels: the best of a row of scores is found beside NaN") {
+  gpu::Device device(0);
+  std::mt19937 random(16);
+  const Buffer<std::byte> found(device, std::vector<std::byte>(sizeof(FoundScores)));
+  const Buffer<std::byte> scratch(device, std::vector<std::byte>(sizeof(ScoreArgs::Scratch)));
+  for (const int count : {2, 700, 20000}) {
+    for (const int every : {2, 3, 64, 256, 0}) {
+      // NaN among the first that a thread sees, among the first of a block, and everywhere but in one place.
+      std::vector<float> scores = normal(random, size_t(count), 6);
+      const int only = int(random() % uint32_t(count));
+      for (int i = 0; i < count; ++i) {
+        if (every > 0 ? i % every == 0 : i != only) scores[size_t(i)] = NAN;
+      }
+      INFO(count, " scores, NaN every ", every);
+      const Buffer<float> there(device, scores);
+      const Buffer<std::byte> best_there(device, std::vector<std::byte>(sizeof(BestScore)));
+      ScoreArgs args;
+      args.best = reinterpret_cast<BestScore*>(best_there.data());
+      args.scores = there.data();
+      args.count = count;
+      args.wanted = 5;
+      args.found = reinterpret_cast<FoundScores*>(found.data());
+      args.scratch = reinterpret_cast<ScoreArgs::Scratch*>(scratch.data());
+      find_best_score(device.stream(), args);
+      find_best_scores(device.stream(), args);
+      const std::vector<std::byte> bytes = found.read();
+      const auto& result = *reinterpret_cast<const FoundScores*>(bytes.data());
+      const std::vector<std::byte> best_bytes = best_there.read();
+      const auto& best_score = *reinterpret_cast<const BestScore*>(best_bytes.data());
+      CHECK(!best_score.all_finite);
+      int best = -1, numbers = 0;
+      for (int i = 0; i < count; ++i) {
+        if (std::isnan(scores[size_t(i)])) continue;
+        ++numbers;
+        if (best < 0 || scores[size_t(i)] > scores[size_t(best)]) best = i;
+      }
+      CHECK(best_score.token == best);
+      CHECK(best_score.score == scores[size_t(best)]);
+      CHECK(result.count >= uint32_t(std::min(5, numbers)));
+      const std::vector<std::byte> after = scratch.read();
+      const auto& bins = reinterpret_cast<const ScoreArgs::Scratch*>(after.data())->bins;
+      CHECK(std::all_of(std::begin(bins), std::end(bins), [](uint32_t bin) { return bin == 0; }));
+    }
+  }
+}
+
+TEST_CASE("kernels: NaN codes and scales are found while weights are brought in") {
   std::mt19937 random(12);
   for (const bool damaged : {false, true}) {
     Plan plan;
     plan.weights.push_back(random_weight(random, Codes::kE4M3, 700, 2000, 128, 128, false));  // several pieces
     plan.weights.push_back(random_weight(random, Codes::kE5M2, 20, 300, 1, 300, false));
-    plan.weights.push_back(random_blocks(random, 40, 96, damaged ? 0 : 5));
+    plan.weights.push_back(random_blocks(random, 40, 96));
     plan.weights[0].owned[0] = plan.weights[0].owned[1'234'567] = std::byte{0x7F};
     plan.weights[1].owned.back() = std::byte{0xFC};
     if (damaged) plan.weights[2].owned[34 * 7 + 1] = std::byte{0x7C};
@@ -101,9 +152,9 @@ TEST_CASE("kernels: what is no number is found while weights are brought in") {
     gpu::Device device(0);
     WeightStore store(plan);
     store.load(device, &scan);
-    scan.show();
+    scan.report();
     CHECK(told == 700 * 2000 + 20 * 300 + 40 * 3 * 34);
-    CHECK(contains(error_of([&] { scan.finish(); }), damaged ? "1 scales are no finite numbers" : ""));
+    CHECK(contains(error_of([&] { scan.finish(); }), damaged ? "1 scales are NaN or infinite" : ""));
     CHECK(plan.weights[0].nan_codes == 2);
     CHECK(plan.weights[1].nan_codes == 1);
   }
@@ -117,6 +168,45 @@ TEST_CASE("kernels: what measures the device reads and multiplies as much as it 
   CHECK(read_memory(device.stream(), 2, zeros, 300 << 10, result) == (256 << 10));  // whole rounds of 64 KiB
   CHECK(multiply_registers(device.stream(), 1, 2, result) == int64_t{8} * 2 * 16 * 2 * 16 * 8 * 16);
   device.wait();
+}
+
+TEST_CASE(
+    "kernels: operands of the library's products are random numbers of moderate size, and its speed is measured") {
+  gpu::Device device(0);
+  constexpr int64_t kCount = 20'000;
+  const DeviceMemory memory(device, 2 * kCount, "test");
+  std::vector<uint16_t> halves(static_cast<size_t>(kCount));
+  std::vector<uint8_t> codes(static_cast<size_t>(kCount));
+  // Their mean, after a check of each: all are as likely with either sign.
+  const auto mean_of = [](const auto& values, const auto& number) {
+    double sum = 0;
+    for (const auto v : values) {
+      const double x = number(v);
+      CHECK_UNARY(std::abs(x) >= 0.125);
+      CHECK_UNARY(std::abs(x) < 2);
+      sum += x;
+    }
+    return sum / double(values.size());
+  };
+  fill_randomly(device.stream(), memory.data(), 2 * kCount, LibraryGemmKind::kF16, 1);
+  copy_to_host(device.stream(), halves.data(), memory.data(), 2 * kCount);
+  device.wait();
+  CHECK(std::abs(mean_of(halves, [](uint16_t v) { return f16_to_float(v); })) < 0.05);
+  fill_randomly(device.stream(), memory.data(), kCount, LibraryGemmKind::kE4M3, 1);
+  copy_to_host(device.stream(), codes.data(), memory.data(), kCount);
+  device.wait();
+  CHECK(std::abs(mean_of(codes, [](uint8_t v) { return e4m3_to_float(v); })) < 0.05);
+  const std::vector<uint8_t> before = codes;
+  fill_randomly(device.stream(), memory.data(), kCount, LibraryGemmKind::kE4M3, 2);
+  copy_to_host(device.stream(), codes.data(), memory.data(), kCount);
+  device.wait();
+  CHECK(codes != before);
+#if defined(QGEN_SIMT)
+  constexpr int kSize = 32;
+#else
+  constexpr int kSize = 1024;
+#endif
+  CHECK((library_speed(device, LibraryGemmKind::kF16, kSize, 2) > 0) == gemm_library_found());
 }
 
 }  // namespace

@@ -1,21 +1,31 @@
 // AVX2 with VNNI (Alder Lake and later without AVX-512): products of 16-bit integers are added up in one instruction.
-// The tests compile this file a second time, as kEvexBody, for processors that have the instruction in the encoding of
-// AVX-512 only.
+// The tests compile this file a second time, as kEvexTarget, for processors that have the instruction in the encoding
+// of AVX-512 only.
 #include "cpu/isa/vec_avx2.h"
 
 #if defined(__AVXVNNI__)
-#define QGEN_BODY kAvx2VnniBody
+#define QGEN_TARGET kAvx2VnniTarget
 #else
-#define QGEN_BODY kEvexBody
+#define QGEN_TARGET kEvexTarget
 #endif
 
 namespace qgen::cpu {
 namespace {
 
-#include "cpu/isa/generic.inc"
-#include "cpu/isa/words.inc"
-#include "cpu/isa/words_attention.inc"
-#include "cpu/isa/words_linear.inc"
+// In the order of their dependence:
+// clang-format off
+#include "cpu/isa/common.inc"
+#include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/elementwise.inc"
+#include "cpu/isa/kv_store.inc"
+#include "cpu/isa/inputs.inc"
+#include "cpu/isa/attention.inc"
+#include "cpu/isa/panels.inc"
+#include "cpu/isa/int16.inc"
+#include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int16_linear.inc"
+#include "cpu/isa/int16_tables.inc"
+// clang-format on
 
 bool supports_vnni() {
 #if defined(__AVXVNNI__)
@@ -28,7 +38,7 @@ bool supports_vnni() {
 
 }  // namespace
 
-extern const Body QGEN_BODY;
-const Body QGEN_BODY = QGEN_WORDS_BODY("avx2-vnni", supports_vnni);
+extern const IsaTarget QGEN_TARGET;
+const IsaTarget QGEN_TARGET = QGEN_INT16_TARGET("avx2-vnni", supports_vnni);
 
 }  // namespace qgen::cpu

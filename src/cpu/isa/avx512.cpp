@@ -4,13 +4,23 @@
 namespace qgen::cpu {
 namespace {
 
-#include "cpu/isa/generic.inc"
-#include "cpu/isa/words.inc"
-#include "cpu/isa/words_attention.inc"
-#include "cpu/isa/words_linear.inc"
+// In the order of their dependence:
+// clang-format off
+#include "cpu/isa/common.inc"
+#include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/elementwise.inc"
+#include "cpu/isa/kv_store.inc"
+#include "cpu/isa/inputs.inc"
+#include "cpu/isa/attention.inc"
+#include "cpu/isa/panels.inc"
+#include "cpu/isa/int16.inc"
+#include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int16_linear.inc"
+#include "cpu/isa/int16_tables.inc"
+// clang-format on
 
 }  // namespace
 
-const Body kAvx512Body = QGEN_WORDS_BODY("avx512", supports_avx512);
+const IsaTarget kAvx512Target = QGEN_INT16_TARGET("avx512", supports_avx512);
 
 }  // namespace qgen::cpu

@@ -1,10 +1,10 @@
-// AVX-512 as in the body avx512-bf16 with AMX-INT8 and AMX-BF16 (Sapphire Rapids and later): products for several
+// AVX-512 as in the target avx512-bf16 with AMX-INT8 and AMX-BF16 (Sapphire Rapids and later): products for several
 // tokens by tiles; one token, which is bound by memory, and all else as there.
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cpu/isa/tile_config.h"
+#include "cpu/isa/amx_tile_config.h"
 #include "cpu/isa/vec_avx512.h"
 
 namespace qgen::cpu {
@@ -37,13 +37,23 @@ struct Tiles {
   }
 };
 
-#include "cpu/isa/generic.inc"
-#include "cpu/isa/int8_vnni.inc"
-#include "cpu/isa/linear_bf16.inc"
-#include "cpu/isa/linear_tiles.inc"
-#include "cpu/isa/words.inc"
-#include "cpu/isa/words_attention.inc"
-#include "cpu/isa/words_linear.inc"
+// In the order of their dependence:
+// clang-format off
+#include "cpu/isa/common.inc"
+#include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/elementwise.inc"
+#include "cpu/isa/kv_store.inc"
+#include "cpu/isa/inputs.inc"
+#include "cpu/isa/attention.inc"
+#include "cpu/isa/panels.inc"
+#include "cpu/isa/int8_linear.inc"
+#include "cpu/isa/bf16_linear.inc"
+#include "cpu/isa/amx_linear.inc"
+#include "cpu/isa/int16.inc"
+#include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int16_linear.inc"
+#include "cpu/isa/int16_tables.inc"
+// clang-format on
 
 // Tiles are 8 KiB of state a thread that Linux (5.16 and later) keeps for processes that ask, and only for these.
 bool may_use_tiles() {
@@ -62,6 +72,6 @@ bool supported() {
 
 }  // namespace
 
-const Body kAvx512AmxBody = QGEN_AMX_BODY("avx512-amx", supported);
+const IsaTarget kAvx512AmxTarget = QGEN_AMX_TARGET("avx512-amx", supported);
 
 }  // namespace qgen::cpu

@@ -7,32 +7,43 @@
 namespace qgen::cpu {
 namespace {
 
-#include "cpu/isa/generic.inc"
-#include "cpu/isa/int8_vnni.inc"
-#include "cpu/isa/linear_bf16.inc"
-#include "cpu/isa/words.inc"
-#include "cpu/isa/words_attention.inc"
-#include "cpu/isa/words_linear.inc"
+// In the order of their dependence:
+// clang-format off
+#include "cpu/isa/common.inc"
+#include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/elementwise.inc"
+#include "cpu/isa/kv_store.inc"
+#include "cpu/isa/inputs.inc"
+#include "cpu/isa/attention.inc"
+#include "cpu/isa/panels.inc"
+#include "cpu/isa/int8_linear.inc"
+#include "cpu/isa/bf16_linear.inc"
+#include "cpu/isa/int16.inc"
+#include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int16_linear.inc"
+#include "cpu/isa/int16_tables.inc"
+// clang-format on
 
 }  // namespace
 
-const Body kAvx512Bf16Body = {
-    "avx512-bf16",
-    supports_avx512_bf16,
-    {QGEN_GENERIC_KERNELS(0),
-     QGEN_GENERIC_KERNELS(1),
-     {{Form::kBf16Pair, bf16_one}, {Form::kBf16Pair, bf16_many<false, true>}, {Form::kBf16, bf16_many<false, false>}},
-     {{Form::kPlanes, int8_one}, {Form::kWords, words_many}, {Form::kWords, words_many}},
-     {{Form::kBf16Pair, e4m3_one}, {Form::kBf16Pair, bf16_many<true, true>}, {Form::kBf16, bf16_many<true, false>}},
-     QGEN_GENERIC_KERNELS(5)},
-    QGEN_ALL_GENERIC_KERNELS,
-    QGEN_WORD_GROUPS,
-    {Form::kBytes, int8_bytes_many},
-    32,
-    QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
-    to_bytes,
-    read_sum,
-    bf16_peak,
-    int8_peak};
+const IsaTarget kAvx512Bf16Target = {
+    .name = "avx512-bf16",
+    .supported = supports_avx512_bf16,
+    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1),
+                QGEN_KERNELS((Kernel{Form::kBf16Pair, bf16_gemv}), (Kernel{Form::kBf16Pair, bf16_gemm<false, true>}),
+                             (Kernel{Form::kBf16, bf16_gemm<false, false>})),
+                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})),
+                QGEN_KERNELS((Kernel{Form::kBf16Pair, e4m3_gemv}), (Kernel{Form::kBf16Pair, bf16_gemm<true, true>}),
+                             (Kernel{Form::kBf16, bf16_gemm<true, false>})),
+                QGEN_F32_KERNELS(5)},
+    .fallback = QGEN_ALL_F32_KERNELS,
+    .int8_groups = {Form::kInt16, int16_gemv_groups},
+    .int8_inputs = {Form::kInt8, int8_gemm},
+    .panel_rows = 32,
+    QGEN_INT16_FIELDS,
+    .to_int8 = to_int8,
+    .float_peak = bf16_peak,
+    .int8_peak = int8_peak,
+    QGEN_COMMON_FIELDS};
 
 }  // namespace qgen::cpu

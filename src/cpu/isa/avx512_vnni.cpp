@@ -4,32 +4,39 @@
 namespace qgen::cpu {
 namespace {
 
-#include "cpu/isa/generic.inc"
-#include "cpu/isa/int8_vnni.inc"
-#include "cpu/isa/words.inc"
-#include "cpu/isa/words_attention.inc"
-#include "cpu/isa/words_linear.inc"
+// In the order of their dependence:
+// clang-format off
+#include "cpu/isa/common.inc"
+#include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/elementwise.inc"
+#include "cpu/isa/kv_store.inc"
+#include "cpu/isa/inputs.inc"
+#include "cpu/isa/attention.inc"
+#include "cpu/isa/panels.inc"
+#include "cpu/isa/int8_linear.inc"
+#include "cpu/isa/int16.inc"
+#include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int16_linear.inc"
+#include "cpu/isa/int16_tables.inc"
+// clang-format on
 
 bool supported() { return supports_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
 }  // namespace
 
-const Body kAvx512VnniBody = {"avx512-vnni",
-                              supported,
-                              {QGEN_GENERIC_KERNELS(0),
-                               QGEN_GENERIC_KERNELS(1),
-                               QGEN_GENERIC_KERNELS(2),
-                               {{Form::kPlanes, int8_one}, {Form::kWords, words_many}, {Form::kWords, words_many}},
-                               QGEN_GENERIC_KERNELS(4),
-                               QGEN_GENERIC_KERNELS(5)},
-                              QGEN_ALL_GENERIC_KERNELS,
-                              QGEN_WORD_GROUPS,
-                              {Form::kBytes, int8_bytes_many},
-                              32,
-                              QGEN_COMMON_FUNCTIONS(QGEN_ATTEND_WORDS, to_words),
-                              to_bytes,
-                              read_sum,
-                              fma_peak,
-                              int8_peak};
+const IsaTarget kAvx512VnniTarget = {
+    .name = "avx512-vnni",
+    .supported = supported,
+    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), QGEN_F32_KERNELS(2),
+                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})), QGEN_F32_KERNELS(4), QGEN_F32_KERNELS(5)},
+    .fallback = QGEN_ALL_F32_KERNELS,
+    .int8_groups = {Form::kInt16, int16_gemv_groups},
+    .int8_inputs = {Form::kInt8, int8_gemm},
+    .panel_rows = 32,
+    QGEN_INT16_FIELDS,
+    .to_int8 = to_int8,
+    .float_peak = fma_peak,
+    .int8_peak = int8_peak,
+    QGEN_COMMON_FIELDS};
 
 }  // namespace qgen::cpu

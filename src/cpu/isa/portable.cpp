@@ -6,9 +6,9 @@ namespace {
 
 struct Vec {
   static constexpr int kWidth = 8;
-  static constexpr int kTileTokens = 2;
+  static constexpr int kRegisterTokens = 2;
   static constexpr int64_t kCodeBytes[] = {4, 2, 2, 1, 1, 1};
-  static constexpr int64_t kKvBytes[] = {2, 2, 4};
+  static constexpr int64_t kKvBytes[] = {2, 2, 4, 1, 1};
 
   typedef float Lanes __attribute__((vector_size(32)));
   typedef int32_t Ints __attribute__((vector_size(32)));
@@ -114,7 +114,7 @@ struct Vec {
   }
   template <int kKv>
   static Vec load_kv(const uint8_t* p) {
-    constexpr int kType[] = {1, 2, 0};
+    constexpr int kType[] = {1, 2, 0, 4, 3};
     return decode<kType[kKv]>(p);
   }
 
@@ -124,23 +124,34 @@ struct Vec {
   friend Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
 };
 
-#include "cpu/isa/generic.inc"
+// In the order of their dependence:
+// clang-format off
+#include "cpu/isa/common.inc"
+#include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/elementwise.inc"
+#include "cpu/isa/kv_store.inc"
+#include "cpu/isa/inputs.inc"
+#include "cpu/isa/attention.inc"
+#include "cpu/isa/panels.inc"
+#include "cpu/isa/tables.inc"
+// clang-format on
 
 bool supported() { return true; }
 
 }  // namespace
 
-const Body kPortableBody = {"portable",
-                            supported,
-                            QGEN_ALL_GENERIC_KERNELS,
-                            QGEN_ALL_GENERIC_KERNELS,
-                            {},
-                            {},
-                            kPanel,
-                            QGEN_COMMON_FUNCTIONS({}, nullptr),
-                            nullptr,
-                            read_sum,
-                            fma_peak,
-                            fma_peak};
+const IsaTarget kPortableTarget = {.name = "portable",
+                                   .supported = supported,
+                                   .kernels = QGEN_ALL_F32_KERNELS,
+                                   .fallback = QGEN_ALL_F32_KERNELS,
+                                   .int8_groups = {},
+                                   .int8_inputs = {},
+                                   .panel_rows = kPanel,
+                                   .attend_int16 = {},
+                                   .to_int16 = nullptr,
+                                   .to_int8 = nullptr,
+                                   .float_peak = fma_peak,
+                                   .int8_peak = fma_peak,
+                                   QGEN_COMMON_FIELDS};
 
 }  // namespace qgen::cpu

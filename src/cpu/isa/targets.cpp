@@ -11,31 +11,31 @@
 namespace qgen::cpu {
 namespace {
 
-constexpr const Body* kBodies[] = {
+constexpr const IsaTarget* kTargets[] = {
 #if defined(__x86_64__)
-    &kAvx512AmxBody, &kAvx512Bf16Body, &kAvx512VnniBody, &kAvx512Body, &kAvx2VnniBody, &kAvx2Body,
+    &kAvx512AmxTarget, &kAvx512Bf16Target, &kAvx512VnniTarget, &kAvx512Target, &kAvx2VnniTarget, &kAvx2Target,
 #endif
-    &kPortableBody,
+    &kPortableTarget,
 };
 
 }  // namespace
 
-std::span<const Body* const> bodies() { return kBodies; }
+std::span<const IsaTarget* const> targets() { return kTargets; }
 
-const Body& find_body(std::string_view name) {
+const IsaTarget& find_target(std::string_view name) {
   std::string known;
-  for (const Body* body : kBodies) {
-    if (name.empty() ? body->supported() : name == body->name) {
-      if (!body->supported())
+  for (const IsaTarget* target : kTargets) {
+    if (name.empty() ? target->supported() : name == target->name) {
+      if (!target->supported())
         fail(ErrorKind::kDevice, fmt::format("cpu:{}: this processor does not have these instructions", name));
-      return *body;
+      return *target;
     }
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", body->name);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", target->name);
   }
   fail(ErrorKind::kUsage, fmt::format("cpu:{}: unknown instruction set", name), "known: " + known);
 }
 
-double read_bandwidth(ThreadPool& pool, const Body& body, std::span<const std::byte> data, int rounds) {
+double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const std::byte> data, int rounds) {
   constexpr int64_t kChunk = 1 << 20;
   const int64_t chunks = int64_t(data.size()) / kChunk;
   double best = 0;
@@ -45,7 +45,7 @@ double read_bandwidth(ThreadPool& pool, const Body& body, std::span<const std::b
     pool.run([&](int) {
       float sum = 0;
       pool.share(chunks, [&](int64_t i) {
-        sum += body.read_sum(reinterpret_cast<const uint8_t*>(data.data()) + i * kChunk, kChunk);
+        sum += target.read_sum(reinterpret_cast<const uint8_t*>(data.data()) + i * kChunk, kChunk);
       });
       keep.store(sum, std::memory_order_relaxed);
     });

@@ -1,4 +1,4 @@
-// The table of bodies, best first, and the memory bandwidth they are measured against.
+// The table of targets, best first, and the memory bandwidth they are measured against.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace qgen::cpu {
 
-std::span<const Body* const> bodies();
-// The best body this processor supports, or the named one: a usage Error if unknown, a device Error if the
+std::span<const IsaTarget* const> targets();
+// The best target this processor supports, or the named one: a usage Error if unknown, a device Error if the
 // processor lacks it.
-const Body& find_body(std::string_view name);
+const IsaTarget& find_target(std::string_view name);
 
 // Bytes per second that a plain read of `data`, in whole MiB, by all workers reaches: the best of `rounds`. 0 below
 // one.
-double read_bandwidth(ThreadPool& pool, const Body& body, std::span<const std::byte> data, int rounds);
+double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const std::byte> data, int rounds);
 
 }  // namespace qgen::cpu

@@ -1,5 +1,5 @@
-// Eight floats, and sixteen 16-bit integers, in AVX2 (with FMA and F16C), shared by the AVX2 bodies. Everything has
-// internal linkage: each body compiles its own copy with its own flags.
+// Eight floats, and sixteen 16-bit integers, in AVX2 (with FMA and F16C), shared by the AVX2 targets. Everything has
+// internal linkage: each target compiles its own copy with its own flags.
 #pragma once
 
 #include <cpuid.h>
@@ -12,9 +12,9 @@ namespace {
 
 struct Vec {
   static constexpr int kWidth = 8;
-  static constexpr int kTileTokens = 6;
+  static constexpr int kRegisterTokens = 6;
   static constexpr int64_t kCodeBytes[] = {4, 2, 2, 1, 1, 1};
-  static constexpr int64_t kKvBytes[] = {2, 2, 4};
+  static constexpr int64_t kKvBytes[] = {2, 2, 4, 1, 1};
 
   __m256 v;
 
@@ -99,7 +99,7 @@ struct Vec {
   }
   template <int kKv>
   static Vec load_kv(const uint8_t* p) {
-    constexpr int kType[] = {1, 2, 0};
+    constexpr int kType[] = {1, 2, 0, 4, 3};
     return decode<kType[kKv]>(p);
   }
 
@@ -110,31 +110,32 @@ struct Vec {
 };
 
 // Sixteen 16-bit integers, in pairs whose products are added to 32-bit sums.
-struct Words {
-  static constexpr bool kCrosses = false;
+struct Int16Vec {
+  static constexpr bool kWinograd = false;
 
   __m256i v;
 
-  static Words zero() { return {_mm256_setzero_si256()}; }
-  static Words load(const void* p) { return {_mm256_loadu_si256(static_cast<const __m256i*>(p))}; }
+  static Int16Vec zero() { return {_mm256_setzero_si256()}; }
+  static Int16Vec load(const void* p) { return {_mm256_loadu_si256(static_cast<const __m256i*>(p))}; }
   // Sixteen signed bytes.
-  static Words widen(const uint8_t* bytes) { return {_mm256_cvtepi8_epi16(Vec::load16(bytes))}; }
-  static Words add(Words a, Words b) { return {_mm256_add_epi32(a.v, b.v)}; }
-  static Words subtract(Words a, Words b) { return {_mm256_sub_epi32(a.v, b.v)}; }
-  static Words add_halves(Words a, Words b) { return {_mm256_add_epi16(a.v, b.v)}; }
-  static Words keep(Words a, Words mask) { return {_mm256_and_si256(a.v, mask.v)}; }
-  static Words swap_pairs(Words a) { return {_mm256_shuffle_epi32(a.v, 0xB1)}; }  // two and two
-  static int32_t total(Words a) {
-    alignas(32) int32_t sums[8];
+  static Int16Vec widen(const uint8_t* bytes) { return {_mm256_cvtepi8_epi16(Vec::load16(bytes))}; }
+  static Int16Vec add(Int16Vec a, Int16Vec b) { return {_mm256_add_epi32(a.v, b.v)}; }
+  static Int16Vec subtract(Int16Vec a, Int16Vec b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+  static Int16Vec add_halves(Int16Vec a, Int16Vec b) { return {_mm256_add_epi16(a.v, b.v)}; }
+  static Int16Vec keep(Int16Vec a, Int16Vec mask) { return {_mm256_and_si256(a.v, mask.v)}; }
+  static Int16Vec swap_pairs(Int16Vec a) { return {_mm256_shuffle_epi32(a.v, 0xB1)}; }  // two and two
+  // Modulo 2^32.
+  static int32_t total(Int16Vec a) {
+    alignas(32) uint32_t sums[8];
     _mm256_store_si256(reinterpret_cast<__m256i*>(sums), a.v);
     for (int i = 1; i < 8; ++i) sums[0] += sums[i];
-    return sums[0];
+    return int32_t(sums[0]);
   }
   Vec bits() const { return {_mm256_castsi256_ps(v)}; }
-  void store(Words* p) const { _mm256_storeu_si256(&p->v, v); }
-  static Words broadcast(const int32_t* pair) { return {_mm256_set1_epi32(*pair)}; }
+  void store(Int16Vec* p) const { _mm256_storeu_si256(&p->v, v); }
+  static Int16Vec broadcast(const int32_t* pair) { return {_mm256_set1_epi32(*pair)}; }
   // sum += a * b, as instructions for the reason that accumulate() has.
-  static __attribute__((always_inline)) void dot(Words& sum, Words a, Words b) {
+  static __attribute__((always_inline)) void dot(Int16Vec& sum, Int16Vec a, Int16Vec b) {
 #if defined(__AVXVNNI__)
     asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum.v) : "x"(a.v), "x"(b.v));
 #elif defined(__AVX512VNNI__)  // the same instruction in another encoding: for tests on processors that have that one
@@ -147,14 +148,14 @@ struct Words {
   }
   Vec to_floats() const { return {_mm256_cvtepi32_ps(v)}; }
   // The nearest integers: those of `low` in the lower halves.
-  static Words pair(Vec low, Vec high) {
+  static Int16Vec pair(Vec low, Vec high) {
     return {_mm256_blend_epi16(_mm256_cvtps_epi32(low.v), _mm256_slli_epi32(_mm256_cvtps_epi32(high.v), 16), 0xAA)};
   }
   // Those of x one after the other.
   static void store_halves(Vec x, int32_t* out) {
-    const __m256i words = _mm256_cvtps_epi32(x.v);
+    const __m256i int16s = _mm256_cvtps_epi32(x.v);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
-                     _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+                     _mm_packs_epi32(_mm256_castsi256_si128(int16s), _mm256_extracti128_si256(int16s, 1)));
   }
 };
 

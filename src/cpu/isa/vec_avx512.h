@@ -1,5 +1,5 @@
-// Sixteen floats in AVX-512 (F, BW, DQ, VL), shared by the AVX-512 bodies. Everything has internal linkage:
-// each body compiles its own copy with its own flags.
+// Sixteen floats in AVX-512 (F, BW, DQ, VL), shared by the AVX-512 targets. Everything has internal linkage:
+// each target compiles its own copy with its own flags.
 #pragma once
 
 #include <immintrin.h>
@@ -46,9 +46,9 @@ inline __attribute__((always_inline)) void transpose16(const Row& row, const Tak
 
 struct Vec {
   static constexpr int kWidth = 16;
-  static constexpr int kTileTokens = 12;
+  static constexpr int kRegisterTokens = 12;
   static constexpr int64_t kCodeBytes[] = {4, 2, 2, 1, 1, 1};
-  static constexpr int64_t kKvBytes[] = {2, 2, 4};
+  static constexpr int64_t kKvBytes[] = {2, 2, 4, 1, 1};
 
   __m512 v;
 
@@ -109,7 +109,7 @@ struct Vec {
   }
   template <int kKv>
   static Vec load_kv(const uint8_t* p) {
-    constexpr int kType[] = {1, 2, 0};
+    constexpr int kType[] = {1, 2, 0, 4, 3};
     return decode<kType[kKv]>(p);
   }
 
@@ -120,33 +120,39 @@ struct Vec {
 };
 
 // Thirty-two 16-bit integers, in pairs whose products are added to 32-bit sums.
-struct Words {
-  // Whether processors of the body add beside products.
+struct Int16Vec {
+  // Whether processors of the target add beside products.
 #ifdef QGEN_ADDS_BESIDE_PRODUCTS
-  static constexpr bool kCrosses = true;
+  static constexpr bool kWinograd = true;
 #else
-  static constexpr bool kCrosses = false;
+  static constexpr bool kWinograd = false;
 #endif
 
   __m512i v;
 
-  static Words zero() { return {_mm512_setzero_si512()}; }
-  static Words load(const void* p) { return {_mm512_loadu_si512(p)}; }
+  static Int16Vec zero() { return {_mm512_setzero_si512()}; }
+  static Int16Vec load(const void* p) { return {_mm512_loadu_si512(p)}; }
   // 32 signed bytes.
-  static Words widen(const uint8_t* bytes) {
+  static Int16Vec widen(const uint8_t* bytes) {
     return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))};
   }
-  static Words add(Words a, Words b) { return {_mm512_add_epi32(a.v, b.v)}; }
-  static Words subtract(Words a, Words b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-  static Words add_halves(Words a, Words b) { return {_mm512_add_epi16(a.v, b.v)}; }
-  static Words keep(Words a, Words mask) { return {_mm512_and_si512(a.v, mask.v)}; }
-  static Words swap_pairs(Words a) { return {_mm512_shuffle_epi32(a.v, _MM_PERM_CDAB)}; }  // two and two
-  static int32_t total(Words a) { return _mm512_reduce_add_epi32(a.v); }
+  static Int16Vec add(Int16Vec a, Int16Vec b) { return {_mm512_add_epi32(a.v, b.v)}; }
+  static Int16Vec subtract(Int16Vec a, Int16Vec b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+  static Int16Vec add_halves(Int16Vec a, Int16Vec b) { return {_mm512_add_epi16(a.v, b.v)}; }
+  static Int16Vec keep(Int16Vec a, Int16Vec mask) { return {_mm512_and_si512(a.v, mask.v)}; }
+  static Int16Vec swap_pairs(Int16Vec a) { return {_mm512_shuffle_epi32(a.v, _MM_PERM_CDAB)}; }  // two and two
+  // Modulo 2^32, as sums of crossed products are meant; _mm512_reduce_add_epi32() adds int, which may not overflow.
+  static int32_t total(Int16Vec a) {
+    const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(a.v), _mm512_extracti64x4_epi64(a.v, 1));
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+  }
   Vec bits() const { return {_mm512_castsi512_ps(v)}; }
-  void store(Words* p) const { _mm512_storeu_si512(p, v); }
-  static Words broadcast(const int32_t* pair) { return {_mm512_set1_epi32(*pair)}; }
+  void store(Int16Vec* p) const { _mm512_storeu_si512(p, v); }
+  static Int16Vec broadcast(const int32_t* pair) { return {_mm512_set1_epi32(*pair)}; }
   // sum += a * b, as instructions for the reason that accumulate() has.
-  static __attribute__((always_inline)) void dot(Words& sum, Words a, Words b) {
+  static __attribute__((always_inline)) void dot(Int16Vec& sum, Int16Vec a, Int16Vec b) {
 #ifdef __AVX512VNNI__
     asm("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
 #else
@@ -157,7 +163,7 @@ struct Words {
   }
   Vec to_floats() const { return {_mm512_cvtepi32_ps(v)}; }
   // The nearest integers: those of `low` in the lower halves.
-  static Words pair(Vec low, Vec high) {
+  static Int16Vec pair(Vec low, Vec high) {
     return {_mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_cvtps_epi32(low.v),
                                     _mm512_slli_epi32(_mm512_cvtps_epi32(high.v), 16))};
   }

@@ -1,13 +1,15 @@
 // Llama 1, 2 and 3.x, and the many models with its architecture. transformers: models/llama.
+#include "model/families/common.h"
 #include "model/families/table.h"
 
 namespace qgen {
 
 Description describe_llama(const Json& config) {
-  Description model = describe_decoder(config, "llama");
-  if (const auto value = config.get("attention_bias")) model.qkv_bias = model.o_bias = value->as_bool();
-  if (const auto value = config.get("mlp_bias")) model.mlp_bias = value->as_bool();
-  return model;
+  DecoderParts parts = read_decoder(config, "llama");
+  if (const auto value = config.get("attention_bias"))
+    parts.attention.qkv_bias = parts.attention.out_bias = value->as_bool();
+  if (const auto value = config.get("mlp_bias")) parts.feed_forward.bias = value->as_bool();
+  return finish_decoder(std::move(parts));
 }
 
 }  // namespace qgen

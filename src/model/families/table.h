@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/json.h"
 #include "model/description.h"
 
 namespace qgen {
@@ -11,6 +12,8 @@ namespace qgen {
 struct Family {
   std::string_view name;          // model_type of config.json
   std::string_view architecture;  // its class in `architectures`
+  std::string_view gguf;          // general.architecture of GGUF files; empty: none
+  bool gguf_adjacent_pairs;       // there q and k are stored for rotations of adjacent pairs
   std::string_view examples;      // for people
   Description (*describe)(const Json& config);
 };

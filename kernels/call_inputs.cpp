@@ -1,0 +1,69 @@
+#include "kernels/call_inputs.h"
+
+#include <algorithm>
+
+namespace qgen::QGEN_BACKEND {
+
+CallInputs::CallInputs(const Plan& plan, const EngineOptions& options, const CacheLayout& layout, int64_t tokens,
+                       int64_t scored)
+    : plan_(plan),
+      layout_(layout),
+      most_tokens_(tokens),
+      most_scored_(scored),
+      most_sequences_(options.sequences),
+      now_(places(1)) {}
+
+CallInputs::Places CallInputs::places(int64_t tokens) const {
+  Places out{};
+  const auto take = [&](int64_t numbers) {
+    const size_t begin = out.bytes;
+    out.bytes += size_t(numbers) * sizeof(int32_t);
+    return begin;
+  };
+  out.tokens = take(tokens);
+  out.positions = take(tokens);
+  out.sequences = take(tokens);
+  out.scored = take(most_scored_);
+  for (const CacheGroup& group : layout_.groups())
+    out.tables.push_back(take(std::min(tokens, most_sequences_) * group.ring));
+  for (const Rope& rope : plan_.ropes) {
+    out.cos.push_back(take(tokens * (rope.dim / 2)));
+    out.sin.push_back(take(tokens * (rope.dim / 2)));
+  }
+  return out;
+}
+
+void CallInputs::fill(const Batch& batch) {
+  now_ = places(int64_t(batch.tokens.size()));
+  const auto there = [&](size_t place) { return reinterpret_cast<int32_t*>(host_.data() + place); };
+  std::copy(batch.tokens.begin(), batch.tokens.end(), there(now_.tokens));
+  std::copy(batch.scored.begin(), batch.scored.end(), there(now_.scored));
+  for (size_t s = 0; s < batch.segments.size(); ++s) {
+    const Segment& segment = batch.segments[s];
+    for (int32_t t = 0; t < segment.count; ++t) {
+      there(now_.positions)[segment.first + t] = int32_t(segment.position + t);
+      there(now_.sequences)[segment.first + t] = int32_t(s);
+    }
+    // A table that is shorter than its ring is that of a sequence that never goes round it.
+    for (size_t g = 0; g < segment.pages.size(); ++g)
+      std::copy(segment.pages[g].begin(), segment.pages[g].end(),
+                there(now_.tables[g]) + int64_t(s) * layout_.groups()[g].ring);
+  }
+  for (size_t i = 0; i < plan_.ropes.size(); ++i) {
+    const auto put = [&](std::span<const double> values, size_t place) {
+      std::transform(values.begin(), values.end(), reinterpret_cast<float*>(host_.data() + place),
+                     [](double value) { return float(value); });
+    };
+    put(batch.ropes->cos(i), now_.cos[i]);
+    put(batch.ropes->sin(i), now_.sin[i]);
+  }
+}
+
+Rotation CallInputs::rotation(int32_t rope) const {
+  if (rope < 0) return {};
+  const Rope& shape = plan_.ropes[size_t(rope)];
+  return {at<float>(now_.cos[size_t(rope)]), at<float>(now_.sin[size_t(rope)]), int(shape.dim / 2),
+          shape.pairs == Rope::Pairs::kAdjacent};
+}
+
+}  // namespace qgen::QGEN_BACKEND

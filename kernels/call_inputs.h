@@ -1,0 +1,56 @@
+// The inputs of a call, in one piece of memory that is sent to the device before the steps: the tokens, where
+// they stand, their rotations and the page tables of their sequences. Its shape depends on the number of tokens alone,
+// so that a CUDA graph can be run again.
+#pragma once
+
+#include <vector>
+
+#include "engine/backend.h"
+#include "kernels/device_layout.h"
+#include "kernels/launches.h"
+
+namespace qgen::QGEN_BACKEND {
+
+class CallInputs {
+ public:
+  // For calls of up to `tokens`, of which up to `scored` have scores.
+  CallInputs(const Plan& plan, const EngineOptions& options, const CacheLayout& layout, int64_t tokens, int64_t scored);
+  void lay_out(DeviceLayout& memory) { device_ = memory.take<std::byte>(int64_t(places(most_tokens_).bytes)); }
+  // Once that is real memory.
+  void allocate() { host_ = PinnedMemory(places(most_tokens_).bytes, "inputs"); }
+
+  void fill(const Batch& batch);
+  // What was filled in, to the device.
+  void send(Stream& stream) const { copy_to_device(stream, device_, host_.data(), now_.bytes); }
+
+  // On the device, of the batch that was filled in.
+  const int32_t* tokens() const { return at<int32_t>(now_.tokens); }
+  const int32_t* positions() const { return at<int32_t>(now_.positions); }
+  const int32_t* sequences() const { return at<int32_t>(now_.sequences); }
+  const int32_t* scored() const { return at<int32_t>(now_.scored); }
+  const int32_t* tables(int32_t group) const { return at<int32_t>(now_.tables[size_t(group)]); }
+  // Of a rope of the plan; -1: none.
+  Rotation rotation(int32_t rope) const;
+
+ private:
+  // Byte offsets.
+  struct Places {
+    size_t tokens, positions, sequences, scored, bytes;
+    std::vector<size_t> tables;    // of each group
+    std::vector<size_t> cos, sin;  // of each rope
+  };
+  Places places(int64_t tokens) const;
+  template <typename T>
+  const T* at(size_t place) const {
+    return reinterpret_cast<const T*>(device_ + place);
+  }
+
+  const Plan& plan_;
+  const CacheLayout& layout_;
+  int64_t most_tokens_, most_scored_, most_sequences_;
+  Places now_;
+  std::byte* device_ = nullptr;
+  PinnedMemory host_;
+};
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,422 @@
+// A few tokens: the weights stream by once, straight from memory into the registers of matrix products (MMA), weights
+// as the product's 16 rows and tokens as its 8 columns. Since any order of the columns of W is as good as another, as
+// long as x has the same, each lane loads 16 (or 8) neighbouring codes of a row at once. (Field notes on such kernels:
+// ONNX Runtime, docs/contrib_ops/cuda/matmul_block_scaled_fp8_experiments.md.)
+//
+// x goes in as the sum of two 16-bit floats, together 22 bits: up to 4 tokens use columns 2 t and 2 t + 1 for them,
+// more tokens two products. Either way each token's numbers meet the same operations in the same order.
+#pragma once
+
+#include "kernels/device/codes.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int kGemvWarps = 8;
+constexpr int kGemvThreads = kGemvWarps * kWarp;
+constexpr int kMmaRows = 16;
+constexpr int kSlabPadding = 8;  // elements between the columns of x, against bank conflicts
+
+// What a gemv kernel is made for, and the shape of a block's work, the same on host and device.
+template <typename GridType, int kRowTilesOfBlock, bool kTwoProducts>
+struct GemvTraits {
+  using Grid = GridType;
+  static constexpr Codes kCodes = Grid::kCodes;
+  static constexpr int kLane = Grid::kLane;
+  static constexpr int kRowTiles = kRowTilesOfBlock;  // MMA tiles of rows that a block has
+  static constexpr bool kPairs = kTwoProducts;        // the parts of x are two products; else neighbouring columns
+  static constexpr int kSums = kPairs ? 2 : 1;
+  static constexpr bool kBf16 = kCodes == Codes::kBf16;
+  static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;             // 16 or 8
+  static constexpr int kWindow = 4 * kLane;                                 // columns that a warp takes at once
+  static constexpr int kInFlight = (kLaneBytes == 16 ? 4 : 6) / kRowTiles;  // windows
+  static constexpr int kRound = kGemvWarps * kInFlight * kWindow;           // columns
+  // With codes that may have zero points as well, registers do not suffice for scales that come early.
+  static constexpr bool kEarlyScales = Grid::kGrouped && !(kCodes == Codes::kI8 && kLane == 16);
+};
+
+struct GemvKernelArgs {
+  GemvArgs linear;
+  int first_block[4];  // of each part
+  int slab;            // columns of x that are in shared memory at once, whole rounds
+};
+
+// Floats of shared memory that x takes: `columns` of 16-bit numbers.
+QGEN_DEVICE int gemv_x_floats(int columns, int slab) { return columns * (slab + kSlabPadding) / 2; }
+
+struct alignas(16) Floats4 {
+  float at[4];
+};
+struct alignas(8) Fp16Four {
+  uint16_t at[4];
+};
+
+template <int kLaneBytes>
+struct LaneBytes;
+template <>
+struct LaneBytes<16> {
+  using Type = Bytes16;
+  static QGEN_DEVICE Bytes16 load(const uint8_t* p) { return load_once16(p); }
+};
+template <>
+struct LaneBytes<8> {
+  using Type = Bytes8;
+  static QGEN_DEVICE Bytes8 load(const uint8_t* p) { return load_once8(p); }
+};
+
+// One warp's loads of one window: rows g and g + 8 of each MMA tile.
+template <typename Traits>
+struct GemvLoads {
+  typename LaneBytes<Traits::kLaneBytes>::Type codes[Traits::kRowTiles][2];
+  float scale[Traits::kRowTiles][2];
+};
+
+// What a lane needs of its two rows of an MMA tile.
+struct GemvRow {
+  const uint8_t* codes;
+  int group;  // the first of the row's in the grid
+};
+
+// A block's work, in stages: load_window(), measure_inputs(), then for each slab of columns fill_inputs() and
+// multiply_window(), at last store_sums() and write_results().
+template <typename Traits>
+class GemvBlock {
+ public:
+  static constexpr int kRowTiles = Traits::kRowTiles;
+  static constexpr Codes kCodes = Traits::kCodes;
+  using Loads = GemvLoads<Traits>;
+  using Sums = float[kRowTiles][Traits::kSums][4];
+
+  QGEN_DEVICE explicit GemvBlock(const GemvKernelArgs& gemv) : gemv_(gemv), args_(gemv.linear), gated_(args_.gated) {
+    while (!gated_ && part_ + 1 < args_.parts && int(block_index().x) >= gemv.first_block[part_ + 1]) ++part_;
+    const int block = int(block_index().x) - gemv.first_block[part_];
+    first_row_ = block * (gated_ ? kMmaRows : kRowTiles * kMmaRows);
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      const Matrix& w = matrix(i);
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const int row = first_row_ + (gated_ ? 0 : i * kMmaRows) + g() + 8 * h;
+        const int valid = row < w.rows ? row : w.rows - 1;
+        rows_[i][h] = {w.codes + valid * w.row_bytes + q() * Traits::kLaneBytes, first_group(w, valid)};
+      }
+    }
+  }
+
+  QGEN_DEVICE int cols() const { return shape().cols; }
+  QGEN_DEVICE int windows() const { return (cols() + Traits::kWindow - 1) / Traits::kWindow; }
+
+  QGEN_DEVICE void load_window(Loads& loads, int window) const {
+    const int64_t at = int64_t(window) * (4 * Traits::kLaneBytes);
+    const bool inside = window < windows() && at + q() * Traits::kLaneBytes < shape().row_bytes;
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        if (inside) {
+          loads.codes[i][h] = LaneBytes<Traits::kLaneBytes>::load(rows_[i][h].codes + at);
+        } else {
+          loads.codes[i][h] = {};
+        }
+        if constexpr (Traits::kEarlyScales) loads.scale[i][h] = scale_of(i, h, window);
+      }
+    }
+  }
+
+  // Where the stages hand each other what they made, once the inputs are there.
+  QGEN_DEVICE void place_shared_memory() {
+    x_ = shared_memory<uint16_t>();
+    scratch_ = reinterpret_cast<float*>(x_) + gemv_x_floats(columns(), gemv_.slab);
+    factors_ = scratch_ + 2 * kGemvWarps * kGemvTokens;
+    inverses_ = factors_ + kGemvTokens;
+    sums_ = inverses_ + kGemvTokens;
+  }
+
+  // Each token's factor: that of its norm, times the power of two that suits F16.
+  QGEN_DEVICE void measure_inputs() {
+    for (int t = 0; t < args_.tokens; ++t) measure_token(t);
+    barrier();
+    if (const int t = thread_index(); t < args_.tokens) {
+      const float* const parts = scratch_ + t * kGemvWarps * 2;
+      float squares = 0, peak = 0;
+      QGEN_UNROLL
+      for (int w = 0; w < kGemvWarps; ++w) {
+        squares += parts[2 * w];
+        peak = larger(peak, parts[2 * w + 1]);
+      }
+      const float norm = args_.norm != nullptr ? rsqrt_exact(squares / float(cols()) + args_.norm_eps) : 1;
+      const PowerOfTwo range = Traits::kBf16 ? PowerOfTwo{1, 1} : f16_range(peak * norm);
+      factors_[t] = norm * range.factor;
+      inverses_[t] = range.inverse;
+    }
+    barrier();
+  }
+
+  // Columns [begin, begin + slab) of x as pairs of 16-bit floats, zeros behind the last.
+  QGEN_DEVICE void fill_inputs(int begin) {
+    for (int t = 0; t < args_.tokens; ++t) {
+      uint16_t* const highs = x_ + 2 * t * stride();
+      if (shape().column_order != nullptr) {
+        fill_ordered(t, begin, highs, highs + stride());
+      } else {
+        fill_token(t, begin, highs, highs + stride());
+      }
+    }
+  }
+
+  // Zero points of whole rows, as what is added to codes.
+  QGEN_DEVICE void load_biases() {
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const Matrix& w = matrix(i);
+        bias_[i][h] = i8_bias(w.zero_point != nullptr && !Traits::Grid::kGrouped ? w.zero_point[rows_[i][h].group] : 0);
+      }
+    }
+  }
+
+  // sum += the products of a window, whose first column in shared memory is that of window `first`.
+  QGEN_DEVICE void multiply_window(const Loads& loads, int window, int first, Sums& sum) {
+    uint32_t b[Traits::kSums][Traits::kLane / 2];
+    load_inputs(window - first, b);
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      if constexpr (Traits::Grid::kGrouped) {
+        const Matrix& w = matrix(i);
+        if (w.zero_point != nullptr) {
+          QGEN_UNROLL
+          for (int h = 0; h < 2; ++h)
+            bias_[i][h] = i8_bias(w.zero_point[rows_[i][h].group + (window * Traits::kWindow >> w.group_shift)]);
+        }
+      }
+      float group_sum[Traits::kSums][4] = {};
+      float(&into)[Traits::kSums][4] = Traits::Grid::kGrouped ? group_sum : sum[i];
+      QGEN_UNROLL
+      for (int step = 0; step < Traits::kLane / 4; ++step) {
+        uint32_t a[4];
+        if constexpr (kCodeBytes<kCodes> == 2) {
+          QGEN_UNROLL
+          for (int h = 0; h < 2; ++h) {
+            a[h] = loads.codes[i][h].word[2 * step];
+            a[h + 2] = loads.codes[i][h].word[2 * step + 1];
+          }
+        } else {
+          QGEN_UNROLL
+          for (int h = 0; h < 2; ++h) four_codes<kCodes>(loads.codes[i][h].word[step], bias_[i][h], a[h], a[h + 2]);
+        }
+        QGEN_UNROLL
+        for (int s = 0; s < Traits::kSums; ++s) {
+          const uint32_t two[2] = {b[s][2 * step], b[s][2 * step + 1]};
+          multiply_add<kCodes>(into[s], a, two);
+        }
+      }
+      if constexpr (Traits::Grid::kGrouped) {
+        QGEN_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          const float scale = Traits::kEarlyScales ? loads.scale[i][h] : scale_of(i, h, window);
+          QGEN_UNROLL
+          for (int s = 0; s < Traits::kSums; ++s) {
+            sum[i][s][2 * h] += scale * group_sum[s][2 * h];
+            sum[i][s][2 * h + 1] += scale * group_sum[s][2 * h + 1];
+          }
+        }
+      }
+    }
+  }
+
+  // High and low parts together, into shared memory.
+  QGEN_DEVICE void store_sums(const Sums& sum) {
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        float* const out = sums_ + ((warp_index() * kRowTiles + i) * kMmaRows + g() + 8 * h) * kGemvTokens;
+        if constexpr (Traits::kPairs) {
+          out[2 * q()] = sum[i][0][2 * h] + sum[i][1][2 * h];
+          out[2 * q() + 1] = sum[i][0][2 * h + 1] + sum[i][1][2 * h + 1];
+        } else {
+          out[q()] = sum[i][0][2 * h] + sum[i][0][2 * h + 1];
+        }
+      }
+    }
+    barrier();
+  }
+
+  // The warps' sums together, scales, biases, the epilogue.
+  QGEN_DEVICE void write_results() const {
+    const int rows = (gated_ ? 1 : kRowTiles) * kMmaRows;
+    for (int index = thread_index(); index < rows * args_.tokens; index += kGemvThreads) {
+      const int t = index / rows, r = index % rows, row = first_row_ + r;
+      if (row >= shape().rows) continue;
+      float result[2] = {};
+      for (int i = 0; i < (gated_ ? 2 : 1); ++i) {
+        const Matrix& w = matrix(i);
+        const int tile = gated_ ? i : r / kMmaRows;
+        float total = 0;
+        for (int from = 0; from < kGemvWarps; ++from)
+          total += sums_[((from * kRowTiles + tile) * kMmaRows + r % kMmaRows) * kGemvTokens + t];
+        if (!Traits::Grid::kGrouped) total *= scale_at(w, first_group(w, row));
+        result[i] = fused_product(total, inverses_[t], w.bias != nullptr ? w.bias[row] : 0);
+      }
+      const float activation = activated(args_.epilogue.activation, result[0]);
+      store_product(args_.epilogue, gated_ ? activation * result[1] : activation,
+                    args_.y[part_] + t * args_.y_stride[part_] + row);
+    }
+  }
+
+ private:
+  QGEN_DEVICE static int g() { return lane_index() / 4; }
+  QGEN_DEVICE static int q() { return lane_index() % 4; }
+  // Of MMA tile i: a gate and what it gates are two matrices.
+  QGEN_DEVICE const Matrix& matrix(int i) const { return args_.part[gated_ ? i : part_]; }
+  QGEN_DEVICE const Matrix& shape() const { return args_.part[part_]; }
+  // Of x in shared memory: high and low of token 0, of token 1, ...
+  QGEN_DEVICE int columns() const { return 2 * args_.tokens; }
+  QGEN_DEVICE int stride() const { return gemv_.slab + kSlabPadding; }
+  // Rows of x and norms end in zeros, up to whole pieces of four.
+  QGEN_DEVICE int pieces() const { return int(round_up(cols(), kPad) / 4); }
+
+  QGEN_DEVICE float scale_of(int i, int h, int window) const {
+    // Behind the last window any scale will do: the codes are zeros.
+    const Matrix& w = matrix(i);
+    const int column = (window < windows() ? window : windows() - 1) * Traits::kWindow;
+    return group_scale<Traits::Grid::kF16Scales>(w, rows_[i][h].group + (column >> w.group_shift));
+  }
+
+  // A token's sum of squares and largest weighted input, of each warp.
+  QGEN_DEVICE void measure_token(int t) const {
+    float squares = 0, peak = 0;
+    const Floats4* const row = reinterpret_cast<const Floats4*>(args_.x + t * args_.x_stride);
+    const Floats4* const norm = reinterpret_cast<const Floats4*>(args_.norm);
+    const auto look = [&](const Floats4& v, const Floats4& factor) {
+      QGEN_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const float weighted = v.at[j] * factor.at[j];
+        squares = fused_product(v.at[j], v.at[j], squares);
+        peak = larger(peak, weighted < 0 ? -weighted : weighted);
+      }
+    };
+    if (norm != nullptr) {
+      QGEN_UNROLL_BY(4)
+      for (int c = thread_index(); c < pieces(); c += kGemvThreads) look(row[c], norm[c]);
+    } else {
+      QGEN_UNROLL_BY(4)
+      for (int c = thread_index(); c < pieces(); c += kGemvThreads) look(row[c], {{1, 1, 1, 1}});
+    }
+    squares = sum_lanes(squares);
+    peak = largest_lane(peak);
+    if (lane_index() == 0) {
+      scratch_[(t * kGemvWarps + warp_index()) * 2] = squares;
+      scratch_[(t * kGemvWarps + warp_index()) * 2 + 1] = peak;
+    }
+  }
+
+  QGEN_DEVICE static void split(float value, uint16_t& high, uint16_t& low) {
+    high = Traits::kBf16 ? bf16_bits(value) : f16_bits(value);
+    const float rest = value - (Traits::kBf16 ? bf16_value(high) : f16_value(high));
+    low = Traits::kBf16 ? bf16_bits(rest) : f16_bits(rest);
+  }
+
+  QGEN_DEVICE void fill_ordered(int t, int begin, uint16_t* highs, uint16_t* lows) const {
+    const float* const row = args_.x + t * args_.x_stride;
+    for (int c = thread_index(); c < gemv_.slab; c += kGemvThreads) {
+      float value = 0;
+      if (begin + c < cols()) {
+        const int from = shape().column_order[begin + c];
+        value = rounded_product(rounded_product(row[from], args_.norm != nullptr ? args_.norm[from] : 1), factors_[t]);
+      }
+      split(value, highs[c], lows[c]);
+    }
+  }
+
+  QGEN_DEVICE void fill_token(int t, int begin, uint16_t* highs, uint16_t* lows) const {
+    const float factor = factors_[t];
+    const auto put = [&](int c, const Floats4& v, const Floats4& norm) {
+      Fp16Four high, low;
+      QGEN_UNROLL
+      for (int j = 0; j < 4; ++j)
+        split(rounded_product(rounded_product(v.at[j], norm.at[j]), factor), high.at[j], low.at[j]);
+      *reinterpret_cast<Fp16Four*>(highs + 4 * c) = high;
+      *reinterpret_cast<Fp16Four*>(lows + 4 * c) = low;
+    };
+    const Floats4* const values = reinterpret_cast<const Floats4*>(args_.x + t * args_.x_stride + begin);
+    const Floats4* const norm = args_.norm != nullptr ? reinterpret_cast<const Floats4*>(args_.norm + begin) : nullptr;
+    const int left = pieces() - begin / 4, there = left < gemv_.slab / 4 ? left : gemv_.slab / 4;
+    if (norm != nullptr) {
+      QGEN_UNROLL_BY(4)
+      for (int c = thread_index(); c < there; c += kGemvThreads) put(c, values[c], norm[c]);
+    } else {
+      QGEN_UNROLL_BY(4)
+      for (int c = thread_index(); c < there; c += kGemvThreads) put(c, values[c], {{1, 1, 1, 1}});
+    }
+    for (int c = there + thread_index(); c < gemv_.slab / 4; c += kGemvThreads) put(c, {}, {});
+  }
+
+  // The columns of x of this lane's codes: of the high part and, for pairs, of the low part.
+  QGEN_DEVICE void load_inputs(int window_of_slab, uint32_t (&b)[Traits::kSums][Traits::kLane / 2]) const {
+    QGEN_UNROLL
+    for (int s = 0; s < Traits::kSums; ++s) {
+      const int column = Traits::kPairs ? 2 * g() + s : g();
+      const Bytes16* const from = reinterpret_cast<const Bytes16*>(
+          x_ + (column < columns() ? column : 0) * stride() + window_of_slab * Traits::kWindow + q() * Traits::kLane);
+      QGEN_UNROLL
+      for (int i = 0; i < Traits::kLane / 8; ++i) {
+        Bytes16 v = {};
+        if (column < columns()) v = from[i];
+        QGEN_UNROLL
+        for (int j = 0; j < 4; ++j) b[s][4 * i + j] = v.word[j];
+      }
+    }
+  }
+
+  const GemvKernelArgs& gemv_;
+  const GemvArgs& args_;
+  const bool gated_;
+  int part_ = 0;
+  int first_row_ = 0;
+  GemvRow rows_[kRowTiles][2];
+  uint32_t bias_[kRowTiles][2];
+  // Shared memory.
+  uint16_t* x_ = nullptr;      // (columns, stride)
+  float* scratch_ = nullptr;   // (tokens, warps, 2)
+  float* factors_ = nullptr;   // (tokens): of the norm, times the power of two
+  float* inverses_ = nullptr;  // (tokens): what undoes the power of two
+  float* sums_ = nullptr;      // (warps, MMA tiles, 16, tokens)
+};
+
+template <typename Traits>
+QGEN_KERNEL(kGemvThreads, Traits::kPairs ? 1 : 2)
+gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  GemvBlock<Traits> block(args);
+  const int warp = warp_index(), windows = block.windows();
+
+  // The first weights are on their way before the inputs are there.
+  GemvLoads<Traits> loads[Traits::kInFlight];
+  QGEN_UNROLL
+  for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp + u * kGemvWarps);
+  scope.wait_for_inputs();
+  block.place_shared_memory();
+  block.measure_inputs();
+  block.load_biases();
+
+  float sum[Traits::kRowTiles][Traits::kSums][4] = {};
+  for (int begin = 0; begin < block.cols(); begin += args.slab) {
+    if (begin > 0) barrier();
+    block.fill_inputs(begin);
+    barrier();
+    const int first = begin / Traits::kWindow, last = (begin + args.slab) / Traits::kWindow;
+    for (int round = first; round < last && round < windows; round += kGemvWarps * Traits::kInFlight) {
+      QGEN_UNROLL
+      for (int u = 0; u < Traits::kInFlight; ++u) {
+        const int window = round + warp + u * kGemvWarps;
+        if (window < windows) block.multiply_window(loads[u], window, first, sum);
+        block.load_window(loads[u], window + kGemvWarps * Traits::kInFlight);
+      }
+    }
+  }
+  block.store_sums(sum);
+  block.write_results();
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,333 @@
+// What a GPU can be asked to do: the arguments of each kernel and the functions that launch it. Activations are rows of
+// tokens, F32 unless said otherwise; their strides are multiples of kPad, and what lies between a row's end and its
+// stride is zero. Plain headers only: nvcc reads this too.
+#pragma once
+
+#include <cstdint>
+
+#include "base/rounding.h"
+#include "kernels/namespace.h"
+#include "model/step.h"
+#include "quant/weight.h"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int64_t kPad = 64;           // elements
+constexpr int64_t kRowAlignment = 16;  // bytes of a row of codes
+constexpr int kGemvTokens = 8;         // that one pass over the weights serves
+constexpr int kMaxHeadDim = 256;
+
+// Where launches go, in order.
+class Stream;
+
+// W (rows, cols) in the memory of the device.
+struct Matrix {
+  const uint8_t* codes = nullptr;         // rows of row_bytes, zeros behind the last column
+  int64_t row_bytes = 0;                  // a multiple of kRowAlignment
+  const void* scale = nullptr;            // (groups of rows, grid_cols) F32 or F16; null: 1
+  const float* zero_point = nullptr;      // the same groups, F32; null: 0
+  const float* bias = nullptr;            // (rows) or null
+  const int32_t* column_order = nullptr;  // (cols) or null: stored column j multiplies input column_order[j]
+  int32_t rows = 0, cols = 0;
+  int32_t group_rows = 1, group_cols = 0, grid_cols = 1;
+  int32_t row_origin = 0;  // the row of the grid's matrix that is row 0 here
+  Codes kind = Codes::kF32;
+  uint8_t group_shift = 0;  // log2(group_cols) where that is a power of two
+  bool f16_scales = false;
+  bool whole_zero_points = true;  // they are integers of at most 255
+  float largest = 0;              // no |W| is larger; of 8-bit codes, once they are loaded
+  bool nan_codes = false;         // of E4M3: some codes are NaN; once they are loaded
+};
+
+// How the tiles of a weight lie to the kernels.
+enum class GridKind : uint8_t {
+  kRow,     // one scale for all of a row
+  kWide,    // groups of columns, a power of two from 64 on
+  kNarrow,  // of 32
+  kAny,     // anything else, and E4M3 with NaN codes: only gemv_any() takes it
+};
+GridKind grid_kind(const Matrix& matrix);
+
+// What becomes of a product y:
+//   with a gate      y = activation(gate) * y
+//   without          y = activation(y)
+// and out = softcap(y * scale), or out += that (model/step.h, Projection).
+struct Epilogue {
+  Activation activation = Activation::kNone;
+  float scale = 1;
+  float softcap = 0;  // 0: none
+  bool add = false;
+
+  bool operator==(const Epilogue&) const = default;
+  bool stores_only() const { return activation == Activation::kNone && scale == 1 && softcap == 0 && !add; }
+};
+
+struct GemvArgs {
+  static constexpr int kMostParts = 3;
+  Matrix part[kMostParts];    // of the same codes and kind of grid
+  float* y[kMostParts] = {};  // (tokens, y_stride) of each part
+  int64_t y_stride[kMostParts] = {};
+  int parts = 1;
+  bool gated = false;  // two parts of the same rows: the first is the gate of the second, and only y[0] is written
+  const float* x = nullptr;  // (tokens, x_stride)
+  int64_t x_stride = 0;
+  const float* norm = nullptr;  // (x_stride): x is RMS-normalized and multiplied by it first; or null
+  float norm_eps = 0;
+  Epilogue epilogue;
+  int tokens = 1;
+};
+
+// Up to kGemvTokens tokens while the weights stream by once. Each activation goes into the products as the sum of two
+// 16-bit floats, and each token comes out the same whatever its neighbours. Not for GridKind::kAny.
+void gemv(Stream& stream, const GemvArgs& args);
+// In F32, one multiplication at a time, for any weight; x is not normalized, one part without a gate.
+void gemv_any(Stream& stream, const GemvArgs& args);
+
+// The input of gemm(): 16-bit floats with a factor for every token.
+struct Fp16Rows {
+  uint16_t* values = nullptr;  // (tokens, stride)
+  float* factor = nullptr;     // (tokens): values times it are the inputs
+  int64_t stride = 0;          // a multiple of kPad
+};
+struct Fp16Args {
+  const float* x = nullptr;  // (tokens, x_stride)
+  int64_t x_stride = 0;
+  const float* norm = nullptr;  // as above, or null
+  float norm_eps = 0;
+  int cols = 0, tokens = 0;
+  bool bf16 = false;  // for weights in BF16; else F16
+  float range = 0;    // F16: the power of two that all inputs are multiplied by; 0: each token by one of its own
+  Fp16Rows out;
+};
+void round_to_fp16(Stream& stream, const Fp16Args& args);
+struct GemmArgs {
+  Matrix w;
+  Fp16Rows x;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  bool add = false;  // y += W x
+  int tokens = 0;
+};
+// Many tokens in tiles. Not for GridKind::kAny, F32 codes and column orders.
+void gemm(Stream& stream, const GemmArgs& args);
+
+// Rows of a weight of 8-bit codes for LibraryGemm: as F16, times a factor, its columns in the order of the inputs. No
+// NaN codes.
+struct DequantizeArgs {
+  Matrix w;
+  int first_row = 0, rows = 0;
+  float factor = 1;
+  uint16_t* out = nullptr;  // (rows, stride)
+  int64_t stride = 0;       // a multiple of 8
+};
+void dequantize_to_fp16(Stream& stream, const DequantizeArgs& args);
+// Inputs for LibraryGemm as 8-bit codes, each with the scale that takes its largest to the largest code.
+struct QuantizeArgs {
+  const float* x = nullptr;  // as for round_to_fp16()
+  int64_t x_stride = 0;
+  const float* norm = nullptr;
+  float norm_eps = 0;
+  int cols = 0, tokens = 0;
+  bool e4m3 = false;         // else integers up to 127
+  bool grouped = false;      // a scale for every 128 columns; else for every token
+  uint8_t* codes = nullptr;  // (tokens, stride)
+  int64_t stride = 0;        // a multiple of 128; zeros behind the last column
+  float* scale = nullptr;    // (tokens), or (stride / 128, scale_stride)
+  int64_t scale_stride = 0;
+};
+void quantize(Stream& stream, const QuantizeArgs& args);
+// Of a product y = raw * its token's scale * its row's scale + bias: what the epilogue says of it.
+struct EpilogueArgs {
+  const void* raw = nullptr;  // (tokens, raw_stride) F32 or I32; may be y
+  int64_t raw_stride = 0;
+  bool integers = false;
+  const float* token_scale = nullptr;  // (tokens) or null: 1
+  const void* row_scale = nullptr;     // (rows / group_rows), of the matrix; null: 1
+  bool f16_scales = false;
+  int group_rows = 1, row_origin = 0;
+  const float* bias = nullptr;  // (rows) or null
+  const float* gate = nullptr;  // (tokens, gate_stride) or null
+  int64_t gate_stride = 0;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  Epilogue epilogue;
+  int rows = 0, tokens = 0;
+};
+void apply_epilogue(Stream& stream, const EpilogueArgs& args);
+
+// A norm of groups of columns (model/step.h, Norm).
+struct DeviceNorm {
+  Norm::Kind kind = Norm::Kind::kNone;
+  const float* weight = nullptr;  // null: 1
+  const float* bias = nullptr;    // null: 0
+  bool wide_weight = false;       // one element for every column; else for every one of a group
+  bool wide_bias = false;
+  int group = 0;
+  float eps = 0;
+};
+// out = x_scale * x + y_scale * norm(y) * activation(gate), a token to each row of y.
+struct CombineArgs {
+  const float* x = nullptr;  // (tokens, x_stride) or null: 0
+  int64_t x_stride = 0;
+  float x_scale = 1;
+  const float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  float y_scale = 1;
+  DeviceNorm norm;
+  const float* gate = nullptr;  // (tokens, gate_stride) or null: 1
+  int64_t gate_stride = 0;
+  Activation activation = Activation::kNone;
+  float* out = nullptr;  // (tokens, out_stride); may be x or y
+  int64_t out_stride = 0;
+  // Which token's y is taken, (tokens), null: each row's own; only where neither x nor a gate is.
+  const int32_t* from = nullptr;
+  int cols = 0;
+  int zeros = 0;  // columns behind `cols` that become zero
+  int tokens = 0;
+};
+void combine(Stream& stream, const CombineArgs& args);
+
+struct LookupArgs {
+  Matrix table;
+  const int32_t* index = nullptr;  // (tokens): rows of the table
+  float scale = 1;
+  bool add = false;    // y += row
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  int tokens = 1;
+};
+void look_up(Stream& stream, const LookupArgs& args);
+
+enum class CacheKind : uint8_t { kF16, kBf16, kF32, kE4M3, kI8 };
+
+// Whether each row has a factor beside it.
+constexpr bool has_factors(CacheKind kind) { return kind == CacheKind::kE4M3 || kind == CacheKind::kI8; }
+
+// A state's keys and values: (pages, kv_heads, page_tokens, row), a row being the elements of a head and zeros up to a
+// multiple of 16. E4M3 and I8 have a factor for every row, (pages, kv_heads, page_tokens).
+struct Cache {
+  uint8_t* keys = nullptr;
+  uint8_t* values = nullptr;
+  float* key_factor = nullptr;
+  float* value_factor = nullptr;
+  int64_t key_bytes = 0, value_bytes = 0;  // of a row
+  CacheKind kind = CacheKind::kF16;
+  int page_tokens = 0;
+  int page_shift = 0;               // a token at position p is in page number p >> page_shift; see page_shift_of()
+  int ring = 0;                     // page number n lies at n % ring of a sequence's table
+  const int32_t* tables = nullptr;  // (sequences of the call, ring)
+  uint32_t* overflow = nullptr;     // becomes 1 where an F16 cache would hold an infinity
+};
+// Pages are of 256 tokens, or there is only one for a sequence.
+int page_shift_of(int64_t page_tokens, int64_t ring);
+// Elements of a row of the cache.
+constexpr int padded(int head_dim) { return int(round_up(head_dim, 16)); }
+int64_t cache_row_bytes(CacheKind kind, int64_t head_dim);
+
+// Heads in rows of tokens: head h of token t begins at x + t * stride + h * head_stride.
+struct HeadRows {
+  const float* x = nullptr;
+  int64_t stride = 0, head_stride = 0;
+};
+// The rotation of the first 2 * half elements of a head.
+struct Rotation {
+  const float* cos = nullptr;  // (tokens, half)
+  const float* sin = nullptr;
+  int half = 0;           // 0: none
+  bool adjacent = false;  // pairs (2 i, 2 i + 1), not (i, i + half)
+};
+
+struct AttendArgs {
+  HeadRows q, k, v, gate;             // gate.x: null where there is none
+  DeviceNorm q_norm, k_norm, v_norm;  // of groups within a head
+  bool norm_after_rotation = false;
+  Rotation rotation;
+  const int32_t* position = nullptr;  // (tokens of the call)
+  const int32_t* sequence = nullptr;  // (tokens of the call): which table of the cache's
+  Cache cache;
+  int heads = 0, kv_heads = 0, key_dim = 0, value_dim = 0;
+  float scale = 1;
+  float softcap = 0;           // 0: none
+  int window = 0, chunk = 0;   // 0: all
+  float temperature_beta = 0;  // queries times 1 + beta ln(1 + floor((position + offset) / interval))
+  int temperature_interval = 1, temperature_offset = 0;
+  const float* sinks = nullptr;  // (heads) or null
+  int first_token = 0;           // of this launch; all rows above are those of the whole call
+  int tokens = 1;
+  float* y = nullptr;  // (tokens of the call, y_stride): heads of mixed values
+  int64_t y_stride = 0;
+  // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for each
+  // token of the launch, key-value head and tile of queries.
+  int splits = 1;
+  float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim) + 2)
+  uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles(heads / kv_heads))
+  // Weights that the next kernel will read, for processors that have nothing else to do.
+  const uint8_t* next = nullptr;
+  int64_t next_bytes = 0;
+};
+int attend_tiles(int queries);  // of one key-value head
+// Norm and rotation of the keys, and keys and values into the cache.
+void store_keys(Stream& stream, const AttendArgs& args);
+// For each token its queries' norm, rotation and attention; with `store`, for tokens of sequences of their own, also
+// what store_keys() does.
+void attend(Stream& stream, const AttendArgs& args, bool store);
+// The same for many tokens of one sequence, side by side, whose keys are stored, in tiles of products of 16-bit floats;
+// heads of up to 128 elements and a cache in F16 or BF16.
+bool can_attend_in_tiles(const AttendArgs& args);
+void attend_in_tiles(Stream& stream, const AttendArgs& args);
+
+// The best of a row of scores.
+struct BestScore {
+  float score;
+  int32_t token;
+  int32_t all_finite;  // whether all scores are numbers
+  int32_t unused;
+};
+constexpr int kMostBest = 1024;
+struct FoundScores {
+  uint32_t count;  // of the best ones; beyond kMostBest the rest is lost
+  float mass;      // the sum of exp((score - the best) * inverse_temperature) over all
+  uint32_t unused[2];
+  struct Token {
+    float score;
+    int32_t token;
+  } token[kMostBest];  // in any order; every other score is lower
+};
+struct ScoreArgs {
+  const float* scores = nullptr;  // (rows, stride)
+  int64_t stride = 0;
+  int count = 0;   // of scores in a row
+  int rows = 1;    // of find_best_scores(): 1
+  int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
+  float inverse_temperature = 1;
+  BestScore* best = nullptr;     // (rows)
+  FoundScores* found = nullptr;  // of find_best_scores()
+  struct Scratch {               // `bins` and `counter` are zero between calls
+    BestScore partial[64];
+    float mass[64];
+    uint32_t bins[1024];
+    uint32_t counter;
+    int32_t last_bin;
+  }* scratch = nullptr;  // (rows)
+};
+// The best of each row.
+void find_best_score(Stream& stream, const ScoreArgs& args);
+// After that, of one row: its best ones and their mass.
+void find_best_scores(Stream& stream, const ScoreArgs& args);
+
+// Counts up `found` (zero at first) where E4M3 codes of `w` are NaN. GPUs before compute capability 8.9 have no
+// instruction that converts E4M3, and testing each code for NaN takes them longer than converting it: so weights are
+// searched once, when they are loaded.
+void find_nan_codes(Stream& stream, const Matrix& w, uint32_t* found);
+
+// Splits blocks of Q8_0 (an F16 scale, 32 codes) into rows of codes and F16 scales.
+struct UnpackArgs {
+  const uint8_t* blocks = nullptr;  // (rows, cols / 32)
+  uint8_t* codes = nullptr;         // rows of row_bytes
+  uint16_t* scales = nullptr;       // (rows, cols / 32)
+  int64_t row_bytes = 0;
+  int64_t rows = 0, cols = 0;
+};
+void unpack_q8_0(Stream& stream, const UnpackArgs& args);
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,375 @@
+#include "kernels/linear_dispatch.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/rounding.h"
+
+namespace qgen::QGEN_BACKEND {
+namespace {
+
+constexpr int64_t kGroup = 128;       // columns that 8-bit floats share a scale for
+constexpr int64_t kPieceRows = 16;    // of weights written out: a multiple of this, but for the last
+constexpr int64_t kMostRows = 32768;  // that dequantize_to_fp16() takes at once: a grid has 65535 at most
+
+bool alike(const Matrix& a, const Matrix& b) {
+  return a.kind == b.kind && grid_kind(a) == grid_kind(b) && a.f16_scales == b.f16_scales;
+}
+
+// The largest power of two that keeps numbers up to `peak` below 2^15, so that F16 holds them.
+float f16_factor(float peak) {
+  if (!(peak > 0) || !std::isfinite(peak)) return 1;
+  return std::exp2(std::clamp(std::floor(std::log2(32768 / peak)), -60.0f, 60.0f));
+}
+
+// |rms_norm(x)| is at most the root of its columns.
+float input_factor(const LinearInput& input) { return f16_factor(std::sqrt(float(input.cols)) * input.norm_peak); }
+
+// What kernels that prepare inputs are told of them.
+template <typename Args>
+void set_input(Args& args, const LinearInput& input) {
+  args.x = input.x;
+  args.x_stride = input.stride;
+  args.norm = input.norm.weight;
+  args.norm_eps = input.norm.eps;
+}
+
+// Kernels of products normalize by themselves what most models have, and load whole pieces of rows.
+bool is_fused(const DeviceNorm& norm, int cols) {
+  return norm.kind == Norm::Kind::kNone ||
+         (norm.kind == Norm::Kind::kRms && norm.weight != nullptr && norm.bias == nullptr && norm.group == cols);
+}
+bool is_aligned(const LinearInput& input) {
+  return reinterpret_cast<uintptr_t>(input.x) % 16 == 0 && (input.zeros_behind || input.cols % kPad == 0);
+}
+
+}  // namespace
+
+void LinearDispatch::lay_out(DeviceLayout& layout, const LinearSizes& sizes, Activations activations) {
+  activations_ = activations;
+  const int64_t tokens = round_up(sizes.tokens, kLibraryGemmTokens), widest = sizes.widest;
+  normalized_ = layout.take<float>(sizes.normalized);
+  gates_ = layout.take<float>(sizes.gates);
+  added_ = layout.take<float>(sizes.added);
+  if (activations == Activations::kF32) return;
+  fp16_.values = layout.take<uint16_t>(tokens * round_up(widest, kPad));
+  fp16_.factor = layout.take<float>(tokens);
+  const bool eight = activations == Activations::k8Bit, copies = tokens >= library_gemm_limits().fewest_tokens;
+  if (eight) group_scale_ = layout.take<float>(tokens * (round_up(widest, kGroup) / kGroup));
+  if (copies) {
+    copy_elements_ =
+        std::max(library_gemm_limits().copy_bytes / 2, library_gemm_limits().copy_rows * round_up(widest, kPad));
+    copy_ = layout.take<uint16_t>(copy_elements_);
+  }
+  if (eight || copies) workspace_ = layout.take<std::byte>(library_gemm_limits().workspace_bytes);
+}
+
+void LinearDispatch::start(Device& device) {
+  if (workspace_ != nullptr) gemm_.emplace(device, workspace_);
+}
+
+void LinearDispatch::prepare(Stream& stream, Form form, const LinearInput& input, int tokens) {
+  if (prepared_ == form) return;
+  prepared_ = form;
+  if (form == Form::kF16 || form == Form::kF16Ranged || form == Form::kBf16) {
+    fp16_.stride = round_up(input.cols, kPad);
+    Fp16Args args;
+    set_input(args, input);
+    args.cols = input.cols;
+    args.tokens = tokens;
+    args.bf16 = form == Form::kBf16;
+    args.range = form == Form::kF16Ranged ? input_factor(input) : 0;
+    args.out = fp16_;
+    round_to_fp16(stream, args);
+    return;
+  }
+  QuantizeArgs args;
+  set_input(args, input);
+  args.cols = input.cols;
+  args.tokens = tokens;
+  args.e4m3 = form != Form::kI8;
+  args.grouped = form == Form::kE4M3Groups;
+  args.codes = reinterpret_cast<uint8_t*>(fp16_.values);
+  args.stride = round_up(input.cols, kGroup);
+  args.scale = args.grouped ? group_scale_ : fp16_.factor;
+  args.scale_stride = round_up(tokens, kLibraryGemmTokens);
+  quantize(stream, args);
+}
+
+bool LinearDispatch::takes_8_bits(const Matrix& m) {
+  if (!gemm_ || activations_ != Activations::k8Bit) return false;
+  std::optional<LibraryProduct> d = eight_bit_product(m, m.cols, kMostGemvTokens + 1);
+  if (!d) return false;
+  d->args.y = fp16_.values;
+  d->args.y_stride = round_up(m.rows, kPad);
+  return gemm_->can(d->args);
+}
+
+// Weights whose scales can stay outside of a sum of codes, and blocks of 128 x 128.
+std::optional<LinearDispatch::LibraryProduct> LinearDispatch::eight_bit_product(const Matrix& m, int cols,
+                                                                                int tokens) const {
+  const bool blocks = m.kind == Codes::kE4M3 && m.group_rows == kGroup && m.group_cols == kGroup && m.row_origin == 0 &&
+                      m.grid_cols % 4 == 0 && m.cols % kGroup == 0 && m.rows % 16 == 0;
+  const bool rows = grid_kind(m) == GridKind::kRow && m.zero_point == nullptr;
+  if (m.column_order != nullptr || m.scale == nullptr || m.nan_codes) return {};
+  if (!(m.kind == Codes::kE4M3 && (blocks || rows)) && !(m.kind == Codes::kI8 && rows)) return {};
+  LibraryProduct d;
+  d.args.kind = m.kind == Codes::kI8 ? LibraryGemmKind::kI8
+                : blocks             ? LibraryGemmKind::kE4M3Blocks
+                                     : LibraryGemmKind::kE4M3;
+  d.form = m.kind == Codes::kI8 ? Form::kI8 : blocks ? Form::kE4M3Groups : Form::kE4M3;
+  d.row_scale = !blocks;
+  d.args.w = m.codes;
+  d.args.x = fp16_.values;
+  d.args.rows = m.rows;
+  d.args.cols = int(m.row_bytes);
+  d.args.tokens = int(round_up(tokens, kLibraryGemmTokens));
+  d.args.w_stride = m.row_bytes;
+  d.args.x_stride = round_up(cols, kGroup);
+  if (blocks) {
+    d.args.w_scale = m.scale;
+    d.args.x_scale = group_scale_;
+    d.args.w_scale_stride = m.grid_cols;
+  }
+  return d;
+}
+
+// Weights of 16 bits as they are, those of 8 bits written out as F16.
+std::optional<LinearDispatch::LibraryProduct> LinearDispatch::fp16_product(const Matrix& m, const LinearInput& input,
+                                                                           int tokens) const {
+  if (tokens < library_gemm_limits().fewest_tokens || copy_ == nullptr) return {};
+  LibraryProduct d;
+  d.args.x = fp16_.values;
+  d.args.x_stride = round_up(input.cols, kPad);
+  d.args.tokens = tokens;
+  d.form = input.norm.weight != nullptr && input.norm_peak > 0 ? Form::kF16Ranged : Form::kF16;
+  if (d.form == Form::kF16Ranged) d.args.factor = 1 / input_factor(input);
+  if (code_bytes(m.kind) == 2 && m.scale == nullptr && m.zero_point == nullptr && m.column_order == nullptr) {
+    if (m.kind == Codes::kBf16) {
+      d.args.kind = LibraryGemmKind::kBf16;
+      d.form = Form::kBf16;
+      d.args.factor = 1;
+    }
+    d.args.w = m.codes;
+    d.args.rows = m.rows;
+    d.args.cols = int(m.row_bytes / 2);
+    d.args.w_stride = m.row_bytes / 2;
+    return d;
+  }
+  if (code_bytes(m.kind) != 1 || m.nan_codes) return {};
+  d.copied = true;
+  d.args.factor /= f16_factor(m.largest);
+  d.args.w = copy_;
+  d.args.w_stride = round_up(m.cols, kPad);
+  d.args.cols = int(d.args.w_stride);
+  // In pieces of the same size.
+  const int64_t fit = std::min(kMostRows, copy_elements_ / d.args.w_stride / kPieceRows * kPieceRows);
+  const int64_t pieces = (m.rows + fit - 1) / fit;
+  d.args.rows = int(std::min({round_up((m.rows + pieces - 1) / pieces, kPieceRows), fit, int64_t{m.rows}}));
+  return d;
+}
+
+std::optional<LinearDispatch::LibraryProduct> LinearDispatch::library_product(const Call& call, const Matrix& m,
+                                                                              float* y, int64_t y_stride) {
+  // The library may sum a token's products in another order among other tokens.
+  if (!gemm_ || call.tokens <= kMostGemvTokens || call.choice != Kernels::kByCount) return {};
+  const auto can = [&](std::optional<LibraryProduct>& d) {
+    if (!d) return false;
+    d->args.y = y;
+    d->args.y_stride = y_stride;
+    LibraryGemmArgs last = d->args;  // of a copy, the rows that are left over
+    last.rows = m.rows % d->args.rows;
+    return gemm_->can(d->args) && (last.rows == 0 || gemm_->can(last));
+  };
+  if (activations_ == Activations::k8Bit) {
+    if (std::optional<LibraryProduct> d = eight_bit_product(m, call.input.cols, call.tokens); can(d)) return d;
+  }
+  std::optional<LibraryProduct> d = fp16_product(m, call.input, call.tokens);
+  return can(d) ? d : std::nullopt;
+}
+
+bool LinearDispatch::run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m,
+                                 const Target& target) {
+  prepare(stream, d.form, call.input, call.tokens);
+  for (int first = 0; first < m.rows; first += d.args.rows) {
+    LibraryGemmArgs args = d.args;
+    args.rows = std::min(d.args.rows, m.rows - first);
+    args.y = static_cast<float*>(d.args.y) + first;
+    if (d.copied) dequantize_to_fp16(stream, {m, first, args.rows, f16_factor(m.largest), copy_, args.w_stride});
+    if (!gemm_->multiply(args)) return false;
+  }
+  const bool token_scale = d.form == Form::kF16 || d.form == Form::kI8 || d.form == Form::kE4M3;
+  if (target.epilogue.stores_only() && target.gate == nullptr && !token_scale && m.bias == nullptr) return true;
+  EpilogueArgs args;
+  args.raw = d.args.y;
+  args.raw_stride = d.args.y_stride;
+  args.integers = d.args.kind == LibraryGemmKind::kI8;
+  args.token_scale = token_scale ? fp16_.factor : nullptr;
+  args.row_scale = d.row_scale ? m.scale : nullptr;
+  args.f16_scales = m.f16_scales;
+  args.group_rows = m.group_rows;
+  args.row_origin = m.row_origin;
+  args.bias = m.bias;
+  args.gate = target.gate;
+  args.gate_stride = round_up(m.rows, kPad);
+  args.y = target.y;
+  args.y_stride = target.stride;
+  args.epilogue = target.epilogue;
+  args.rows = m.rows;
+  args.tokens = call.tokens;
+  apply_epilogue(stream, args);
+  return true;
+}
+
+void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
+  set_input(args, call.input);
+  for (int first = 0; first < call.tokens; first += kGemvTokens) {
+    GemvArgs some = args;
+    some.x += first * args.x_stride;
+    for (int i = 0; i < (args.gated ? 1 : args.parts); ++i) some.y[i] += first * args.y_stride[i];
+    some.tokens = std::min(kGemvTokens, call.tokens - first);
+    gemv(stream, some);
+  }
+}
+
+// Several projections without gates, or one with a gate, in one launch.
+void LinearDispatch::run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection* const> parts) {
+  GemvArgs args;
+  args.epilogue = parts[0]->epilogue;
+  args.gated = parts[0]->gate.has_value();
+  args.parts = args.gated ? 2 : int(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    args.part[i] = parts[i]->weight;
+    args.y[i] = parts[i]->y;
+    args.y_stride[i] = parts[i]->y_stride;
+  }
+  if (args.gated) {
+    args.part[0] = *parts[0]->gate;
+    args.part[1] = parts[0]->weight;
+  }
+  run_gemv(stream, call, args);
+}
+
+void LinearDispatch::run_gemv_any(Stream& stream, const Call& call, const Matrix& m, const Target& target) {
+  Call plain = call;
+  if (call.input.norm.kind != Norm::Kind::kNone) normalize(stream, plain);
+  for (int first = 0; first < call.tokens; first += kGemvTokens) {
+    GemvArgs args;
+    args.part[0] = m;
+    args.x = plain.input.x + first * plain.input.stride;
+    args.x_stride = plain.input.stride;
+    args.y[0] = target.y + first * target.stride;
+    args.y_stride[0] = target.stride;
+    args.epilogue = target.epilogue;
+    args.tokens = std::min(kGemvTokens, call.tokens - first);
+    gemv_any(stream, args);
+  }
+}
+
+// The epilogue of a product that kernels have not done themselves.
+void LinearDispatch::apply(Stream& stream, const Call& call, const float* raw, int64_t raw_stride, int rows,
+                           const Target& target) {
+  EpilogueArgs args;
+  args.raw = raw;
+  args.raw_stride = raw_stride;
+  args.gate = target.gate;
+  args.gate_stride = round_up(rows, kPad);
+  args.y = target.y;
+  args.y_stride = target.stride;
+  args.epilogue = target.epilogue;
+  args.rows = rows;
+  args.tokens = call.tokens;
+  apply_epilogue(stream, args);
+}
+
+void LinearDispatch::multiply(Stream& stream, const Call& call, const Matrix& m, const Target& target) {
+  const Epilogue& epilogue = target.epilogue;
+  // What is added to a row, or multiplied by what the row will be, is made beside it.
+  const bool beside = epilogue.add;
+  float* const raw = beside ? added_ : target.y;
+  const int64_t raw_stride = beside ? round_up(m.rows, kPad) : target.stride;
+  if (const std::optional<LibraryProduct> d = library_product(call, m, raw, raw_stride);
+      d && run_library(stream, call, *d, m, target))
+    return;
+  // From here on where the library has nothing, or said no.
+  const bool through_gemm = !call.few && has_mma_kernels(m) && m.column_order == nullptr;
+  const Target product{raw, raw_stride, {}, nullptr};
+  if (through_gemm) {
+    const Epilogue only_add{.add = epilogue.add};
+    const bool whole = target.gate == nullptr && epilogue == only_add;
+    prepare(stream, m.kind == Codes::kBf16 ? Form::kBf16 : Form::kF16, call.input, call.tokens);
+    const Target& to = whole ? target : product;
+    gemm(stream, {m, fp16_, to.y, to.stride, to.epilogue.add, call.tokens});
+    if (!whole) apply(stream, call, raw, raw_stride, m.rows, target);
+    return;
+  }
+  const Target& to = target.gate == nullptr ? target : product;
+  if (has_mma_kernels(m)) {
+    GemvArgs args;
+    args.part[0] = m;
+    args.y[0] = to.y;
+    args.y_stride[0] = to.stride;
+    args.epilogue = to.epilogue;
+    run_gemv(stream, call, args);
+  } else {
+    run_gemv_any(stream, call, m, to);
+  }
+  if (target.gate != nullptr) apply(stream, call, raw, raw_stride, m.rows, target);
+}
+
+void LinearDispatch::normalize(Stream& stream, Call& call) {
+  const int64_t stride = round_up(call.input.cols, kPad);
+  if (!is_normalized_) {
+    CombineArgs args;
+    args.y = call.input.x;
+    args.y_stride = call.input.stride;
+    args.norm = call.input.norm;
+    args.out = normalized_;
+    args.out_stride = stride;
+    args.cols = call.input.cols;
+    args.zeros = int(stride) - call.input.cols;
+    args.tokens = call.tokens;
+    combine(stream, args);
+  }
+  is_normalized_ = true;
+  call.input = {normalized_, stride, call.input.cols, true, {}, 0};
+}
+
+void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
+                         Kernels choice) {
+  prepared_ = Form::kNone;
+  is_normalized_ = false;
+  const bool few = choice == Kernels::kGenerate || (choice == Kernels::kByCount && tokens <= kMostGemvTokens);
+  Call call{input, tokens, choice, few};
+  if (!is_fused(input.norm, input.cols) || !is_aligned(input)) normalize(stream, call);
+  for (size_t i = 0; i < projections.size();) {
+    const DeviceProjection& p = projections[i];
+    const bool through_gemv = few && has_mma_kernels(p.weight);
+    if (through_gemv && p.gate && has_mma_kernels(*p.gate) && alike(*p.gate, p.weight) &&
+        p.gate->column_order == p.weight.column_order) {
+      const DeviceProjection* const one[] = {&p};
+      run_gemv(stream, call, one);
+      ++i;
+    } else if (through_gemv && !p.gate) {
+      const DeviceProjection* parts[GemvArgs::kMostParts];
+      size_t count = 0;
+      const auto joins = [&](const DeviceProjection& next) {
+        return !next.gate && has_mma_kernels(next.weight) && alike(next.weight, p.weight) &&
+               next.epilogue == p.epilogue;
+      };
+      while (i < projections.size() && count < std::size(parts) && joins(projections[i]))
+        parts[count++] = &projections[i++];
+      run_gemv(stream, call, {parts, count});
+    } else {
+      Target target{p.y, p.y_stride, p.epilogue, nullptr};
+      if (p.gate) {
+        multiply(stream, call, *p.gate, {gates_, round_up(p.gate->rows, kPad), {}, nullptr});
+        target.gate = gates_;
+      }
+      multiply(stream, call, p.weight, target);
+      ++i;
+    }
+  }
+}
+
+}  // namespace qgen::QGEN_BACKEND

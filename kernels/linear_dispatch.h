@@ -1,0 +1,121 @@
+// Linear layers on the device: chooses the kernels for a weight and a number of tokens, and prepares the input that
+// they take.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "engine/options.h"
+#include "kernels/device_layout.h"
+#include "kernels/launches.h"
+#include "kernels/library_gemm.h"
+
+namespace qgen::QGEN_BACKEND {
+
+// What linear layers read: rows of tokens, normalized first.
+struct LinearInput {
+  const float* x = nullptr;  // (tokens, stride)
+  int64_t stride = 0;
+  int cols = 0;
+  bool zeros_behind = true;  // what lies behind `cols`, up to a multiple of kPad, is zero
+  DeviceNorm norm;
+  float norm_peak = 0;  // no |element of the norm's weight| is larger; 0: unknown
+};
+// model/step.h, Projection, with its weights on the device.
+struct DeviceProjection {
+  Matrix weight;
+  std::optional<Matrix> gate;
+  Epilogue epilogue;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+};
+// What memory is laid out for.
+struct LinearSizes {
+  int64_t tokens = 0;      // at most
+  int64_t widest = 0;      // input
+  int64_t normalized = 0;  // floats of inputs that are normalized or gathered: rounded tokens * padded cols
+  int64_t gates = 0;       // floats of gates: rounded tokens * padded rows
+  int64_t added = 0;       // floats of what is added to a row
+};
+
+class LinearDispatch {
+ public:
+  // Up to this many tokens go through gemv(), kGemvTokens at once; more through gemm() or LibraryGemm.
+  static constexpr int kMostGemvTokens = 2 * kGemvTokens;
+
+  void lay_out(DeviceLayout& layout, const LinearSizes& sizes, Activations activations);
+  // Once there is memory. Without this call there is no LibraryGemm.
+  void start(Device& device);
+
+  // All projections of one input. Outputs have room for round_up(tokens, kLibraryGemmTokens).
+  void run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
+           Kernels choice = Kernels::kByCount);
+
+  // Whether inputs of such a layer's many tokens can be 8 bits wide.
+  bool takes_8_bits(const Matrix& m);
+  // The library behind LibraryGemm, "" while it has not been wanted and where it is missing.
+  std::string library() const { return gemm_ ? gemm_->library() : ""; }
+
+ private:
+  // The numbers that inputs have been converted to.
+  enum class Form : uint8_t {
+    kNone,
+    kF16,        // each token times a factor of its own
+    kF16Ranged,  // all times one factor
+    kBf16,
+    kI8,          // a scale for every token
+    kE4M3,        // the same
+    kE4M3Groups,  // a scale for every 128 columns
+  };
+  // A layer as a product of LibraryGemm.
+  struct LibraryProduct {
+    LibraryGemmArgs args;
+    Form form = Form::kNone;
+    bool copied = false;     // the weights are written out first, args.rows at once
+    bool row_scale = false;  // apply_epilogue() applies the scale of the weight's rows
+  };
+  // Where a product goes.
+  struct Target {
+    float* y = nullptr;
+    int64_t stride = 0;
+    Epilogue epilogue;
+    const float* gate = nullptr;  // (tokens, padded rows) or null
+  };
+  // The step under way.
+  struct Call {
+    LinearInput input;
+    int tokens;
+    Kernels choice;
+    bool few;  // through gemv() where it takes the weight
+  };
+  std::optional<LibraryProduct> library_product(const Call& call, const Matrix& m, float* y, int64_t y_stride);
+  std::optional<LibraryProduct> eight_bit_product(const Matrix& m, int cols, int tokens) const;
+  std::optional<LibraryProduct> fp16_product(const Matrix& m, const LinearInput& input, int tokens) const;
+  void multiply(Stream& stream, const Call& call, const Matrix& m, const Target& target);
+  // False where the library failed; `raw` may hold anything then.
+  bool run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m, const Target& target);
+  void run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection* const> parts);
+  void run_gemv(Stream& stream, const Call& call, GemvArgs args);
+  void run_gemv_any(Stream& stream, const Call& call, const Matrix& m, const Target& target);
+  void apply(Stream& stream, const Call& call, const float* raw, int64_t raw_stride, int rows, const Target& target);
+  void prepare(Stream& stream, Form form, const LinearInput& input, int tokens);
+  void normalize(Stream& stream, Call& call);
+  bool has_mma_kernels(const Matrix& m) const {
+    return activations_ != Activations::kF32 && grid_kind(m) != GridKind::kAny;
+  }
+
+  Activations activations_ = Activations::kF32;
+  float* normalized_ = nullptr;   // (tokens, padded cols)
+  float* gates_ = nullptr;        // (tokens, padded rows)
+  float* added_ = nullptr;        // the same
+  Fp16Rows fp16_;                 // (tokens, widest up to a multiple of kPad); of 8-bit codes too
+  float* group_scale_ = nullptr;  // (ceil(widest / 128), tokens)
+  int64_t copy_elements_ = 0;     // that copy_ holds
+  uint16_t* copy_ = nullptr;      // weights written out
+  std::byte* workspace_ = nullptr;
+  std::optional<LibraryGemm> gemm_;
+  Form prepared_ = Form::kNone;  // of the input under way; kNone also where nothing has been
+  bool is_normalized_ = false;   // normalized_ has it
+};
+
+}  // namespace qgen::QGEN_BACKEND

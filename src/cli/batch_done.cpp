@@ -1,0 +1,86 @@
+#include "cli/batch_done.h"
+
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/line_reader.h"
+
+namespace qgen::cli {
+namespace {
+
+constexpr std::string_view kRequestId = "batch_req_";  // batch_answer.cpp
+
+// What a line of output answers: an id as JSON text ("null" for none), and the number of the line.
+struct Done {
+  std::string id = "null";
+  int64_t line = 0;
+};
+
+std::optional<Done> read_done(const Json& answer) {
+  if (!answer.is_object()) answer.fail("expected an answer of --batch");
+  Done out;
+  if (const auto response = answer.get("response")) {
+    if (response->at("status_code").as_integer() != 200) return {};
+    if (const auto id = answer.find("custom_id")) out.id = simdjson::minify(id->raw());
+    const std::string_view number = answer.at("id").as_string();
+    if (number.starts_with(kRequestId))
+      std::from_chars(number.data() + kRequestId.size(), number.data() + number.size(), out.line);
+    return out;
+  }
+  const auto stop = answer.get("stop");
+  if (!stop || stop->as_string() == "interrupted") return {};  // an error, or half an answer
+  if (const auto id = answer.find("id")) out.id = simdjson::minify(id->raw());
+  out.line = answer.at("line").as_integer(1);
+  return out;
+}
+
+bool ends_within_a_line(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary | std::ios::ate);
+  if (!stream || stream.tellg() <= 0) return false;
+  stream.seekg(-1, std::ios::end);
+  return stream.get() != '\n';
+}
+
+}  // namespace
+
+DoneLines DoneLines::read(const std::string& file) {
+  DoneLines out;
+  std::error_code ignored;
+  out.missing_ = !std::filesystem::exists(file, ignored);
+  if (out.missing_) return out;
+  out.torn_ = std::filesystem::is_regular_file(file, ignored) && ends_within_a_line(file);
+  const std::string subject = fmt::format("--done {}", file);
+  LineReader reader(file, subject);
+  std::string line, next;
+  for (int64_t number = 1; reader.next(line); ++number) {
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    try {
+      const auto document = JsonDocument::parse(line, fmt::format("{}: line {}", subject, number), ErrorKind::kUsage);
+      if (auto done = read_done(document->root())) {
+        if (done->id != "null") {
+          ++out.ids_[done->id];
+        } else {
+          out.lines_.insert(done->line);
+        }
+      }
+    } catch (const Error&) {
+      if (!out.torn_ || reader.next(next)) throw;  // the last line may be half a one
+    }
+  }
+  return out;
+}
+
+bool DoneLines::take(const std::string& id, int64_t line) {
+  if (id == "null") return lines_.contains(line);
+  const auto found = ids_.find(id);
+  if (found == ids_.end() || found->second == 0) return false;
+  --found->second;
+  return true;
+}
+
+}  // namespace qgen::cli

@@ -1,0 +1,32 @@
+// --done: which lines of a batch an earlier run has answered.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace qgen::cli {
+
+class DoneLines {
+ public:
+  // Nothing is done.
+  DoneLines() = default;
+  // From the output of an earlier run, in either form. Errors and interrupted answers are not done; neither is a last
+  // line that was not finished. A file that is not there holds none. A usage Error for anything else.
+  static DoneLines read(const std::string& file);
+
+  // Whether the line with this id (JSON text) is done; each answer stands for one line.
+  bool take(const std::string& id, int64_t line);
+  // Whether the file is there and ends within a line, so that what is appended to it must begin with a newline.
+  bool torn() const { return torn_; }
+  bool missing() const { return missing_; }
+
+ private:
+  std::unordered_map<std::string, int64_t> ids_;  // how many answers have this id
+  std::unordered_set<int64_t> lines_;             // of answers without an id
+  bool torn_ = false;
+  bool missing_ = false;
+};
+
+}  // namespace qgen::cli

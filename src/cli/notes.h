@@ -1,0 +1,20 @@
+// Warnings about options that have no effect in this run.
+#pragma once
+
+#include "cli/options.h"
+#include "cli/warnings.h"
+#include "generate/text_model.h"
+
+namespace qgen::cli {
+
+// --context beyond what the model was made for.
+void note_context(const ModelOptions& options, const TextModel& model, Warnings& warnings);
+// --think where no template listens, --reasoning where nothing is rendered. `raw`: --raw was given.
+void note_reasoning(const ReasoningOptions& options, const TypedOptions& typed, bool raw, const TextModel& model,
+                    Warnings& warnings);
+// --seed with greedy decoding.
+void note_seed(const TypedOptions& typed, const SamplingSettings& sampling, Warnings& warnings);
+// Options of which only one can count, typed twice.
+void note_repeated(const TypedOptions& typed, std::initializer_list<std::string_view> names, Warnings& warnings);
+
+}  // namespace qgen::cli

@@ -1,0 +1,71 @@
+// What an engine is on a device: the steps of a plan for a batch of tokens. Sequences, pages, batches, observing and
+// tracing are the same for all and written once, in Engine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/token.h"
+#include "engine/cache_pages.h"
+#include "engine/options.h"
+#include "engine/rope_rows.h"
+
+namespace qgen {
+
+// Tokens of one sequence in a batch, side by side.
+struct Segment {
+  int32_t first = 0;  // of the batch's tokens
+  int32_t count = 0;
+  int64_t position = 0;  // of the first one in its sequence
+  // The sequence's page table of every group of the cache, (ring).
+  std::span<const std::vector<int32_t>> pages;
+};
+
+struct Batch {
+  std::span<const TokenId> tokens;
+  std::span<const Segment> segments;
+  std::span<const int32_t> scored;  // tokens whose scores are wanted, ascending
+  const RopeRows* ropes = nullptr;
+  Kernels kernels = Kernels::kByCount;
+};
+
+// The segment of a batch's token.
+inline const Segment& segment_of(const Batch& batch, int64_t token) {
+  // Most batches have one segment, or one for each token.
+  size_t i = batch.segments.size() == batch.tokens.size() ? size_t(token) : 0;
+  while (batch.segments[i].first + batch.segments[i].count <= token) ++i;
+  return batch.segments[i];
+}
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string description() const = 0;
+  virtual Activations activations() const = 0;
+  virtual MemoryUse memory() const = 0;
+  // Tokens at most of a batch, and scored ones at most.
+  virtual int64_t batch_tokens() const = 0;
+  virtual int64_t scored_tokens() const = 0;
+  // Whether a batch may be run in several calls, each of some of the steps, at no great cost.
+  virtual bool runs_in_parts() const = 0;
+
+  // Runs steps [first, last) for a batch. Throws a runtime Error.
+  virtual void run(const Batch& batch, size_t first, size_t last) = 0;
+  // What the steps have written for the batch's last token, or its last scored one.
+  virtual void read(const Batch& batch, const View& view, std::span<float> out) = 0;
+  // Copies a page of a group of the cache.
+  virtual void copy_page(int32_t group, int32_t from, int32_t to) = 0;
+  // The first state whose keys or values were beyond the range of the cache's type since the last call; -1: none.
+  virtual StateId take_overflow() { return -1; }
+
+  // Of scored token `index` of the last batch, until the next one: all scores; whether all are finite; and the best
+  // ones (engine/scores.h).
+  virtual std::span<const float> scores(int64_t index) = 0;
+  virtual bool scores_finite(int64_t index) = 0;
+  virtual TopScores top_scores(int64_t /*index*/, size_t /*count*/, double /*temperature*/) { return {}; }
+};
+
+}  // namespace qgen

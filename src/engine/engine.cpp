@@ -1,0 +1,261 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/rounding.h"
+
+namespace qgen {
+namespace {
+
+constexpr size_t kObservedParts = 16;  // of a batch, between which the observer is asked
+
+size_t first_scored(const Plan& plan) {
+  size_t i = 0;
+  while (i < plan.steps.size() && !plan.rows[size_t(result_of(plan.steps[i]).row)].scored) ++i;
+  return i;
+}
+
+}  // namespace
+
+std::string_view activations_name(Activations activations) {
+  switch (activations) {
+    case Activations::kF32: return "f32";
+    case Activations::k16Bit: return "16bit";
+    case Activations::k8Bit: return "8bit";
+  }
+  return "?";
+}
+
+CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens) {
+  return {options.context, options.sequences, batch_tokens, options.cache_tokens};
+}
+
+Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<Backend> backend)
+    : plan_(plan),
+      options_(options),
+      backend_(std::move(backend)),
+      cache_(plan, cache_limits(options, backend_->batch_tokens())),
+      sequences_(size_t(options.sequences)),
+      ropes_(plan.ropes),
+      first_scored_step_(first_scored(plan)) {
+  for (const CacheGroup& group : cache_.groups()) pools_.emplace_back(group.pages);
+}
+
+std::optional<SequenceId> Engine::open(int64_t tokens) {
+  tokens = std::min(tokens, options_.context);
+  const auto closed = std::find_if(sequences_.begin(), sequences_.end(), [](const auto& s) { return !s.open; });
+  if (closed == sequences_.end()) return {};
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    if (pools_[g].free() < cache_.pages_for(cache_.groups()[g], tokens)) return {};
+  }
+  *closed = {};
+  closed->open = true;
+  closed->room = tokens;
+  closed->pages.resize(pools_.size());
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    std::vector<int32_t>& pages = closed->pages[g];
+    pages.resize(size_t(cache_.pages_for(cache_.groups()[g], tokens)));
+    for (int32_t& page : pages) page = pools_[g].take();
+  }
+  return SequenceId(closed - sequences_.begin());
+}
+
+std::optional<SequenceId> Engine::fork(SequenceId from, int64_t position, int64_t tokens) {
+  position = std::min(position, at(from).position);
+  const auto id = open(tokens);
+  if (!id) return {};
+  SequenceState& fork = at(*id);
+  const SequenceState& origin = at(from);
+  if (position > 0 && !holds(origin, position)) return id;  // nothing of it is left to begin with
+  const int64_t page_tokens = cache_.page_tokens();
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    const CacheGroup& group = cache_.groups()[g];
+    const int64_t first = group.window > 0 ? std::max<int64_t>(0, position - group.window) / page_tokens : 0;
+    for (int64_t number = first; number * page_tokens < position; ++number) {
+      const int32_t source = origin.pages[g][size_t(number % int64_t(origin.pages[g].size()))];
+      int32_t& target = fork.pages[g][size_t(number % int64_t(fork.pages[g].size()))];
+      // Pages of windows are written again, and so is the one that the fork goes on in.
+      if (group.window == 0 && (number + 1) * page_tokens <= position) {
+        pools_[g].release(target);
+        pools_[g].share(source);
+        target = source;
+      } else {
+        backend_->copy_page(int32_t(g), source, target);
+      }
+    }
+  }
+  fork.position = fork.highest = position;
+  fork.ropes = origin.ropes;
+  return id;
+}
+
+void Engine::close(SequenceId sequence) {
+  SequenceState& state = at(sequence);
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    for (const int32_t page : state.pages[g]) pools_[g].release(page);
+  }
+  state = {};
+}
+
+bool Engine::holds(const SequenceState& sequence, int64_t position) const {
+  for (const CacheGroup& group : cache_.groups()) {
+    if (group.window == 0 || position == 0) continue;
+    const int64_t page_tokens = cache_.page_tokens();
+    const int64_t oldest_page = (sequence.highest - 1) / page_tokens - group.ring + 1;
+    if (std::max<int64_t>(0, position - group.window + 1) / page_tokens < oldest_page) return false;
+  }
+  return true;
+}
+
+int64_t Engine::rewind(SequenceId sequence, int64_t position) {
+  SequenceState& state = at(sequence);
+  if (position < state.position) state.position = holds(state, position) ? position : 0;
+  if (state.position == 0) state.highest = 0;
+  return state.position;
+}
+
+void Engine::check(std::span<const Work> work) const {
+  for (const Work& item : work) {
+    const SequenceState& sequence = at(item.sequence);
+    const int64_t length = sequence.position + int64_t(item.tokens.size());
+    if (length > sequence.room)
+      fail(ErrorKind::kRuntime,
+           fmt::format("the context is full (expected at most {} tokens, found {})", sequence.room, length));
+    for (const TokenId token : item.tokens) {
+      if (token < 0 || token >= plan_.model.vocab)
+        fail(ErrorKind::kRuntime,
+             fmt::format("token {} is not in the model's vocabulary (expected below {})", token, plan_.model.vocab));
+    }
+  }
+}
+
+bool Engine::run(std::span<const Work> work, const ScoresSink& sink, Kernels kernels) {
+  check(work);
+  last_scores_ = {};
+  std::vector<RopeLengths> ropes_before;
+  Progress progress;
+  for (const Work& item : work) {
+    SequenceState& sequence = at(item.sequence);
+    ropes_before.push_back(sequence.ropes);
+    ropes_.start(sequence.ropes, sequence.position + int64_t(item.tokens.size()));
+    progress.total += double(item.tokens.size());
+  }
+  std::vector<TokenId> tokens;
+  std::vector<Segment> segments;
+  std::vector<std::pair<size_t, int64_t>> scored;  // item and token of each scored token of the batch
+  std::vector<int32_t> scored_at;
+  const int64_t most = backend_->batch_tokens();
+  int64_t done = 0;  // tokens of the item at hand
+  for (size_t item = 0; item < work.size();) {
+    tokens.clear();
+    segments.clear();
+    scored.clear();
+    scored_at.clear();
+    ropes_.clear();
+    std::vector<std::pair<size_t, int64_t>>
+        lengths;  // of each segment: its item and the tokens of it that are done then
+    while (item < work.size() && int64_t(tokens.size()) < most) {
+      const Work& w = work[item];
+      const SequenceState& sequence = at(w.sequence);
+      const int64_t total = int64_t(w.tokens.size()), count = std::min(most - int64_t(tokens.size()), total - done);
+      if (count > 0) {
+        segments.push_back({int32_t(tokens.size()), int32_t(count), sequence.position, sequence.pages});
+        ropes_.add(sequence.ropes, sequence.position, count);
+        for (int64_t t = done; t < done + count; ++t) {
+          if (w.scores == Wanted::kAll || (w.scores == Wanted::kLast && t + 1 == total)) {
+            scored.emplace_back(item, t);
+            scored_at.push_back(int32_t(tokens.size()));
+          }
+          tokens.push_back(w.tokens[size_t(t)]);
+        }
+        lengths.emplace_back(item, count);
+      }
+      done += count;
+      if (done < total) break;  // the batch is full
+      ++item;
+      done = 0;
+    }
+    if (tokens.empty()) break;
+    const Batch batch{tokens, segments, scored_at, &ropes_, kernels};
+    const bool done_whole = run_batch(batch, scored, sink, progress);
+    for (const auto& [index, count] : lengths) {
+      if (!done_whole) break;
+      SequenceState& sequence = at(work[index].sequence);
+      sequence.position += count;
+      sequence.highest = std::max(sequence.highest, sequence.position);
+    }
+    const bool ends = item == work.size();
+    if (!done_whole || (observer_ && progress.total > 1 && !observer_(progress.done) && !ends)) {
+      // A dynamic base is that of the tokens that were run.
+      for (size_t i = 0; i < work.size(); ++i) at(work[i].sequence).ropes = ropes_before[i];
+      last_scores_ = {};
+      return false;
+    }
+  }
+  return true;
+}
+
+// False if the observer stopped it in the middle.
+bool Engine::run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, const ScoresSink& sink,
+                       Progress& progress) {
+  const std::span<const int32_t> wanted = batch.scored;
+  const size_t slice = size_t(backend_->scored_tokens());
+  const bool observed = observer_ && progress.total > 1;
+  // All in one call where nothing stands against it.
+  const bool at_once = wanted.size() <= slice && !trace_ && !(observed && backend_->runs_in_parts());
+  if (at_once) {
+    backend_->run(batch, 0, wanted.empty() ? first_scored_step_ : plan_.steps.size());
+  } else {
+    batch.scored = {};
+    if (!run_steps(batch, 0, first_scored_step_, progress)) return false;
+  }
+  for (size_t first = 0; first < wanted.size(); first += slice) {
+    batch.scored = wanted.subspan(first, std::min(slice, wanted.size() - first));
+    if (!at_once) run_steps(batch, first_scored_step_, plan_.steps.size(), progress);
+    for (size_t i = 0; i < batch.scored.size(); ++i) {
+      last_scores_ = Scores(*backend_, int64_t(i));
+      if (sink) sink(scored[first + i].first, scored[first + i].second, last_scores_);
+    }
+  }
+  check_overflow();
+  progress.done += double(batch.tokens.size());
+  return true;
+}
+
+// False if the observer stopped it.
+bool Engine::run_steps(const Batch& batch, size_t first, size_t last, const Progress& progress) {
+  const bool in_parts = observer_ && progress.total > 1 && backend_->runs_in_parts();
+  const size_t part = trace_ ? 1 : in_parts ? (last - first + kObservedParts - 1) / kObservedParts : last - first;
+  std::vector<float> values;
+  for (size_t at = first; at < last; at += part) {
+    const size_t end = std::min(last, at + part);
+    backend_->run(batch, at, end);
+    if (trace_) {
+      const View view = result_of(plan_.steps[at]);
+      values.resize(size_t(view.cols));
+      backend_->read(batch, view, values);
+      trace_(at, values);
+    }
+    const double share = double(end) / double(plan_.steps.size());
+    if (in_parts && end < last && !observer_(progress.done + share * double(batch.tokens.size()))) return false;
+  }
+  return true;
+}
+
+void Engine::check_overflow() {
+  const StateId state = backend_->take_overflow();
+  if (state < 0) return;
+  int32_t layer = -1;
+  for (const Step& step : plan_.steps) {
+    const auto* attend = std::get_if<AttendStep>(&step.op);
+    if (attend != nullptr && attend->state == state && attend->stores) layer = step.layer;
+  }
+  fail(ErrorKind::kRuntime,
+       fmt::format("keys or values of layer {} are beyond the range of the {} cache", layer, kv_name(options_.kv)),
+       "--kv bf16 holds them");
+}
+
+}  // namespace qgen

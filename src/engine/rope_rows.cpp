@@ -1,0 +1,62 @@
+#include "engine/rope_rows.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen {
+
+RopeRows::RopeRows(std::span<const Rope> ropes) : ropes_(ropes.begin(), ropes.end()), rows_(ropes.size()) {
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    if (ropes_[i].factors != nullptr) {
+      for (const float factor : ropes_[i].factors->values()) {
+        if (!(factor > 0 && std::isfinite(factor)))
+          fail(ErrorKind::kModel,
+               fmt::format("tensor {}: holds {} (expected numbers above 0)", ropes_[i].factors->name, factor));
+      }
+    }
+    rows_[i].frequencies = inverse_frequencies(ropes_[i], 0);
+  }
+}
+
+void RopeRows::start(RopeLengths& lengths, int64_t length) const {
+  lengths.resize(ropes_.size(), 0);
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    const Rope& rope = ropes_[i];
+    if (rope.scaling != Rope::Scaling::kDynamic) continue;
+    // transformers, dynamic_rope_update: the base grows with the longest sequence and is reset only when a sequence is
+    // shorter than the original context again.
+    if (length > std::max(lengths[i], rope.original_context)) {
+      lengths[i] = length;
+    } else if (length < rope.original_context && lengths[i] > rope.original_context) {
+      lengths[i] = 0;
+    }
+  }
+}
+
+void RopeRows::clear() {
+  for (Rows& rows : rows_) {
+    rows.cos.clear();
+    rows.sin.clear();
+  }
+}
+
+void RopeRows::add(const RopeLengths& lengths, int64_t first, int64_t count) {
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    Rows& rows = rows_[i];
+    const bool scaled = lengths[i] > 0;
+    const std::vector<double> own = scaled ? inverse_frequencies(ropes_[i], lengths[i]) : std::vector<double>();
+    const std::vector<double>& frequencies = scaled ? own : rows.frequencies;
+    for (int64_t t = first; t < first + count; ++t) {
+      for (const double frequency : frequencies) {
+        rows.cos.push_back(std::cos(double(t) * frequency) * ropes_[i].attention_factor);
+        rows.sin.push_back(std::sin(double(t) * frequency) * ropes_[i].attention_factor);
+      }
+    }
+  }
+}
+
+}  // namespace qgen

@@ -1,0 +1,214 @@
+#include "generate/parallel.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace qgen {
+namespace {
+
+// Fewer tokens in common are not worth a fork: prompts of several lines go through the weights together anyway.
+constexpr size_t kLeastShared = 16;
+
+size_t common_length(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const size_t most = std::min(a.size(), b.size());
+  return size_t(std::mismatch(a.begin(), a.begin() + ptrdiff_t(most), b.begin()).first - a.begin());
+}
+
+}  // namespace
+
+struct ParallelGenerator::Line {
+  Line(const TextModel& model, ParallelJob own)
+      : job(std::move(own)), answer(model, job.input, job.settings, job.sink) {}
+
+  ParallelJob job;
+  AnswerBuilder answer;
+  SequenceId sequence = -1;
+  int64_t shared = 0;            // tokens of the prompt that came from another sequence
+  std::optional<TokenId> token;  // to run next
+  bool ended = false;
+};
+
+ParallelGenerator::ParallelGenerator(const TextModel& model)
+    : model_(model), engine_(model.engine()), lines_(model.loaded().lines) {}
+
+ParallelGenerator::~ParallelGenerator() {
+  for (const auto& line : active_) engine_.close(line->sequence);
+  drop_beginning();
+}
+
+// A line with a sequence, which begins with what is known of its prompt; null where there is no room for it now.
+std::unique_ptr<ParallelGenerator::Line> ParallelGenerator::admit(ParallelJob& job) {
+  const std::span<const TokenId> prompt = job.input.ids;
+  const int64_t answer = job.settings.max_tokens < 0 ? model_.loaded().context : job.settings.max_tokens;
+  const int64_t room = std::min(model_.loaded().context, int64_t(prompt.size()) + answer);
+  // At least one token is run, for its scores.
+  const auto shared_with = [&](std::span<const TokenId> tokens) {
+    return std::min(common_length(prompt, tokens), prompt.size() - 1);
+  };
+  SequenceId origin = -1;
+  size_t shared = 0;
+  const auto offer = [&](SequenceId sequence, std::span<const TokenId> tokens) {
+    if (const size_t length = shared_with(tokens); length > shared) {
+      shared = length;
+      origin = sequence;
+    }
+  };
+  for (const auto& line : active_) offer(line->sequence, line->job.input.ids);
+  if (beginning_) offer(*beginning_, beginning_tokens_);
+  if (shared < kLeastShared) shared = 0;
+  const auto open = [&] { return shared > 0 ? engine_.fork(origin, int64_t(shared), room) : engine_.open(room); };
+  std::optional<SequenceId> sequence = open();
+  if (!sequence && beginning_ && origin != *beginning_) {
+    drop_beginning();
+    sequence = open();
+  }
+  if (!sequence && beginning_) {
+    drop_beginning();
+    shared = 0;
+    sequence = engine_.open(room);
+  }
+  if (!sequence) return nullptr;
+  auto line = std::make_unique<Line>(model_, std::move(job));
+  line->sequence = *sequence;
+  line->shared = engine_.position(*sequence);
+  return line;
+}
+
+void ParallelGenerator::keep_beginning(const Line& line) {
+  drop_beginning();
+  const int64_t length = engine_.position(line.sequence);
+  beginning_ = engine_.fork(line.sequence, length, length);
+  if (beginning_) beginning_tokens_.assign(line.job.input.ids.begin(), line.job.input.ids.begin() + length);
+}
+
+void ParallelGenerator::drop_beginning() {
+  if (beginning_) engine_.close(*beginning_);
+  beginning_.reset();
+  beginning_tokens_.clear();
+}
+
+void ParallelGenerator::take(Line& line, const Scores& scores) {
+  try {
+    line.token = line.answer.next(scores, engine_.position(line.sequence));
+    line.ended = !line.token;
+    if (line.ended) line.job.done(line.answer.finish());
+  } catch (const Error& error) {
+    line.ended = true;
+    line.job.failed(error);
+  }
+}
+
+void ParallelGenerator::run_prompts(std::vector<std::unique_ptr<Line>>& lines) {
+  std::vector<Work> work;
+  int64_t tokens = 0;
+  for (const auto& line : lines) {
+    const std::span<const TokenId> rest = std::span(line->job.input.ids).subspan(size_t(line->shared));
+    work.push_back({line->sequence, rest, Wanted::kLast});
+    tokens += int64_t(rest.size());
+  }
+  // Scores are good until the engine runs on; positions are set when it has.
+  std::vector<std::vector<float>> scores(lines.size());
+  bool finished;
+  {
+    const PrefillWatch watch(engine_, tokens, *control_);
+    finished = engine_.run(
+        work,
+        [&](size_t item, int64_t, const Scores& s) {
+          const std::span<const float> all = s.all();
+          scores[item].assign(all.begin(), all.end());
+        },
+        Kernels::kPrompt);
+  }
+  for (size_t i = 0; i < lines.size(); ++i) {
+    Line& line = *lines[i];
+    const int64_t computed = engine_.position(line.sequence) - line.shared;
+    computed_ += computed;
+    line.answer.prompt_done(computed);
+    if (finished && i + 1 == lines.size()) keep_beginning(line);
+    take(line, finished ? Scores(std::span<const float>(scores[i])) : Scores());
+    active_.push_back(std::move(lines[i]));
+  }
+  lines.clear();
+}
+
+// One token of every active line.
+void ParallelGenerator::run_tokens() {
+  std::vector<Work> work;
+  for (const auto& line : active_) work.push_back({line->sequence, {&*line->token, 1}, Wanted::kLast});
+  engine_.run(
+      work,
+      [&](size_t item, int64_t, const Scores& scores) {
+        Line& line = *active_[item];
+        // The token that was run is not counted yet.
+        try {
+          line.token = line.answer.next(scores, engine_.position(line.sequence) + 1);
+          line.ended = !line.token;
+        } catch (const Error& error) {
+          line.ended = true;
+          line.job.failed(error);
+          line.job.done = nullptr;
+        }
+      },
+      Kernels::kGenerate);
+  for (const auto& line : active_) {
+    line->answer.generation().output_calls++;
+    if (line->ended && line->job.done) line->job.done(line->answer.finish());
+  }
+}
+
+void ParallelGenerator::run(const std::function<NextJob(bool wait)>& next, const RunControl& control) {
+  control_ = &control;
+  std::optional<ParallelJob> waiting;  // read, and no room for it yet
+  bool more = true;
+  std::vector<std::unique_ptr<Line>> admitted;
+  const auto stopped = [&] { return control.stopped && control.stopped(); };
+  while (!stopped()) {
+    while (more || waiting) {
+      if (int64_t(active_.size() + admitted.size()) >= lines_) break;
+      if (!waiting) {
+        NextJob job = next(active_.empty() && admitted.empty());
+        more = job.state != NextJob::State::kEnd;
+        if (job.state != NextJob::State::kJob) break;
+        waiting = std::move(job.job);
+      }
+      // A line that begins as one which is not computed yet waits for it: then it need not be computed twice.
+      const auto begins_alike = [&](const auto& line) {
+        return common_length(line->job.input.ids, waiting->input.ids) >= kLeastShared + size_t(line->shared);
+      };
+      if (std::any_of(admitted.begin(), admitted.end(), begins_alike)) break;
+      std::unique_ptr<Line> line = admit(*waiting);
+      if (line == nullptr) {
+        if (active_.empty() && admitted.empty()) {
+          waiting->failed(
+              Error(ErrorKind::kRuntime, "no room in the key-value cache for this line alone", "a smaller max_tokens"));
+          waiting.reset();
+          continue;
+        }
+        break;
+      }
+      waiting.reset();
+      admitted.push_back(std::move(line));
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const auto seconds = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    if (!admitted.empty()) {
+      run_prompts(admitted);
+      prompt_seconds_ += seconds();
+    } else if (!active_.empty()) {
+      run_tokens();
+      output_seconds_ += seconds();
+    } else if (!more && !waiting) {
+      return;
+    }
+    std::erase_if(active_, [&](const auto& line) {
+      if (line->ended) engine_.close(line->sequence);
+      return line->ended;
+    });
+  }
+  for (const auto& line : active_) take(*line, Scores());
+}
+
+}  // namespace qgen

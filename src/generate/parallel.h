@@ -1,0 +1,70 @@
+// Many answers at a time: lines of a batch share the weights that a step reads. A line is admitted when a sequence and
+// the pages for its prompt and its answer are free, and none is ever thrown out. Every token is multiplied by kernels
+// whose result does not depend on what runs beside it, so a line's bytes depend on that line alone. A beginning that
+// lines share is computed once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "generate/generation.h"
+#include "generate/text_model.h"
+
+namespace qgen {
+
+// A line: what to answer, and where the answer goes. All that belongs to it lives in its owner.
+struct ParallelJob {
+  ModelInput input;
+  GenerationSettings settings;
+  TextSink sink;
+  std::function<void(Generation)> done;      // the answer is complete, or was interrupted
+  std::function<void(const Error&)> failed;  // it cannot be; the other lines go on
+};
+
+// What whoever brings the lines says when asked for the next one.
+struct NextJob {
+  enum class State { kJob, kNotYet, kEnd } state = State::kEnd;
+  ParallelJob job;
+};
+
+class ParallelGenerator {
+ public:
+  // As many lines at a time as the model was loaded for (LoadedModel::lines).
+  explicit ParallelGenerator(const TextModel& model);
+  ~ParallelGenerator();
+
+  // Answers all jobs that `next` brings. `next(wait)`: with `wait` it blocks until there is a job or the end, else it
+  // says kNotYet where it would have to. Ends early where `control` says so: what is under way is done as interrupted.
+  void run(const std::function<NextJob(bool wait)>& next, const RunControl& control);
+
+  int64_t prompt_tokens_computed() const { return computed_; }
+  // In which prompts were run, and tokens of answers.
+  double prompt_seconds() const { return prompt_seconds_; }
+  double output_seconds() const { return output_seconds_; }
+
+ private:
+  struct Line;
+  std::unique_ptr<Line> admit(ParallelJob& job);
+  void run_prompts(std::vector<std::unique_ptr<Line>>& lines);
+  void run_tokens();
+  void take(Line& line, const Scores& scores);
+  void keep_beginning(const Line& line);
+  void drop_beginning();
+
+  const TextModel& model_;
+  Engine& engine_;
+  const int64_t lines_;
+  const RunControl* control_ = nullptr;
+  std::vector<std::unique_ptr<Line>> active_;  // in the order of their admission
+  // The latest prompt, kept in a sequence of its own for the lines that begin alike.
+  std::optional<SequenceId> beginning_;
+  std::vector<TokenId> beginning_tokens_;
+  int64_t computed_ = 0;
+  double prompt_seconds_ = 0, output_seconds_ = 0;
+};
+
+}  // namespace qgen

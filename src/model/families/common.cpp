@@ -1,0 +1,231 @@
+#include "model/families/common.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace qgen {
+namespace {
+
+constexpr double kMaxRopeFactor = 1e6;
+
+// Above zero and no larger than anything that makes sense (rotary bases reach 1e10).
+double read_positive(const Json& value, double highest = 1e18) {
+  const double number = value.as_number();
+  if (!(number > 0 && number <= highest)) {
+    value.fail(fmt::format("{} is out of range (expected above 0, at most {})", number, highest));
+  }
+  return number;
+}
+
+double positive_or(const Json& object, std::string_view key, double fallback) {
+  const auto value = object.get(key);
+  return value ? read_positive(*value) : fallback;
+}
+
+// YaRN's temperature: transformers, get_mscale.
+double yarn_scale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+
+void read_yarn(const Json& scaling, Rope& rope) {
+  // Zero and null mean the default for these two.
+  const auto beta = [&](const char* key, double fallback) {
+    const auto value = scaling.get(key);
+    return value && value->as_number() != 0 ? read_positive(*value) : fallback;
+  };
+  rope.beta_fast = beta("beta_fast", 32);
+  rope.beta_slow = beta("beta_slow", 1);
+  if (const auto value = scaling.get("truncate")) rope.truncate = value->as_bool();
+  const auto mscale = scaling.get("mscale");
+  const auto mscale_all = scaling.get("mscale_all_dim");
+  if (const auto value = scaling.get("attention_factor")) {
+    rope.attention_factor = read_positive(*value);
+  } else if (mscale && mscale_all && mscale->as_number() != 0 && mscale_all->as_number() != 0) {
+    rope.attention_factor =
+        yarn_scale(rope.factor, mscale->as_number()) / yarn_scale(rope.factor, mscale_all->as_number());
+  } else {
+    rope.attention_factor = yarn_scale(rope.factor, 1);
+  }
+}
+
+}  // namespace
+
+std::vector<TokenId> read_end_tokens(const Json& config) {
+  std::vector<TokenId> out;
+  const auto value = config.get("eos_token_id");
+  if (!value) return out;
+  if (value->is_array()) {
+    for (const Json& id : value->elements()) out.push_back(TokenId(id.as_integer(0, kMaxVocab)));
+  } else if (value->as_integer(-1, kMaxVocab) >= 0) {  // -1 stands for none in some files
+    out.push_back(TokenId(value->as_integer()));
+  }
+  return out;
+}
+
+namespace {
+
+// What `scaling` says, with keys that may stand in `config` instead.
+Rope read_scaling(Rope rope, const Json& config, const Json& scaling, int64_t context) {
+  rope.theta = positive_or(scaling, "rope_theta", rope.theta);
+  std::optional<Json> type = scaling.get("rope_type");
+  if (!type) type = scaling.get("type");
+  const std::string_view name = type ? type->as_string() : "default";
+  if (name == "default") return rope;
+
+  const auto factor = [&] { return read_positive(scaling.at("factor"), kMaxRopeFactor); };
+  const auto original_context = [&] {
+    for (const Json& object : {config, scaling}) {
+      if (const auto value = object.get("original_max_position_embeddings")) return value->as_integer(1, kMaxContext);
+    }
+    return context;
+  };
+  if (name == "linear") {
+    rope.scaling = Rope::Scaling::kLinear;
+    rope.factor = factor();
+  } else if (name == "dynamic") {
+    rope.scaling = Rope::Scaling::kDynamic;
+    rope.factor = factor();
+  } else if (name == "llama3") {
+    rope.scaling = Rope::Scaling::kLlama3;
+    rope.factor = factor();
+    rope.low_frequency_factor = read_positive(scaling.at("low_freq_factor"));
+    rope.high_frequency_factor = read_positive(scaling.at("high_freq_factor"));
+    rope.original_context = original_context();
+  } else if (name == "yarn") {
+    rope.scaling = Rope::Scaling::kYarn;
+    rope.original_context = original_context();
+    rope.factor = scaling.at("factor").is_null() ? double(context) / double(rope.original_context) : factor();
+    read_yarn(scaling, rope);
+  } else if (name == "factors") {
+    rope.scaling = Rope::Scaling::kFactors;  // a tensor of the file
+  } else {
+    type->fail(fmt::format("'{}' is not supported", name), "supported: default, linear, dynamic, yarn, llama3");
+  }
+  return rope;
+}
+
+}  // namespace
+
+Rope read_rope(const Json& config, int64_t context, int64_t dim, double theta) {
+  Rope rope;
+  rope.dim = dim;
+  rope.theta = positive_or(config, "rope_theta", theta);
+  rope.original_context = context;
+  if (config.flag_or("rope_adjacent_pairs", false)) rope.pairs = Rope::Pairs::kAdjacent;
+  // rope_scaling wins over rope_parameters where both say something, as in transformers 5.
+  std::optional<Json> scaling = config.get("rope_scaling");
+  if (scaling && scaling->members().empty()) scaling.reset();
+  if (!scaling) scaling = config.get("rope_parameters");
+  for (const auto& object : {std::optional<Json>(config), scaling}) {
+    const auto partial = object ? object->get("partial_rotary_factor") : std::nullopt;
+    if (partial && partial->as_number() != 1) {
+      partial->fail(fmt::format("{} is not supported for this family (expected 1)", partial->as_number()));
+    }
+  }
+  return scaling ? read_scaling(rope, config, *scaling, context) : rope;
+}
+
+Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta) {
+  Rope rope;
+  rope.dim = dim;
+  rope.theta = theta;
+  rope.original_context = context;
+  return read_scaling(rope, parameters, parameters, context);
+}
+
+double read_epsilon(const Json& config, std::string_view key, double fallback) {
+  const auto value = config.get(key);
+  if (!value) return fallback;
+  const double epsilon = value->as_number();
+  if (!(epsilon >= 0 && epsilon < 1)) value->fail(fmt::format("{} is out of range (expected 0 to 1)", epsilon));
+  return epsilon;
+}
+
+Activation read_activation(const Json& config, std::string_view key, Activation fallback) {
+  constexpr struct {
+    std::string_view name;
+    Activation activation;
+  } kNames[] = {{"silu", Activation::kSilu},         {"swish", Activation::kSilu},
+                {"gelu", Activation::kGelu},         {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                {"gelu_new", Activation::kGeluTanh}, {"relu", Activation::kRelu},
+                {"relu2", Activation::kReluSquared}};
+  const auto value = config.get(key);
+  if (!value) return fallback;
+  for (const auto& row : kNames) {
+    if (row.name == value->as_string()) return row.activation;
+  }
+  value->fail(fmt::format("'{}' is not supported", value->as_string()),
+              "supported: silu, gelu, gelu_pytorch_tanh, relu, relu2");
+}
+
+std::vector<int64_t> read_layer_windows(const Json& types, int64_t layers, int64_t window) {
+  std::vector<int64_t> windows(size_t(layers), 0);
+  const auto list = types.elements();
+  if (int64_t(list.size()) != layers) types.fail(fmt::format("expected {} entries, found {}", layers, list.size()));
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string_view type = list[i].as_string();
+    if (type == "sliding_attention") {
+      windows[i] = window;
+    } else if (type != "full_attention") {
+      list[i].fail(fmt::format("'{}' is not supported", type), "supported: full_attention, sliding_attention");
+    }
+  }
+  return windows;
+}
+
+DecoderParts read_decoder(const Json& config, std::string_view family, const DecoderDefaults& defaults) {
+  DecoderParts parts;
+  Description& model = parts.model;
+  AttentionSpec& attention = parts.attention;
+  const auto size = [&](std::string_view key, int64_t most, int64_t fallback, int64_t least = 1) {
+    if (fallback > 0 && !config.get(key)) return fallback;
+    return config.at(key).as_integer(least, most);
+  };
+  model.family = family;
+  parts.layers = size("num_hidden_layers", kMaxLayers, defaults.layers);
+  model.hidden = size("hidden_size", kMaxWidth, defaults.hidden);
+  attention.heads = size("num_attention_heads", kMaxWidth, defaults.heads);
+  attention.kv_heads =
+      size("num_key_value_heads", attention.heads, defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads);
+  if (attention.kv_heads > attention.heads || attention.heads % attention.kv_heads != 0) {
+    config.fail(fmt::format("num_key_value_heads: {} does not divide the {} attention heads", attention.kv_heads,
+                            attention.heads));
+  }
+  const auto head_dim = config.get("head_dim");
+  if (!head_dim && defaults.head_dim == 0 && model.hidden % attention.heads != 0) {
+    config.fail(fmt::format("hidden_size: {} is no multiple of the {} attention heads, and there is no head_dim",
+                            model.hidden, attention.heads));
+  }
+  attention.head_dim = head_dim                ? head_dim->as_integer(2, kMaxWidth)
+                       : defaults.head_dim > 0 ? defaults.head_dim
+                                               : model.hidden / attention.heads;
+  if (attention.head_dim % 2 != 0 || attention.head_dim < 2)
+    config.fail(fmt::format("heads of {} elements cannot be rotated in pairs", attention.head_dim));
+  if (attention.heads * attention.head_dim > kMaxWidth)
+    config.fail(
+        fmt::format("num_attention_heads: {} heads of {} are absurdly many", attention.heads, attention.head_dim));
+  parts.feed_forward.width = size("intermediate_size", kMaxWidth, defaults.intermediate);
+  parts.feed_forward.activation = read_activation(config, "hidden_act", defaults.activation);
+  model.vocab = size("vocab_size", kMaxVocab, defaults.vocab);
+  model.context = size("max_position_embeddings", kMaxContext, defaults.context);
+  parts.norm.eps = read_epsilon(config, "rms_norm_eps", parts.norm.eps);
+  if (const auto value = config.get("tie_word_embeddings")) model.tied_head = value->as_bool();
+  model.ropes = {read_rope(config, model.context, attention.head_dim, defaults.rope_theta)};
+  parts.windows.assign(size_t(parts.layers), 0);
+  model.end_tokens = read_end_tokens(config);
+  return parts;
+}
+
+Description finish_decoder(DecoderParts parts) {
+  Description& model = parts.model;
+  model.final_norm = parts.norm;
+  for (const int64_t window : parts.windows) {
+    BlockSpec attention{BlockSpec::NormUse{Role::kAttnNorm, parts.norm}, {}, parts.attention};
+    std::get<AttentionSpec>(attention.mixer).window = window;
+    const BlockSpec feed_forward{BlockSpec::NormUse{Role::kFfnNorm, parts.norm}, {}, parts.feed_forward};
+    model.layers.push_back({attention, feed_forward});
+  }
+  return std::move(parts.model);
+}
+
+}  // namespace qgen

@@ -1,0 +1,55 @@
+// The parts of a config.json that families share, each read and checked. All throw a model Error that names the key.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "model/description.h"
+
+namespace qgen {
+
+// A decoder whose layers are an attention and a feed-forward network, as most are.
+struct DecoderParts {
+  Description model;  // without its layers
+  int64_t layers = 0;
+  NormSpec norm;
+  AttentionSpec attention;
+  FeedForwardSpec feed_forward;
+  std::vector<int64_t> windows;  // of each layer; 0: none
+};
+
+// What absent keys mean: a family's defaults in transformers. 0: the key is required, or follows from others.
+struct DecoderDefaults {
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0, vocab = 0;
+  int64_t context = 2048;
+  double rope_theta = 10000;
+  Activation activation = Activation::kSilu;
+};
+
+// Sizes, norm, rope, activation, tied head and end tokens.
+DecoderParts read_decoder(const Json& config, std::string_view family, const DecoderDefaults& defaults = {});
+// The layers: x += attention(norm(x)), x += feed_forward(norm(x)), each with its window.
+Description finish_decoder(DecoderParts parts);
+
+// rope_scaling or rope_parameters with their rope_theta (`theta` where there is none); `dim`: elements of a head that
+// are rotated.
+Rope read_rope(const Json& config, int64_t context, int64_t dim, double theta = 10000);
+// One entry of rope_parameters where that is a map of layer types.
+Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta = 10000);
+std::vector<TokenId> read_end_tokens(const Json& config);  // eos_token_id: a number, a list or null
+// An epsilon of norms, from 0 to 1.
+double read_epsilon(const Json& config, std::string_view key, double fallback);
+// hidden_act as an activation; a model Error for one that no step knows.
+Activation read_activation(const Json& config, std::string_view key, Activation fallback);
+// layer_types as a window for each layer: `window` where it says sliding_attention, 0 where full_attention.
+std::vector<int64_t> read_layer_windows(const Json& types, int64_t layers, int64_t window);
+
+// Limits that no real model comes near, far below what would overflow or exhaust memory in arithmetic on sizes: a
+// config.json beyond them is damaged or hostile.
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxVocab = 1 << 24;
+constexpr int64_t kMaxContext = int64_t{1} << 31;
+
+}  // namespace qgen

@@ -1,0 +1,45 @@
+// Qwen2 and Qwen2.5: Llama with biases on q, k and v, and a sliding window on the last layers where
+// use_sliding_window asks for it. transformers: models/qwen2.
+// Qwen3, dense: without the biases, with an RMS norm on every head of q and k, and a head_dim of its own.
+// transformers: models/qwen3.
+#include "model/families/common.h"
+#include "model/families/table.h"
+
+namespace qgen {
+namespace {
+
+std::vector<int64_t> read_windows(const Json& config, int64_t layers) {
+  std::vector<int64_t> windows(size_t(layers), 0);
+  const auto use = config.get("use_sliding_window");
+  if (!use || !use->as_bool()) return windows;
+  int64_t window = 4096;
+  if (const auto value = config.find("sliding_window")) {
+    if (value->is_null()) return windows;
+    window = value->as_integer(1);
+  }
+  if (const auto types = config.get("layer_types")) return read_layer_windows(*types, layers, window);
+  int64_t first = 28;
+  if (const auto value = config.get("max_window_layers")) first = value->as_integer(0);
+  for (int64_t i = first; i < layers; ++i) windows[size_t(i)] = window;
+  return windows;
+}
+
+}  // namespace
+
+Description describe_qwen2(const Json& config) {
+  DecoderParts parts = read_decoder(config, "qwen2", {.context = 32768});
+  parts.windows = read_windows(config, parts.layers);
+  parts.attention.qkv_bias = true;
+  return finish_decoder(std::move(parts));
+}
+
+Description describe_qwen3(const Json& config) {
+  DecoderParts parts = read_decoder(config, "qwen3", {.head_dim = 128, .context = 32768});
+  parts.windows = read_windows(config, parts.layers);
+  parts.attention.q_norm = parts.attention.k_norm = parts.norm;
+  if (const auto bias = config.get("attention_bias"))
+    parts.attention.qkv_bias = parts.attention.out_bias = bias->as_bool();
+  return finish_decoder(std::move(parts));
+}
+
+}  // namespace qgen

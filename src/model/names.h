@@ -1,0 +1,57 @@
+// The role table: what each part of a model is called in Hugging Face checkpoints and in GGUF files.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qgen {
+
+enum class Role : uint8_t {
+  kEmbed,
+  kFinalNorm,
+  kHead,
+  kRopeFactors,
+  kAttnNorm,  // before attention
+  kAttnQ,
+  kAttnK,
+  kAttnV,
+  kAttnQkv,  // q, k and v as one matrix
+  kAttnOut,
+  kAttnQNorm,
+  kAttnKNorm,
+  kAttnPostNorm,  // after attention, before its result is added
+  kFfnNorm,       // before the feed-forward network
+  kFfnGate,
+  kFfnUp,
+  kFfnGateUp,  // gate and up as one matrix
+  kFfnDown,
+  kFfnPostNorm,  // after the feed-forward network
+  kCount,
+};
+
+// The names of one checkpoint's modules. In a pattern '@' stands for the prefix of the language model and '#' for the
+// layer; a module's tensors are NAME.weight, NAME.bias and so on.
+class Names {
+ public:
+  // As most Hugging Face checkpoints have them, with the prefix "model.".
+  static Names hugging_face();
+  static Names gguf();
+
+  void set(Role role, std::string_view pattern) { patterns_[size_t(role)] = pattern; }
+  // In multimodal checkpoints the language model lies deeper: "model.language_model.". The head keeps its name.
+  void set_prefix(std::string_view prefix) { prefix_ = prefix; }
+  const std::string& prefix() const { return prefix_; }
+
+  std::string of(Role role, int64_t layer = 0) const;
+  // What the names of all tensors of the language model begin with.
+  std::vector<std::string> own_prefixes() const;
+
+ private:
+  std::array<std::string_view, size_t(Role::kCount)> patterns_;
+  std::string prefix_;
+};
+
+}  // namespace qgen

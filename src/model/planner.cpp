@@ -1,0 +1,376 @@
+#include "model/planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "model/families/table.h"
+
+namespace qgen {
+namespace {
+
+// Where a planner gets its weights from: a checkpoint, or what stands in for one.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual bool has_matrix(const std::string& module) = 0;
+  virtual bool has_tensor(const std::string& tensor) = 0;
+  virtual Weight matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
+  virtual Vector vector(const std::string& tensor, int64_t n) = 0;
+};
+
+class CheckpointSource : public Source {
+ public:
+  explicit CheckpointSource(const Checkpoint& checkpoint) : binder_(checkpoint) {}
+  bool has_matrix(const std::string& module) override { return binder_.has_matrix(module); }
+  bool has_tensor(const std::string& tensor) override { return binder_.has_tensor(tensor); }
+  Weight matrix(const std::string& module, int64_t rows, int64_t cols) override {
+    return binder_.matrix(module, rows, cols);
+  }
+  Vector vector(const std::string& tensor, int64_t n) override { return binder_.vector(tensor, n); }
+  const Binder& binder() const { return binder_; }
+
+ private:
+  Binder binder_;
+};
+
+// Writes down what a checkpoint would be asked for.
+class Recorder : public Source {
+ public:
+  explicit Recorder(const std::function<bool(const std::string&)>& has) : has_(has) {}
+  bool has_matrix(const std::string& module) override { return has_(module + ".weight"); }
+  bool has_tensor(const std::string& tensor) override { return has_(tensor); }
+  Weight matrix(const std::string& module, int64_t rows, int64_t cols) override {
+    requests.push_back({module, rows, cols});
+    return {};
+  }
+  Vector vector(const std::string& tensor, int64_t n) override {
+    requests.push_back({tensor, n, 0});
+    Vector out;
+    out.size = n;
+    return out;
+  }
+
+  std::vector<TensorRequest> requests;
+
+ private:
+  const std::function<bool(const std::string&)>& has_;
+};
+
+class Planner {
+ public:
+  // `name` of the model is for messages.
+  Planner(const Description& model, Plan& plan, Source& source, const std::string& name)
+      : model_(model), plan_(plan), source_(source), name_(name) {}
+
+  void run() {
+    plan_.ropes = model_.ropes;
+    bind_rope_factors();
+    residual_ = row("residual", model_.hidden);
+    const Weight* embed = matrix(model_.names.of(Role::kEmbed), model_.vocab, model_.hidden);
+    LookupStep lookup;
+    lookup.table = embed;
+    lookup.scale = model_.embed_scale;
+    lookup.out = residual_;
+    plan_.steps.push_back({-1, lookup});
+    for (layer_ = 0; layer_ < int64_t(model_.layers.size()); ++layer_) {
+      for (const BlockSpec& block : model_.layers[size_t(layer_)]) add_block(block);
+    }
+    add_head(embed);
+    link();
+  }
+
+ private:
+  std::string module(Role role) const { return model_.names.of(role, layer_); }
+
+  // A row of this name and width: the same one for every layer.
+  View row(const std::string& name, int64_t cols, bool scored = false) {
+    for (size_t i = 0; i < plan_.rows.size(); ++i) {
+      if (plan_.rows[i].name == name && plan_.rows[i].cols == cols) return {RowId(i), 0, cols};
+    }
+    plan_.rows.push_back({name, cols, scored});
+    return {RowId(plan_.rows.size() - 1), 0, cols};
+  }
+
+  template <typename Op>
+  void add(Op op) {
+    plan_.steps.push_back({int32_t(layer_), std::move(op)});
+  }
+
+  void add_block(const BlockSpec& block) {
+    const Norm before = block.before ? norm(block.before->spec, module(block.before->role), model_.hidden) : Norm();
+    std::visit([&](const auto& mixer) { add_mixer(block, mixer, before); }, block.mixer);
+  }
+
+  void add_mixer(const BlockSpec& block, const AttentionSpec& spec, const Norm& before) {
+    const int64_t q_cols = spec.heads * spec.head_dim, kv_cols = spec.kv_heads * spec.head_dim;
+    const View qkv = row("qkv", q_cols + 2 * kv_cols);
+    const View q{qkv.row, 0, q_cols}, k{qkv.row, q_cols, kv_cols}, v{qkv.row, q_cols + kv_cols, kv_cols};
+    LinearStep projections;
+    projections.in = residual_;
+    projections.norm = before;
+    if (source_.has_matrix(module(Role::kAttnQkv))) {
+      const auto parts = fused(Role::kAttnQkv, {q_cols, kv_cols, kv_cols}, model_.hidden, spec.qkv_bias);
+      projections.projections = {to(parts[0], q), to(parts[1], k), to(parts[2], v)};
+    } else {
+      projections.projections = {to(linear(Role::kAttnQ, q_cols, model_.hidden, spec.qkv_bias), q),
+                                 to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k),
+                                 to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v)};
+    }
+    add(std::move(projections));
+
+    AttendStep attend;
+    attend.state = StateId(plan_.states.size());
+    plan_.states.push_back({State::Kind::kKv, spec.kv_heads, spec.head_dim, spec.head_dim, spec.window});
+    attend.heads = spec.heads;
+    attend.kv_heads = spec.kv_heads;
+    attend.key_dim = attend.value_dim = spec.head_dim;
+    attend.q = {q.row, q.first, spec.head_dim};
+    attend.k = {k.row, k.first, spec.head_dim};
+    attend.v = {v.row, v.first, spec.head_dim};
+    if (spec.q_norm) attend.q_norm = head_norm(*spec.q_norm, Role::kAttnQNorm, spec.heads, spec.head_dim);
+    if (spec.k_norm) attend.k_norm = head_norm(*spec.k_norm, Role::kAttnKNorm, spec.kv_heads, spec.head_dim);
+    attend.norm_after_rotation = spec.norm_after_rotation;
+    attend.rope = spec.rope;
+    attend.scale = spec.scale > 0 ? spec.scale : 1 / std::sqrt(double(spec.head_dim));
+    attend.softcap = spec.softcap;
+    attend.window = spec.window;
+    attend.chunk = spec.chunk;
+    attend.out = row("mixed", q_cols);
+    const View mixed = attend.out;
+    add(std::move(attend));
+    add_output(block, linear(Role::kAttnOut, model_.hidden, q_cols, spec.out_bias), mixed);
+  }
+
+  void add_mixer(const BlockSpec& block, const FeedForwardSpec& spec, const Norm& before) {
+    LinearStep inner;
+    inner.in = residual_;
+    inner.norm = before;
+    const View out = row("inner", spec.width);
+    Projection up;
+    if (!spec.gated) {
+      up = linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias);
+    } else if (!source_.has_matrix(module(Role::kFfnGate)) && source_.has_matrix(module(Role::kFfnGateUp))) {
+      const auto parts = fused(Role::kFfnGateUp, {spec.width, spec.width}, model_.hidden, spec.bias);
+      up = gated(parts[0], parts[1]);
+    } else {
+      const Projection gate = linear(Role::kFfnGate, spec.width, model_.hidden, spec.bias);
+      up = gated(gate, linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias));
+    }
+    up.activation = spec.activation;
+    inner.projections = {to(up, out)};
+    add(std::move(inner));
+    add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), out);
+  }
+
+  // residual += scale * after(W in)
+  void add_output(const BlockSpec& block, Projection projection, const View& in) {
+    LinearStep output;
+    output.in = in;
+    if (!block.after) {
+      projection.out = residual_;
+      projection.add = true;
+      projection.scale = block.scale;
+      output.projections = {projection};
+      add(std::move(output));
+      return;
+    }
+    const View branch = row("branch", model_.hidden);
+    output.projections = {to(projection, branch)};
+    add(std::move(output));
+    CombineStep combine;
+    combine.x = combine.out = residual_;
+    combine.y = branch;
+    combine.y_scale = block.scale;
+    combine.norm = norm(block.after->spec, module(block.after->role), model_.hidden);
+    add(combine);
+  }
+
+  // A head of its own where the files have one; else the embedding, unless config.json forbids it.
+  void add_head(const Weight* embed) {
+    layer_ = -1;
+    LinearStep head;
+    head.in = residual_;
+    head.norm = norm(model_.final_norm, model_.names.of(Role::kFinalNorm), model_.hidden);
+    const std::string name = model_.names.of(Role::kHead);
+    Projection scores;
+    if (source_.has_matrix(name)) {
+      scores = linear(Role::kHead, model_.vocab, model_.hidden, false);
+    } else if (model_.tied_head == false) {
+      fail(ErrorKind::kModel, fmt::format("{}: tensor {}.weight is missing", name_, name),
+           "config.json says tie_word_embeddings: false, so the embedding does not stand in for it");
+    } else {
+      scores.weight = embed;
+    }
+    scores.scale = model_.logit_scale;
+    scores.softcap = model_.logit_softcap;
+    const View out = row("scores", model_.vocab, true);
+    head.projections = {to(scores, out)};
+    plan_.scores = out.row;
+    add(std::move(head));
+  }
+
+  void link() {
+    plan_.links.assign(plan_.steps.size(), {});
+    const Weight* next = nullptr;
+    for (size_t i = plan_.steps.size(); i-- > 0;) {
+      plan_.links[i].next_weight = next;
+      const Weight* first = nullptr;
+      for_each_weight(plan_.steps[i], [&](const Weight& weight, WeightUse use) {
+        if (first == nullptr && use == WeightUse::kAll) first = &weight;
+      });
+      if (first != nullptr) next = first;
+    }
+  }
+
+  static Projection to(Projection projection, const View& out) {
+    projection.out = out;
+    return projection;
+  }
+  static Projection gated(const Projection& gate, Projection up) {
+    up.gate = gate.weight;
+    up.gate_bias = gate.bias;
+    return up;
+  }
+
+  Projection linear(Role role, int64_t rows, int64_t cols, bool bias_required) {
+    Projection out;
+    out.weight = matrix(module(role), rows, cols);
+    out.bias = bias(module(role), rows, bias_required);
+    return out;
+  }
+
+  // The parts of a matrix whose rows are those of several, one after the other.
+  std::vector<Projection> fused(Role role, const std::vector<int64_t>& rows, int64_t cols, bool bias_required) {
+    int64_t total = 0;
+    for (const int64_t n : rows) total += n;
+    const Weight whole = source_.matrix(module(role), total, cols);
+    const Vector* biases = bias(module(role), total, bias_required);
+    std::vector<Projection> out;
+    int64_t first = 0;
+    for (const int64_t n : rows) {
+      plan_.weights.push_back(slice_rows(whole, first, n));
+      Projection& part = out.emplace_back();
+      part.weight = &plan_.weights.back();
+      if (biases != nullptr) part.bias = part_of(*biases, first, n);
+      first += n;
+    }
+    return out;
+  }
+
+  const Vector* part_of(const Vector& whole, int64_t first, int64_t size) {
+    Vector part = whole;
+    part.size = size;
+    const size_t element = whole.bytes.size() / size_t(whole.size);
+    part.bytes = whole.bytes.subspan(size_t(first) * element, size_t(size) * element);
+    return keep(std::move(part));
+  }
+
+  const Vector* bias(const std::string& module, int64_t n, bool required) {
+    const std::string tensor = module + ".bias";
+    return required || source_.has_tensor(tensor) ? keep(source_.vector(tensor, n)) : nullptr;
+  }
+
+  Norm norm(const NormSpec& spec, const std::string& module, int64_t n) {
+    Norm out{spec.kind, nullptr, nullptr, spec.eps, n};
+    if (spec.weighted) {
+      Vector weight = source_.vector(module + ".weight", n);
+      if (spec.plus_one && !model_.folded_norms) weight.add = 1;
+      out.weight = keep(std::move(weight));
+    }
+    if (spec.biased) out.bias = keep(source_.vector(module + ".bias", n));
+    return out;
+  }
+
+  Norm head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim) {
+    return norm(spec, module(role), spec.whole_row ? heads * dim : dim);
+  }
+
+  // GGUF files have the divisors of scaled rotary frequencies as a tensor.
+  void bind_rope_factors() {
+    const std::string name = model_.names.of(Role::kRopeFactors);
+    for (Rope& rope : plan_.ropes) {
+      if (rope.scaling != Rope::Scaling::kFactors) continue;
+      if (name.empty()) fail(ErrorKind::kModel, fmt::format("{}: rope_type 'factors' is not supported", name_));
+      rope.factors = keep(source_.vector(name + ".weight", rope.dim / 2));
+    }
+  }
+
+  const Weight* matrix(const std::string& module, int64_t rows, int64_t cols) {
+    plan_.weights.push_back(source_.matrix(module, rows, cols));
+    return &plan_.weights.back();
+  }
+  const Vector* keep(Vector vector) {
+    plan_.vectors.push_back(std::move(vector));
+    return &plan_.vectors.back();
+  }
+
+  const Description& model_;
+  Plan& plan_;
+  Source& source_;
+  const std::string& name_;
+  View residual_;
+  int64_t layer_ = 0;
+};
+
+// The context with the factor of those rotary scalings that extend it.
+int64_t extended_context(const Description& model) {
+  constexpr double kMost = double(int64_t{1} << 31);
+  double context = double(model.context);
+  for (const Rope& rope : model.ropes) {
+    const bool extends = rope.scaling == Rope::Scaling::kLinear || rope.scaling == Rope::Scaling::kDynamic ||
+                         (rope.scaling == Rope::Scaling::kYarn && rope.original_context == model.context);
+    if (extends) context = std::max(context, double(model.context) * std::max(1.0, rope.factor));
+  }
+  return int64_t(std::min(kMost, context));
+}
+
+// Where the language model's tensors are.
+void find_place(Description& model, const std::function<bool(const std::string&)>& has) {
+  for (const Description::NamePlace& place : model.places) {
+    Names names = model.names;
+    names.set_prefix(place.prefix);
+    names.set(Role::kHead, place.head);
+    if (!has(names.of(Role::kEmbed) + ".weight")) continue;
+    model.names = names;
+    return;
+  }
+}
+
+void set_info(Plan& plan, const Description& model) {
+  plan.model = {model.family, int64_t(model.layers.size()), model.hidden,
+                model.vocab,  extended_context(model),      model.end_tokens};
+}
+
+}  // namespace
+
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) {
+  auto plan = std::make_unique<Plan>();
+  plan->checkpoint = std::move(checkpoint);
+  Description model = describe(plan->checkpoint.config());
+  CheckpointSource source(plan->checkpoint);
+  if (!plan->checkpoint.location().gguf_files.empty()) {
+    model.names = Names::gguf();
+    model.folded_norms = true;
+  }
+  if (model.names.prefix() != "")
+    find_place(model, [&](const std::string& tensor) { return source.has_tensor(tensor); });
+  set_info(*plan, model);
+  Planner(model, *plan, source, plan->checkpoint.location().name).run();
+  plan->bindings = source.binder().bindings();
+  plan->ignored = source.binder().finish(model.names.own_prefixes(), model.family);
+  return plan;
+}
+
+std::vector<TensorRequest> plan_requests(const Description& model, const std::string& name,
+                                         const std::function<bool(const std::string&)>& has) {
+  Plan plan;
+  set_info(plan, model);
+  Recorder recorder(has);
+  Planner(model, plan, recorder, name).run();
+  return std::move(recorder.requests);
+}
+
+}  // namespace qgen

@@ -1,0 +1,27 @@
+// Turns a description into a plan: binds every weight that it names and lays out rows, states and steps.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/description.h"
+#include "model/plan.h"
+
+namespace qgen {
+
+// The plan of a checkpoint, from headers alone. Throws a model Error.
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint);
+
+// What make_plan() asks a checkpoint for: the (rows, cols) weight of a module, or with no cols a vector by the name of
+// its tensor. `has` says which tensors are there, where that is optional (biases, a head of its own).
+struct TensorRequest {
+  std::string name;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+std::vector<TensorRequest> plan_requests(const Description& model, const std::string& name,
+                                         const std::function<bool(const std::string& tensor)>& has);
+
+}  // namespace qgen

@@ -1,0 +1,38 @@
+// Rotary position embeddings as data, and their frequencies. Formulas: transformers, modeling_rope_utils.py.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "quant/weight.h"
+
+namespace qgen {
+
+struct Rope {
+  // Which elements of a head are rotated together: (i, i + dim / 2), as Hugging Face stores q and k, or (2 i, 2 i + 1).
+  enum class Pairs : uint8_t { kHalfSplit, kAdjacent };
+  enum class Scaling : uint8_t { kNone, kLinear, kDynamic, kYarn, kLlama3, kFactors };
+  int64_t dim = 0;  // elements of a head that are rotated, the first ones
+  Pairs pairs = Pairs::kHalfSplit;
+  Scaling scaling = Scaling::kNone;
+  double theta = 10000;
+  double factor = 1;
+  int64_t original_context = 0;  // tokens the unscaled frequencies were trained for
+  // llama3
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  // yarn
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double attention_factor = 1;  // multiplies cos and sin
+  bool truncate = true;
+  // factors: what each frequency is divided by, (dim / 2)
+  const Vector* factors = nullptr;
+
+  bool operator==(const Rope&) const = default;
+};
+
+// Inverse frequencies (dim / 2) for a sequence of `length` tokens; only dynamic scaling depends on it.
+std::vector<double> inverse_frequencies(const Rope& rope, int64_t length);
+
+}  // namespace qgen

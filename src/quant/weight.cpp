@@ -1,0 +1,202 @@
+#include "quant/weight.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/numbers.h"
+
+namespace qgen {
+namespace {
+
+template <typename T>
+T load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+std::string_view codes_name(Codes codes) {
+  switch (codes) {
+    case Codes::kF32: return "f32";
+    case Codes::kF16: return "f16";
+    case Codes::kBf16: return "bf16";
+    case Codes::kI8: return "int8";
+    case Codes::kE4M3: return "fp8";
+    case Codes::kE5M2: return "fp8-e5m2";
+  }
+  return "?";
+}
+
+int64_t code_bytes(Codes codes) {
+  switch (codes) {
+    case Codes::kF32: return 4;
+    case Codes::kF16:
+    case Codes::kBf16: return 2;
+    default: return 1;
+  }
+}
+
+int64_t scale_bytes(ScaleType type) {
+  switch (type) {
+    case ScaleType::kF32: return 4;
+    case ScaleType::kF16:
+    case ScaleType::kBf16: return 2;
+    default: return 1;
+  }
+}
+
+float ScaleGrid::value(int64_t r, int64_t c) const {
+  const std::byte* const p = data + r * row_pitch + c * col_pitch;
+  switch (type) {
+    case ScaleType::kF32: return load<float>(p);
+    case ScaleType::kF16: return f16_to_float(load<uint16_t>(p));
+    case ScaleType::kBf16: return bf16_to_float(load<uint16_t>(p));
+    case ScaleType::kE8M0: return e8m0_to_float(load<uint8_t>(p));
+    case ScaleType::kI8: return float(load<int8_t>(p));
+    case ScaleType::kU8: return float(load<uint8_t>(p));
+  }
+  return 0;
+}
+
+ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols) {
+  ScaleGrid grid;
+  grid.group_rows = group_rows;
+  grid.group_cols = group_cols;
+  grid.rows = (rows + grid.group_rows - 1) / grid.group_rows;
+  grid.cols = (cols + grid.group_cols - 1) / grid.group_cols;
+  return grid;
+}
+
+void set_values(ScaleGrid& grid, std::vector<float> values) {
+  grid.owned = std::make_shared<const std::vector<float>>(std::move(values));
+  grid.type = ScaleType::kF32;
+  grid.data = reinterpret_cast<const std::byte*>(grid.owned->data());
+  grid.col_pitch = sizeof(float);
+  grid.row_pitch = grid.cols * grid.col_pitch;
+}
+
+const std::byte* Weight::code_at(int64_t n, int64_t k) const {
+  const std::byte* const row = data.data() + n * row_bytes;
+  if (!in_blocks()) return row + k * code_bytes(codes);
+  return row + k / block_cols * block_bytes + block_offset + k % block_cols * code_bytes(codes);
+}
+
+size_t Weight::bytes() const {
+  size_t total = size_t(rows * row_bytes) + zero_point.bytes();
+  if (!in_blocks()) total += scale.bytes();  // blocks hold their scales
+  if (ordered) total += size_t(cols) * sizeof(int32_t);
+  return total;
+}
+
+Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
+  Weight out;
+  out.name = whole.name;
+  out.rows = rows;
+  out.cols = whole.cols;
+  out.codes = whole.codes;
+  out.data = whole.data.subspan(size_t(first * whole.row_bytes), size_t(rows * whole.row_bytes));
+  out.row_bytes = whole.row_bytes;
+  out.block_cols = whole.block_cols;
+  out.block_bytes = whole.block_bytes;
+  out.block_offset = whole.block_offset;
+  const auto slice = [&](ScaleGrid grid) {
+    if (grid.empty()) return grid;
+    const int64_t begin = grid.row_origin + first, first_group = begin / grid.group_rows;
+    grid.rows = (begin + rows - 1) / grid.group_rows + 1 - first_group;
+    grid.data += first_group * grid.row_pitch;
+    grid.row_origin = begin % grid.group_rows;
+    return grid;
+  };
+  out.scale = slice(whole.scale);
+  out.zero_point = slice(whole.zero_point);
+  out.column_order = whole.column_order;
+  out.ordered = whole.ordered;
+  out.tensor = whole.tensor;
+  return out;
+}
+
+void decode_codes(const Weight& weight, int64_t n, std::span<double> out) {
+  for (int64_t k = 0; k < weight.cols; ++k) {
+    const std::byte* const p = weight.code_at(n, k);
+    switch (weight.codes) {
+      case Codes::kF32: out[k] = load<float>(p); break;
+      case Codes::kF16: out[k] = f16_to_float(load<uint16_t>(p)); break;
+      case Codes::kBf16: out[k] = bf16_to_float(load<uint16_t>(p)); break;
+      case Codes::kI8: out[k] = load<int8_t>(p); break;
+      case Codes::kE4M3: out[k] = e4m3_to_float(load<uint8_t>(p)); break;
+      case Codes::kE5M2: out[k] = e5m2_to_float(load<uint8_t>(p)); break;
+    }
+  }
+}
+
+void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
+  decode_codes(weight, n, out);
+  for (int64_t k = 0; k < weight.cols; ++k) {
+    if (!weight.zero_point.empty()) out[k] -= weight.zero_point.at(n, k);
+    out[k] *= weight.scale_at(n, k);
+  }
+  if (weight.column_order.empty()) return;
+  const std::vector<double> stored(out.begin(), out.begin() + weight.cols);
+  for (int64_t k = 0; k < weight.cols; ++k) out[weight.column_order[k]] = stored[k];
+}
+
+std::string method_name(const Weight& weight) {
+  std::string name(codes_name(weight.codes));
+  const ScaleGrid& grid = weight.scale;
+  if (grid.empty()) return name;
+  if (grid.group_rows >= weight.rows && grid.group_cols == weight.cols && grid.group_rows > 1) {
+    name += " tensor";
+  } else if (grid.group_rows == 1 && grid.cols == 1) {
+    name += " channel";
+  } else if (grid.group_rows == 1) {
+    name += fmt::format(" group {}", grid.group_cols);
+  } else {
+    name += fmt::format(" block {}x{}", grid.group_rows, grid.group_cols);
+  }
+  if (!weight.zero_point.empty()) name += " asymmetric";
+  if (weight.ordered) name += " act-order";
+  return name;
+}
+
+std::vector<float> tensor_values(const TensorView& tensor) {
+  std::vector<float> out(size_t(tensor.elements()));
+  const std::byte* const p = tensor.bytes.data();
+  switch (tensor.dtype) {
+    case Dtype::kF32:
+      if (!out.empty()) std::memcpy(out.data(), p, tensor.bytes.size());
+      break;
+    case Dtype::kF16:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = f16_to_float(load<uint16_t>(p + 2 * i));
+      break;
+    case Dtype::kBf16:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_float(load<uint16_t>(p + 2 * i));
+      break;
+    case Dtype::kF8E8M0:
+    case Dtype::kU8:
+      for (size_t i = 0; i < out.size(); ++i) out[i] = e8m0_to_float(load<uint8_t>(p + i));
+      break;
+    default:
+      fail(ErrorKind::kModel,
+           fmt::format("{}: tensor {}: type {} cannot be read here (expected F32, F16, BF16 or F8_E8M0)", tensor.file,
+                       tensor.name, dtype_name(tensor.dtype)));
+  }
+  return out;
+}
+
+std::vector<float> Vector::values() const {
+  if (!given.empty()) return given;
+  TensorView view;
+  view.dtype = type;
+  view.shape = {size};
+  view.bytes = bytes;
+  std::vector<float> out = tensor_values(view);
+  for (float& value : out) value = float(double(value) + add);
+  return out;
+}
+
+}  // namespace qgen

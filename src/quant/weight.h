@@ -1,0 +1,129 @@
+// The canonical weight: what every checkpoint method becomes, and the only thing engines know about quantization.
+//
+//   W[n, k] = (code[n, k] - zero_point[g]) * scale[g]    or    code[n, k] * scale[g] + minimum[g]
+//
+// where g is the scale group of (n, k). Codes and scales stay where the file has them, in the types it has them in;
+// what cannot be used in place is repacked when the model is loaded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/tensor.h"
+
+namespace qgen {
+
+enum class Codes : uint8_t { kF32, kF16, kBf16, kI8, kE4M3, kE5M2 };
+std::string_view codes_name(Codes codes);
+int64_t code_bytes(Codes codes);
+
+// How a scale (or a zero point, or a minimum) is stored.
+enum class ScaleType : uint8_t { kF32, kF16, kBf16, kE8M0, kI8, kU8 };
+int64_t scale_bytes(ScaleType type);
+
+// One value for each scale group of group_rows x group_cols elements; the last group of a row or column may be partial.
+// Tensor = (N, K), channel = (1, K), group = (1, g), block = (128, 128). Without groups: 1 (scale) or 0 (the others).
+struct ScaleGrid {
+  int64_t group_rows = 0;
+  int64_t group_cols = 0;
+  int64_t rows = 0;  // of the grid: groups along N
+  int64_t cols = 0;  // groups along K
+  ScaleType type = ScaleType::kF32;
+  const std::byte* data = nullptr;  // of group (0, 0), possibly unaligned; in the mapped file or `owned`
+  int64_t row_pitch = 0;            // bytes from a group to the one below it
+  int64_t col_pitch = 0;            // bytes from a group to its right neighbour
+  int64_t row_origin = 0;           // the row of the grid's matrix that is row 0 of the weight (slices)
+  std::string tensor;               // "FILE: tensor NAME", for messages
+  std::shared_ptr<const std::vector<float>> owned;  // values that no file has
+
+  bool empty() const { return rows * cols == 0; }
+  // Of the group in row r and column c of the grid.
+  float value(int64_t r, int64_t c) const;
+  // Of element (n, k) of the weight.
+  float at(int64_t n, int64_t k) const { return value((row_origin + n) / group_rows, k / group_cols); }
+  // Whether the values lie row by row without gaps.
+  bool is_dense() const { return col_pitch == scale_bytes(type) && row_pitch == cols * col_pitch; }
+  size_t bytes() const { return size_t(rows * cols * scale_bytes(type)); }
+};
+
+// A grid of one group shape over an (N, K) matrix; its values are to be set.
+ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols);
+// The grid's values, row by row.
+void set_values(ScaleGrid& grid, std::vector<float> values);
+
+struct Weight {
+  std::string name;  // the module, "model.layers.0.self_attn.q_proj"
+  int64_t rows = 0;  // N, outputs
+  int64_t cols = 0;  // K, inputs
+  Codes codes = Codes::kF32;
+  // (N, row_bytes): the codes, possibly unaligned, in the mapped file or in `owned`. Empty before a repack.
+  std::span<const std::byte> data;
+  int64_t row_bytes = 0;
+  // Codes in blocks, as GGUF has them: `block_cols` codes lie side by side, `block_offset` bytes behind the beginning
+  // of a block of `block_bytes`. 0: all codes of a row side by side.
+  int64_t block_cols = 0, block_bytes = 0, block_offset = 0;
+  ScaleGrid scale;
+  ScaleGrid zero_point;  // the same groups as `scale` where present
+  // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order, and before
+  // the repack that finds it. `ordered`: there is or may be one.
+  std::vector<int32_t> column_order;
+  bool ordered = false;
+  // Makes `data` and what else is not in the file as it is needed, when the model is loaded; null where nothing is to
+  // do. Rows may be repacked on several threads: prepare() first, once, then rows(begin, end).
+  struct Repack {
+    std::function<void(Weight&)> prepare;
+    std::function<void(Weight&, int64_t begin, int64_t end)> rows;
+  };
+  std::shared_ptr<const Repack> repack;
+  std::vector<std::byte> owned;
+  int64_t nan_codes = 0;  // fp8 codes that are NaN or infinite, known after a WeightScan
+  std::string tensor;     // "FILE: tensor NAME", for messages
+
+  Weight() = default;
+  Weight(Weight&&) = default;
+  Weight& operator=(Weight&&) = default;
+  Weight(const Weight&) = delete;
+
+  bool quantized() const { return codes == Codes::kI8 || codes == Codes::kE4M3 || codes == Codes::kE5M2; }
+  bool in_blocks() const { return block_cols > 0; }
+  // The bytes of code (n, k).
+  const std::byte* code_at(int64_t n, int64_t k) const;
+  float scale_at(int64_t n, int64_t k) const { return scale.empty() ? 1 : scale.at(n, k); }
+  // Codes, grids and column order, as they are held in memory once the weight is loaded.
+  size_t bytes() const;
+};
+
+// Rows [first, first + rows) of a weight: fused projections. The weight must not need a repack.
+Weight slice_rows(const Weight& whole, int64_t first, int64_t rows);
+
+// Codes [n, 0..K) of one row as doubles, exact; `out` has K elements.
+void decode_codes(const Weight& weight, int64_t n, std::span<double> out);
+// Row n of W in the order of the inputs; `out` has K elements. Exact up to the final double product.
+void dequantize_row(const Weight& weight, int64_t n, std::span<double> out);
+
+// "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16".
+std::string method_name(const Weight& weight);
+
+// A vector of a model (a norm's weight, a bias) in its file; its values are read when an engine asks for them.
+struct Vector {
+  std::string name;
+  int64_t size = 0;
+  Dtype type = Dtype::kF32;          // F32, F16 or BF16
+  std::span<const std::byte> bytes;  // possibly unaligned
+  double add = 0;                    // to every element: norms that are stored less one
+  std::vector<float> given;          // the values where no file has them
+
+  std::vector<float> values() const;
+  bool quantized() const { return false; }
+};
+
+// The values of a scale or vector in F32, exact: F32, F16, BF16, F8_E8M0 (U8 is read as E8M0).
+std::vector<float> tensor_values(const TensorView& tensor);
+
+}  // namespace qgen

@@ -1,0 +1,91 @@
+# Files of a model and of a user: what is none in a file's place, what is written and what is not.
+
+$ printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}:' > template
+
+# Optional files of a model that are no files: an error that names them, not a run without them
+$ for name in chat_template.jinja generation_config.json tokenizer_config.json; do
+>   for kind in dangling loop pipe folder; do
+>     rm -rf model && mkdir model && cp $MODEL/* model/ && rm -f model/$name
+>     case $kind in
+>       dangling) ln -s nowhere model/$name ;;
+>       loop) ln -s $name model/$name ;;
+>       pipe) mkfifo model/$name ;;
+>       folder) mkdir model/$name ;;
+>     esac
+>     timeout 5 qgen -m model -p Once -n 1 > out 2> err; echo "$kind $? $(cat out) $(cat err)"
+>   done
+> done
+  dangling 3  qgen: model/chat_template.jinja: cannot open: a link to a file that is missing
+  loop 3  qgen: model/chat_template.jinja: cannot open: Too many levels of symbolic links
+  pipe 3  qgen: model/chat_template.jinja: not a regular file
+  folder 3  qgen: model/chat_template.jinja: not a regular file
+  dangling 3  qgen: model/generation_config.json: cannot open: a link to a file that is missing
+  loop 3  qgen: model/generation_config.json: cannot open: Too many levels of symbolic links
+  pipe 3  qgen: model/generation_config.json: not a regular file
+  folder 3  qgen: model/generation_config.json: not a regular file
+  dangling 3  qgen: model/tokenizer_config.json: cannot open: a link to a file that is missing
+  loop 3  qgen: model/tokenizer_config.json: cannot open: Too many levels of symbolic links
+  pipe 3  qgen: model/tokenizer_config.json: not a regular file
+  folder 3  qgen: model/tokenizer_config.json: not a regular file
+
+# The same for the weights, beside which others lie
+$ rm -rf model && mkdir model && cp $MODEL/* model/ && mv model/model.safetensors model/other.safetensors && ln -s nowhere model/model.safetensors; qgen -m model -p Once -n 1
+stderr: qgen: model/model.safetensors: cannot open: a link to a file that is missing
+exit: 3
+
+# A model that is a loop of links, and one that is a link to nothing
+$ ln -s loop loop; qgen -m loop -p Once
+stderr: qgen: loop: cannot open: Too many levels of symbolic links
+exit: 3
+
+$ ln -s nowhere dangling; qgen -m dangling -p Once
+stderr: qgen: dangling: cannot open: a link to a file that is missing
+exit: 3
+
+# --stats-file writes over reports and empty files only
+$ for content in '' notes '{"schema":1,"model":"m","system":null,"messages":[]}' '{"schema":1,"model":"m","engine":"cpu"}'; do
+>   printf '%s' "$content" > kept; qgen -m $MODEL -p Once -n 1 --stats-file kept > /dev/null 2> err; echo "$? $(grep -c tokens_per_second kept) $(head -n 1 err)"
+> done
+  0 1 
+  1 0 qgen: --stats-file kept: cannot write: it holds something else than a report
+  1 0 qgen: --stats-file kept: cannot write: it holds something else than a report
+  0 1 
+
+# Its own of an earlier run, of one line or a batch
+$ printf '{"prompt":"Once"}\n' > one.jsonl; for i in 1 2; do qgen -m $MODEL -p Once -n 1 --stats-file twice.json && qgen -m $MODEL --batch one.jsonl -n 1 --stats-file twice.json; done > /dev/null; grep -c '"lines":1' twice.json
+  1
+
+# A start that fails leaves no file behind
+$ qgen -m nowhere -p Once --stats-file left.json; ls left.json
+stderr: ...
+exit: 2
+
+# A pipe without a reader is an error at once; one with a reader gets one report
+$ mkfifo unread; timeout 5 qgen -m $MODEL -p Once -n 1 --stats-file unread
+stderr: qgen: --stats-file unread: cannot write: the pipe has no reader
+exit: 1
+
+$ mkfifo read; cat read > copy & qgen -m $MODEL -p Once -n 1 --stats-file read > /dev/null && wait && grep -c tokens_per_second copy
+  1
+
+$ qgen -m $MODEL -p Once -n 1 --stats-file >(grep -c tokens_per_second > counted) > /dev/null && sleep 0.3 && cat counted
+  1
+
+$ qgen -m $MODEL -p Once -n 1 --stats-file $TMP
+stderr: qgen: --stats-file $TMP: cannot write: Is a directory
+exit: 1
+
+$ python3 $ROOT/tests/cli/scripted_model.py two "Hello " "there." && cp template two/chat_template.jinja
+
+# A conversation is saved under a name of any length, whatever lies beside it, and nothing else appears
+$ name=$(printf '%0255d' 0); mkdir saved && cd saved && sh -c "touch talk.json.\$\$.tmp; printf 'Hi\n/save talk.json\n/save talk.json\n/save $name\n' | exec qgen chat -m ../two" > /dev/null && ls -A | grep -v tmp | cut -c 1-10 && cmp talk.json $name
+  0000000000
+  talk.json
+
+# One that cannot be written whole leaves the old file as it was and nothing else
+$ cd saved && cp talk.json before.json && (ulimit -f 1; { printf '%05000d\n' 0; echo '/save talk.json'; } | exec qgen chat -m ../two -c 8000 > /dev/null); echo $?; cmp talk.json before.json && ls -A | grep -vc tmp
+  1
+  3
+stderr:
+  qgen: warning: --context 8000: two was made for 4096 tokens, beyond them answers get worse
+  qgen: $TMP/saved/talk.json: cannot write: File too large

@@ -1,0 +1,315 @@
+// The kernels of linear layers against plain double arithmetic, for every instruction set this machine has.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/numbers.h"
+#include "cpu/linear.h"
+#include "tests/cpu/test_targets.h"
+#include "tests/random_weight.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+// A layer, and the input of it for up to `most` tokens in the forms that it wants.
+struct TestLayer {
+  TestLayer(const Weight& weight, const IsaTarget& kernels, Activations activations, int64_t most)
+      : target(kernels),
+        kernel(weight, kernels, activations, true),
+        input(std::vector<const cpu::LinearKernel*>{&kernel}, most, 1),
+        scratch(cpu::scratch_bytes(kernel.cols(), kernel.matrix().grid_cols)) {
+    input.lay_out(arena);
+    arena.allocate("test");
+    input.lay_out(arena);
+  }
+  void prepare(int64_t row, int64_t tokens) { input.prepare(target, input.row(row), row, tokens, choice); }
+  // Rows [begin, end) of W times the first `tokens`; rows of y are those of all of W apart.
+  void multiply(int64_t tokens, int64_t begin, int64_t end, std::vector<float>& y) {
+    kernel.multiply(input.view(0, input.row(0), tokens, choice), choice, begin, end, y.data() + begin, kernel.rows(),
+                    scratch.get());
+  }
+  const IsaTarget& target;
+  Kernels choice = Kernels::kByCount;
+  cpu::LinearKernel kernel;
+  cpu::InputForms input;
+  cpu::Arena arena;
+  Scratch scratch;
+};
+
+// Normwise error of y = W x for `tokens` tokens, computed as the engine does it in two row ranges.
+double multiply_error(const IsaTarget& target, const Weight& weight, int64_t tokens, std::mt19937& random,
+                      Activations activations = Activations::k16Bit, float mean = 0) {
+  TestLayer layer(weight, target, activations, tokens);
+  const std::vector<float> bias = normal(random, size_t(weight.rows));
+  std::vector<float> x = normal(random, size_t(tokens * weight.cols));
+  for (float& value : x) value += mean;
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::copy_n(x.data() + t * weight.cols, weight.cols, layer.input.row(t));
+    layer.prepare(t, tokens);
+  }
+  std::vector<float> y(size_t(tokens * weight.rows), NAN);
+  const int64_t middle = std::min(weight.rows, target.panel_rows);
+  layer.multiply(tokens, 0, middle, y);
+  if (middle < weight.rows) layer.multiply(tokens, middle, weight.rows, y);
+#if defined(__x86_64__)
+  if (cpu::kEmulatedAmxTarget.supported()) CHECK(cpu::emulated_tiles_released());
+#endif
+
+  std::vector<float> expected(y.size());
+  std::vector<double> row(size_t(weight.cols));
+  for (int64_t n = 0; n < weight.rows; ++n) {
+    dequantize_row(weight, n, row);
+    for (int64_t t = 0; t < tokens; ++t) {
+      y[size_t(t * weight.rows + n)] += bias[size_t(n)];
+      double sum = bias[size_t(n)];
+      for (int64_t k = 0; k < weight.cols; ++k) sum += row[size_t(k)] * x[size_t(t * weight.cols + k)];
+      expected[size_t(t * weight.rows + n)] = float(sum);
+    }
+  }
+  return normwise_error(y, expected);
+}
+
+// What a form of the activations may cost, with a margin of three. Zero points as large as the codes cancel most of a
+// sum and leave its error, hence more for integers.
+double tolerance(cpu::Form form) {
+  switch (form) {
+    case cpu::Form::kF32: return 5e-6;
+    case cpu::Form::kInt16:
+    case cpu::Form::kInt8HiLo: return 1e-4;
+    case cpu::Form::kBf16Pair: return 3e-5;
+    case cpu::Form::kBf16: return 4e-3;
+    case cpu::Form::kInt8: return 2e-2;
+  }
+  return 0;
+}
+
+TEST_CASE("W x for every code, grid, size and number of tokens") {
+  struct Shape {
+    int64_t rows, cols, group_rows, group_cols;
+  };
+  const Shape shapes[] = {{37, 100, 37, 100},   {70, 172, 1, 172}, {33, 64, 1, 32},    {20, 172, 1, 43},
+                          {130, 300, 128, 128}, {64, 96, 16, 24},  {5, 7, 2, 3},       {1, 1, 1, 1},
+                          {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128}, {48, 256, 1, 256},
+                          {33, 700, 1, 100}};
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const int64_t tokens : {1, 2, 13, 26, 260}) {
+      double worst = 0;
+      for (const Codes codes : {Codes::kF32, Codes::kF16, Codes::kBf16, Codes::kI8, Codes::kE4M3, Codes::kE5M2}) {
+        const bool plain = codes == Codes::kF32 || codes == Codes::kF16 || codes == Codes::kBf16;
+        for (const Shape& shape : shapes) {
+          for (const bool zero_points : {false, true}) {
+            if (zero_points && plain) continue;
+            INFO(std::string(target->name), " ", codes_name(codes), " ", shape.rows, "x", shape.cols, " groups ",
+                 shape.group_rows, "x", shape.group_cols, " tokens ", tokens, " zero points ", zero_points);
+            std::mt19937 random(uint32_t(shape.rows * 1000 + shape.cols + tokens));
+            const Weight weight = random_weight(random, codes, shape.rows, shape.cols, shape.group_rows,
+                                                plain ? 0 : shape.group_cols, zero_points);
+            const double error = multiply_error(*target, weight, tokens, random);
+            CHECK(error < tolerance(target->kernels[size_t(codes)].at(tokens).form));
+            worst = std::max(worst, error);
+            if (codes != Codes::kI8) continue;
+            CHECK(multiply_error(*target, weight, tokens, random, Activations::kF32) < tolerance(cpu::Form::kF32));
+            // Zero points as large as the codes cancel most of the sum and leave the error of 8 bits.
+            CHECK(multiply_error(*target, weight, tokens, random, Activations::k8Bit) <
+                  tolerance(cpu::Form::kInt8) * (zero_points ? 3 : 1));
+          }
+        }
+      }
+      MESSAGE(std::string(target->name), ", ", tokens, " tokens: largest error ", worst);
+    }
+  }
+}
+
+TEST_CASE("W x for weights in blocks of Q8_0") {
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
+      for (const int64_t tokens : {1, 2, 7, 30, 530}) {
+        for (const auto& [rows, cols] : {std::array<int64_t, 2>{5, 32}, {37, 96}, {64, 1024}, {48, 160}, {64, 64}}) {
+          INFO(std::string(target->name), " ", activations_name(activations), " ", rows, "x", cols, " tokens ", tokens);
+          std::mt19937 random(uint32_t(rows * 1000 + cols + tokens));
+          const Weight weight = random_blocks(random, rows, cols);
+          CHECK(multiply_error(*target, weight, tokens, random, activations) <
+                (activations == Activations::k8Bit    ? tolerance(cpu::Form::kInt8)
+                 : activations == Activations::k16Bit ? tolerance(cpu::Form::kInt8HiLo)
+                                                      : tolerance(cpu::Form::kF32)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("long rows do not overflow the integer products") {
+  for (const IsaTarget* target : kernel_targets()) {
+    constexpr Activations activations = Activations::k16Bit;
+    INFO(std::string(target->name));
+    std::mt19937 random(1);
+    for (const int64_t cols : {65536, 66000}) {
+      Weight weight = random_weight(random, Codes::kI8, 3, cols, 1, cols, false);
+      std::fill(weight.owned.begin(), weight.owned.end(), std::byte{0x7F});
+      for (const int64_t tokens : {1, 7}) {
+        TestLayer layer(weight, *target, activations, tokens);
+        for (int64_t t = 0; t < tokens; ++t) {
+          std::fill_n(layer.input.row(t), cols, 1.0f);
+          layer.prepare(t, tokens);
+        }
+        std::vector<float> y(size_t(tokens * 3));
+        layer.multiply(tokens, 0, 3, y);
+        for (size_t i = 0; i < y.size(); ++i)
+          CHECK(y[i] == doctest::Approx(127.0 * double(cols) * weight.scale.at(int64_t(i % 3), 0)).epsilon(2e-3));
+      }
+    }
+  }
+}
+
+TEST_CASE("NaN and Inf activations give NaN or Inf results, in their own row only") {
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const Codes codes : {Codes::kI8, Codes::kE4M3, Codes::kBf16, Codes::kF32}) {
+      for (const auto& [tokens, activations] : {std::pair<int64_t, Activations>{1, Activations::k16Bit},
+                                                {3, Activations::k16Bit},
+                                                {260, Activations::k16Bit},
+                                                {260, Activations::k8Bit}}) {
+        INFO(std::string(target->name), " ", std::string(codes_name(codes)), " ", tokens);
+        std::mt19937 random(9);
+        // 64 columns in groups of 20: the last tile ends in the middle of a vector, at the end of the row.
+        const Weight weight =
+            random_weight(random, codes, 5, 64, 1, codes == Codes::kI8 || codes == Codes::kE4M3 ? 20 : 0, false);
+        TestLayer layer(weight, *target, activations, tokens + 1);
+        std::fill_n(layer.input.row(tokens), 64, INFINITY);  // what an earlier, longer call left behind
+        std::vector<float> y(size_t(tokens * 5));
+        for (const float first : {1.0f, NAN}) {
+          for (int64_t t = 0; t < tokens; ++t) {
+            std::fill_n(layer.input.row(t), 64, 0.5f);
+            if (t == 0) layer.input.row(t)[7] = first;
+            layer.prepare(t, tokens);
+          }
+          layer.multiply(tokens, 0, 5, y);
+          for (size_t i = 0; i < y.size(); ++i) CHECK(std::isfinite(y[i]) == (i >= 5 || std::isfinite(first)));
+        }
+      }
+    }
+  }
+}
+
+// The sum of all inputs, by which unsigned codes are corrected, is then hundreds of times what is to come out.
+TEST_CASE("inputs with a mean") {
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const int64_t cols : {512, 2048, 9728}) {
+      for (const int64_t tokens : {1, 2, 13}) {
+        INFO(std::string(target->name), " ", cols, " tokens ", tokens);
+        std::mt19937 random(uint32_t(cols + tokens));
+        Weight weight = random_weight(random, Codes::kI8, 33, cols, 1, cols, false);
+        for (size_t i = 0; i < weight.owned.size(); ++i) weight.owned[i] = std::byte(i % 2 == 0 ? 1 : 0xFF);
+        // Rounding such inputs to 16 bits costs 1e-3.
+        CHECK(multiply_error(*target, weight, tokens, random, Activations::k16Bit, 100) < 2e-3);
+      }
+    }
+  }
+}
+
+TEST_CASE("inputs near zero") {
+  for (const IsaTarget* target : kernel_targets()) {
+    std::mt19937 random(6);
+    const Weight weight = random_weight(random, Codes::kI8, 5, 70, 1, 70, false);
+    for (const Activations activations : {Activations::k16Bit, Activations::k8Bit}) {
+      for (const auto& [tokens, size] :
+           {std::pair<int64_t, float>{1, 5e-35f}, {13, 5e-35f}, {1, 4e-41f}, {13, 1e-29f}}) {
+        INFO(std::string(target->name), " ", activations_name(activations), " ", tokens, " ", size);
+        TestLayer layer(weight, *target, activations, tokens);
+        for (int64_t t = 0; t < tokens; ++t) {
+          for (int64_t k = 0; k < 70; ++k) layer.input.row(t)[k] = k % 2 == 0 ? size : -size;
+          layer.prepare(t, tokens);
+        }
+        std::vector<float> y(size_t(tokens * 5), NAN);
+        layer.multiply(tokens, 0, 5, y);
+        for (const float value : y) CHECK(std::abs(value) <= 70 * 128 * size * 2);
+      }
+    }
+  }
+}
+
+TEST_CASE("columns in the order of their groups") {
+  for (const IsaTarget* target : kernel_targets()) {
+    INFO(std::string(target->name));
+    std::mt19937 random(5);
+    Weight weight = random_weight(random, Codes::kI8, 24, 64, 1, 16, true);
+    weight.ordered = true;
+    weight.column_order.resize(64);
+    for (int32_t k = 0; k < 64; ++k) weight.column_order[size_t(k)] = k * 37 % 64;
+    for (const int64_t tokens : {1, 9}) CHECK(multiply_error(*target, weight, tokens, random) < 1e-4);
+  }
+}
+
+// A grid of each type that kernels read where it lies, and slices of matrices whose groups do not begin with them.
+TEST_CASE("scale grids in their types, and slices of rows") {
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const int64_t tokens : {1, 3, 20}) {
+      std::mt19937 random(static_cast<uint32_t>(tokens));
+      for (const ScaleType type : {ScaleType::kF32, ScaleType::kF16, ScaleType::kBf16, ScaleType::kE8M0}) {
+        INFO(std::string(target->name), " type ", int(type), " tokens ", tokens);
+        Weight weight = random_weight(random, Codes::kI8, 37, 160, 1, 32, false);
+        std::vector<std::byte> bytes(weight.scale.bytes());
+        for (int64_t i = 0; i < weight.scale.rows * weight.scale.cols; ++i) {
+          const float value = weight.scale.value(i / weight.scale.cols, i % weight.scale.cols);
+          const uint16_t f16 = float_to_f16(value), bf16 = float_to_bf16(value);
+          const uint8_t e8m0 = uint8_t(110 + i % 12);
+          const int64_t size = scale_bytes(type);
+          const void* from = type == ScaleType::kF32    ? static_cast<const void*>(&value)
+                             : type == ScaleType::kF16  ? static_cast<const void*>(&f16)
+                             : type == ScaleType::kBf16 ? static_cast<const void*>(&bf16)
+                                                        : static_cast<const void*>(&e8m0);
+          std::memcpy(bytes.data() + i * size, from, size_t(size));
+        }
+        weight.scale.type = type;
+        weight.scale.data = bytes.data();
+        weight.scale.col_pitch = scale_bytes(type);
+        weight.scale.row_pitch = weight.scale.cols * weight.scale.col_pitch;
+        CHECK(multiply_error(*target, weight, tokens, random) < 1e-4);
+      }
+      for (const auto& [group_rows, group_cols] : {std::pair<int64_t, int64_t>{1, 32}, {128, 128}, {300, 256}}) {
+        const Weight whole = random_weight(random, Codes::kE4M3, 300, 256, group_rows, group_cols, false);
+        const Weight part = slice_rows(whole, 70, 130);
+        CHECK(multiply_error(*target, part, tokens, random) < 1e-2);
+        std::vector<double> row(256), expected(256);
+        dequantize_row(part, 129, row);
+        dequantize_row(whole, 199, expected);
+        CHECK(row == expected);
+      }
+    }
+  }
+}
+
+// With kernels for several sequences a token's products must be the same whatever runs beside it.
+TEST_CASE("products of a token do not depend on the others") {
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const Kernels choice : {Kernels::kPrompt, Kernels::kGenerate}) {
+      for (const auto& [codes, group] : {std::pair<Codes, int64_t>{Codes::kI8, 1024},
+                                         {Codes::kI8, 32},
+                                         {Codes::kE4M3, 128},
+                                         {Codes::kBf16, 0},
+                                         {Codes::kF32, 0}}) {
+        INFO(std::string(target->name), " ", std::string(codes_name(codes)), " group ", group, " choice ", int(choice));
+        std::mt19937 random(3);
+        const Weight weight = random_weight(random, codes, 70, 1024, 1, group, false);
+        const auto x = normal(random, 40 * 1024);
+        std::vector<float> all;
+        for (const int64_t tokens : {40, 1, 2, 7, 13}) {
+          TestLayer layer(weight, *target, Activations::k16Bit, tokens);
+          layer.choice = choice;
+          for (int64_t t = 0; t < tokens; ++t) {
+            std::copy_n(x.data() + t * 1024, 1024, layer.input.row(t));
+            layer.prepare(t, tokens);
+          }
+          std::vector<float> y(size_t(tokens * 70));
+          layer.multiply(tokens, 0, 70, y);
+          if (all.empty()) all = y;
+          CHECK(std::equal(y.begin(), y.end(), all.begin()));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qgen::test

@@ -1,0 +1,145 @@
+// Several answers at a time: each is the same bytes whatever runs beside it, and a shared beginning is computed once.
+#include "generate/parallel.h"
+
+#include <deque>
+
+#include "cpu/isa/targets.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+struct Job {
+  std::string prompt;
+  int64_t max_tokens = 20;
+  uint64_t seed = 0;
+  double temperature = 0;
+};
+
+struct Outcome {
+  std::string text, stop;
+  uint32_t hash = 0;
+  int64_t computed = 0;
+  bool operator==(const Outcome& other) const { return text == other.text && stop == other.stop && hash == other.hash; }
+};
+
+class Batch {
+ public:
+  Batch(const std::string& model, const std::string& device, int64_t lines, int64_t cache_tokens = 0) {
+    options_.model = (source_folder() / "models" / model).string();
+    options_.context = 512;
+    options_.device = device;
+    options_.threads = 2;
+    options_.lines = lines;
+    options_.cache_tokens = cache_tokens;
+    model_.emplace(options_, true);
+    model_->load(1);
+  }
+  std::vector<Outcome> run(const std::vector<Job>& jobs) {
+    std::vector<Outcome> out(jobs.size());
+    size_t next = 0;
+    ParallelGenerator generator(*model_);
+    generator.run(
+        [&](bool) {
+          NextJob result;
+          if (next == jobs.size()) return result;
+          const size_t i = next++;
+          result.state = NextJob::State::kJob;
+          result.job.input = model_->continue_text(jobs[i].prompt);
+          result.job.settings.max_tokens = jobs[i].max_tokens;
+          result.job.settings.sampling.temperature.value = jobs[i].temperature;
+          result.job.settings.sampling.seed.value = jobs[i].seed;
+          result.job.sink = [&out, i](const ReasoningPiece& piece) { out[i].text += piece.text; };
+          result.job.done = [&, i](Generation g) {
+            out[i].stop = g.stop;
+            out[i].hash = g.logits_hash;
+            out[i].computed = g.computed_tokens;
+            finished.push_back(i);
+          };
+          result.job.failed = [&out, i](const Error& error) { out[i].stop = error.message(); };
+          return result;
+        },
+        {});
+    computed = generator.prompt_tokens_computed();
+    return out;
+  }
+  std::vector<size_t> finished;  // in the order in which they were
+  int64_t computed = 0;
+
+ private:
+  ModelOptions options_;
+  std::optional<TextModel> model_;
+};
+
+std::vector<Job> mixed_jobs() {
+  std::vector<Job> jobs;
+  const char* const prompts[] = {"Once upon a time", "The dog was", "Lily and Tom went to the park. They saw",
+                                 "One day, a"};
+  for (int i = 0; i < 12; ++i)
+    jobs.push_back(
+        {prompts[i % 4] + std::string(size_t(i / 4), '!'), 5 + i * 7 % 40, uint64_t(i), i % 3 == 0 ? 0.0 : 0.8});
+  return jobs;
+}
+
+TEST_CASE("a line's bytes depend on the line alone, whatever runs beside it") {
+  for (const std::string model : {"stories260K-FP8", "stories260K-w8a8"}) {
+    for (const cpu::IsaTarget* target : cpu::targets()) {
+      if (!target->supported()) continue;
+      INFO(model, " ", std::string(target->name));
+      const std::string device = std::string("cpu:") + target->name;
+      const std::vector<Job> jobs = mixed_jobs();
+      const std::vector<Outcome> expected = Batch(model, device, 2).run(jobs);
+      for (const Outcome& outcome : expected) CHECK(!outcome.text.empty());
+      for (const int64_t lines : {3, 16}) CHECK(Batch(model, device, lines).run(jobs) == expected);
+      // Alone, and in another order.
+      for (size_t i = 0; i < jobs.size(); ++i) CHECK(Batch(model, device, 2).run({jobs[i]})[0] == expected[i]);
+      std::vector<Job> reversed(jobs.rbegin(), jobs.rend());
+      std::vector<Outcome> outcomes = Batch(model, device, 5).run(reversed);
+      std::reverse(outcomes.begin(), outcomes.end());
+      CHECK(outcomes == expected);
+    }
+  }
+}
+
+TEST_CASE("a beginning that lines share is computed once, and changes nothing") {
+  std::string beginning =
+      "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. ";
+  for (int i = 0; i < 3; ++i) beginning += beginning;  // several pages
+  std::vector<Job> jobs;
+  for (const char* end : {"One day", "The dog", "Her mom", "They", "A big", "It was"})
+    jobs.push_back({beginning + end, 12});
+  Batch alone("stories260K-w8a8", "cpu", 2);
+  std::vector<Outcome> expected;
+  int64_t all = 0;
+  for (const Job& job : jobs) {
+    expected.push_back(alone.run({job})[0]);
+    all += expected.back().computed;
+  }
+  for (const int64_t lines : {2, 4, 8}) {
+    INFO(lines);
+    Batch together("stories260K-w8a8", "cpu", lines);
+    CHECK(together.run(jobs) == expected);
+    CHECK(together.computed < all / 6 + int64_t(jobs.size()) * 8);
+  }
+}
+
+TEST_CASE("lines wait for pages, and none is thrown out") {
+  const std::vector<Job> jobs = mixed_jobs();
+  const std::vector<Outcome> expected = Batch("stories260K-FP8", "cpu", 4).run(jobs);
+  // Room for two lines at most, and for one of a whole context.
+  CHECK(Batch("stories260K-FP8", "cpu", 8, 512).run(jobs) == expected);
+  // Long answers end before short ones that came later only where those fit beside them.
+  Batch batch("stories260K-FP8", "cpu", 4);
+  batch.run({{"Once upon a time", 60}, {"The dog", 3}, {"A cat", 3}});
+  CHECK(batch.finished == std::vector<size_t>{1, 2, 0});
+}
+
+TEST_CASE("the reference engine answers several lines as one") {
+  std::vector<Job> jobs = mixed_jobs();
+  jobs.resize(4);
+  const std::vector<Outcome> expected = Batch("stories260K-FP8", "reference", 2).run(jobs);
+  CHECK(Batch("stories260K-FP8", "reference", 4).run(jobs) == expected);
+}
+
+}  // namespace
+}  // namespace qgen::test

@@ -1,0 +1,97 @@
+// What times of kernels say of a token, and that every kernel of a token has some where they are built in.
+#include "kernels/kernel_log.h"
+#include "tests/kernels/on_device.h"
+
+namespace qgen::test {
+namespace {
+
+TEST_CASE("kernels: where a token's time goes") {
+  // Nanoseconds; the second kernel waits on the device for the first one, the third begins 400 later.
+  const std::vector<KernelTimes> walk = {{"qkv", "gemv", 1000, 1000, 3000},
+                                         {"attend", "attend", 1500, 3100, 4000},
+                                         {"qkv", "gemv", 4400, 4500, 6500},
+                                         {"attend", "attend", 4600, 6500, 8000}};
+  std::vector<KernelTimes> slower = walk;
+  for (KernelTimes& kernel : slower) {  // another token, at another time, its last kernel slower
+    kernel.begin += 50'000;
+    kernel.ready += 50'000;
+    kernel.end += 50'000;
+  }
+  slower.back().end += 1000;
+  const Profile profile = summarize({walk, slower});
+  REQUIRE(profile.shares.size() == 2);
+  CHECK(profile.total == 7500);
+  CHECK(profile.shares[0].launches == 2);
+  CHECK(profile.shares[0].running == 4000);
+  CHECK(profile.shares[0].gap == 500);
+  CHECK(profile.shares[1].running == 900 + 1500 + 500);
+  CHECK(profile.shares[1].gap == 100);
+  CHECK(profile.early == 0.5);
+  CHECK(profile.tick == 100);
+  CHECK(format_profile(profile, {{"qkv", 8e6}}) ==
+        "step               kernel         launches    us each   gap each us a token   share    GB/s\n"
+        "qkv                gemv                  2       2.00       0.25        4.5  60.0 %    2000\n"
+        "attend             attend                2       1.45       0.05        3.0  40.0 %        \n"
+        "all                                      4       1.73       0.15        7.5 100.0 %    1159\n"
+        "gaps 0.6 us a token; 50 % of the kernels were there before the one before them ended; the clock ticks every "
+        "100 ns\n");
+  slower.pop_back();
+  CHECK(contains(error_of([&] { summarize({walk, slower}); }), "tokens differ (expected 4 launches, found 3)"));
+}
+
+#if defined(QGEN_CUDA_TIMESTAMPS)
+TEST_CASE("kernels: every kernel of a CUDA graph stamps its times, anew each time it runs") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  EngineOptions options;
+  options.context = 64;
+  const auto engine = make_gpu_engine(*plan, options);
+  engine->decode(3);
+  gpu::Device device(0);
+  std::vector<std::vector<KernelTimes>> walks;
+  {
+    KernelLog log(device, 1 << 16);
+    engine->decode(4);  // recorded
+    for (int i = 0; i < 3; ++i) {
+      engine->decode(TokenId(5 + i));
+      walks.push_back(log.read());
+    }
+    CHECK(KernelLog::current() == &log);
+  }
+  CHECK(KernelLog::current() == nullptr);
+  // Of each layer: products of q, k and v, attention, its output, gate and up, down; before them the embedding, after
+  // them the head's product and the best score.
+  CHECK(walks[0].size() == size_t(3 + 5 * plan->model.layers));
+  CHECK(walks[0].front().kernel == "look up");
+  CHECK(walks[0].back().kernel == "best score");
+  for (size_t t = 0; t < walks.size(); ++t) {
+    for (size_t i = 0; i < walks[t].size(); ++i) {
+      const KernelTimes& kernel = walks[t][i];
+      INFO(kernel.step, " ", kernel.kernel);
+      CHECK(!kernel.step.empty());
+      CHECK(kernel.begin > 0);
+      CHECK(kernel.ready >= kernel.begin);
+      CHECK(kernel.end > kernel.ready);
+      CHECK(kernel.begin > (i > 0 ? walks[t][i - 1].end : t > 0 ? walks[t - 1].back().end : 0));
+    }
+  }
+  const Profile profile = summarize(walks);
+  CHECK(profile.shares.size() == 6);
+  double sum = 0;
+  for (const KernelShare& share : profile.shares) sum += share.running + share.gap;
+  CHECK(std::abs(sum - profile.total) < 1e-6 * sum);
+  const TokenId more[] = {9, 10, 11, 12, 13};
+  const auto timed = make_gpu_engine(*plan, options);
+  const ProfiledTokens profiled = profile_decoding(timed->sequence, device, more, 2);
+  CHECK(profiled.profile.shares.size() == 6);
+  CHECK(profiled.profile.shares[2].launches == double(plan->model.layers));
+  CHECK(profiled.host_seconds > 0);
+  CHECK(timed->position() == 5);
+  KernelLog small(device, 10);
+  const auto fresh = make_gpu_engine(*plan, options);
+  fresh->decode(3);
+  CHECK(contains(error_of([&] { small.read(); }), "too many blocks (expected at most 10"));
+}
+#endif
+
+}  // namespace
+}  // namespace qgen::test

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Writes a folder that runs on any x86-64 Linux with an NVIDIA driver (glibc 2.34 and later): the program, the tests of the
+# kernels with their goldens, what times them, the libraries that they need (cmake/portable.cmake), and run.sh
+# (tools/gpu_bundle/), which says what to do with it; and the same as a tar file beside it.
+#   tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:?usage: tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER}
+out=${2:?usage: tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER}
+most_bytes=$((45 << 20))
+
+rm -rf "$out" "$out.tar"
+mkdir -p "$out/bin" "$out/lib" "$out/bench"
+cp "$build/cuda/qgen" "$build/tests/qgen_gpu_tests" "$build/cuda/qgen_gpu_probe" "$out/bin/"
+cp "$build"/lib/*.so.* "$build/lib/libsimdcxx.so" "$out/lib/"
+strip "$out"/bin/* "$out"/lib/*
+bash tools/portable/check.sh "$out/bin" "$out/lib"
+
+cp tools/gpu_bundle/run.sh "$out/"
+mkdir -p "$out/tests"
+cp -r tests/golden "$out/tests/"
+cp -r bench/configs bench/torch_speed.py bench/make_safetensors.py bench/versus.py "$out/bench/"
+mkdir -p "$out/models"
+for model in stories260K-FP8 stories260K-w8a8; do cp -r "models/$model" "$out/models/"; done
+
+bytes=$(du -sb "$out" | cut -f1)
+if [ "$bytes" -gt "$most_bytes" ]; then
+  echo "gpu-bundle: $out is too large (expected at most $most_bytes bytes, found $bytes)" >&2
+  exit 1
+fi
+tar -C "$(dirname "$out")" -cf "$out.tar" "$(basename "$out")"
+echo "gpu-bundle: $out and $out.tar, $((bytes >> 20)) MiB; on a machine with a GPU: $(basename "$out")/run.sh"
