@@ -169,7 +169,14 @@ TEST_CASE("gguf: what is wrong is named") {
 }
 
 // A model of the goldens as a GGUF file: what llama.cpp's converter does, in few words.
-std::string gguf_name(std::string name) {
+std::string gguf_name(std::string name, bool is_gemma) {
+  const std::pair<std::string_view, std::string_view> kGemmaNames[] = {
+      {"post_attention_layernorm.", "post_attention_norm."},
+      {"pre_feedforward_layernorm.", "ffn_norm."},
+      {"post_feedforward_layernorm.", "post_ffw_norm."}};
+  for (const auto& [theirs, ours] : kGemmaNames) {
+    if (const size_t at = name.find(theirs); is_gemma && at != name.npos) name.replace(at, theirs.size(), ours);
+  }
   const std::pair<std::string_view, std::string_view> kNames[] = {{"model.embed_tokens.", "token_embd."},
                                                                   {"model.norm.", "output_norm."},
                                                                   {"lm_head.", "output."},
@@ -257,7 +264,7 @@ GgufFile as_gguf(const Plan& plan) {
   const auto add = [&](const std::string& name, std::vector<int64_t> shape, uint32_t type, std::string data) {
     const bool q = contains(name, "q_proj"), k = contains(name, "k_proj");
     if (paired && (q || k)) data = pair_rows(data, shape[0], q ? attention.heads : attention.kv_heads);
-    file.tensors.push_back({gguf_name(name), std::move(shape), type, std::move(data)});
+    file.tensors.push_back({gguf_name(name, arch == "gemma3"), std::move(shape), type, std::move(data)});
   };
   for (const Weight& weight : plan.weights) {
     const uint32_t type = weight.codes == Codes::kF16 ? 1 : weight.codes == Codes::kBf16 ? 30 : 0;
@@ -275,7 +282,9 @@ GgufFile as_gguf(const Plan& plan) {
   }
   for (const TensorView& tensor : plan.checkpoint.tensors()) {
     if (tensor.shape.size() != 1 || (!contains(tensor.name, "norm") && !tensor.name.ends_with(".bias"))) continue;
-    add(tensor.name, tensor.shape, 0, bytes_of(tensor_values(tensor)));
+    std::vector<float> values = tensor_values(tensor);
+    for (float& value : values) value += arch == "gemma3" ? 1 : 0;
+    add(tensor.name, tensor.shape, 0, bytes_of(values));
   }
   return file;
 }
@@ -299,6 +308,27 @@ TEST_CASE("gguf: every family, scaling, window and bias gives the logits of the 
                     [&](int64_t, std::span<const float> row) { logits.insert(logits.end(), row.begin(), row.end()); });
     CHECK(normwise_error(logits, golden.logits) < golden.reference_tolerance);
   }
+}
+
+TEST_CASE("gguf: Gemma 3 has names of its own, norms with one added, and scores scaled by the length of a head") {
+  const Golden golden = Golden::read(source_folder() / "tests/golden/gemma3-fp8");
+  TemporaryFolder folder;
+  std::string config = read_file(golden.folder / "config.json");
+  const std::string_view scalar = "\"query_pre_attn_scalar\": 24";
+  REQUIRE(contains(config, scalar));
+  config.replace(config.find(scalar), scalar.size(), "\"query_pre_attn_scalar\": 32");
+  folder.write("config.json", config);
+  fs::copy(golden.folder / "model.safetensors", folder.path() / "model.safetensors");
+  const auto original = load_plan(folder.path());
+  const auto plan = load_plan(folder.write("model.gguf", as_gguf(*original).bytes()));
+  const auto logits = [&](const Plan& of) {
+    auto engine = make_engine(of, "reference", int64_t(golden.ids.size()));
+    std::vector<float> out;
+    engine->prefill(golden.ids,
+                    [&](int64_t, std::span<const float> row) { out.insert(out.end(), row.begin(), row.end()); });
+    return out;
+  };
+  CHECK(normwise_error(logits(*plan), logits(*original)) < golden.reference_tolerance);
 }
 
 GgufFile golden_gguf(const char* name = "llama-f32") {

@@ -13,6 +13,7 @@ constexpr Family kFamilies[] = {
     {"mistral", "MistralForCausalLM", "", true, "Mistral 7B, Mistral Nemo", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", false, "Qwen2, Qwen2.5", describe_qwen2},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", false, "Qwen3 dense", describe_qwen3},
+    {"gemma3_text", "Gemma3ForCausalLM", "gemma3", false, "Gemma 3 1B to 27B, their text part", describe_gemma3},
 };
 
 }  // namespace

@@ -26,5 +26,6 @@ Description describe_llama(const Json& config);
 Description describe_mistral(const Json& config);
 Description describe_qwen2(const Json& config);
 Description describe_qwen3(const Json& config);
+Description describe_gemma3(const Json& config);
 
 }  // namespace qgen

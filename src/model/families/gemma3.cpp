@@ -1,0 +1,84 @@
+// Gemma 3 (text): norms before and behind each branch, stored less one; GELU; the embedding times the root of its
+// width; on most layers a window, with a rotary base of its own. transformers: models/gemma3.
+#include <cmath>
+
+#include "model/families/common.h"
+#include "model/families/table.h"
+
+namespace qgen {
+namespace {
+
+// Every `pattern`-th layer sees everything, the others a window.
+std::vector<int64_t> read_windows(const Json& config, int64_t layers) {
+  const auto window = config.get("sliding_window");
+  const int64_t size = window ? window->as_integer(1) : 4096;
+  if (const auto types = config.get("layer_types")) return read_layer_windows(*types, layers, size);
+  const auto pattern = config.get("sliding_window_pattern");
+  const int64_t every = pattern ? pattern->as_integer(1) : 6;
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < layers; ++i) windows.push_back((i + 1) % every == 0 ? 0 : size);
+  return windows;
+}
+
+// The ropes of layers that see everything and of those with a window: newer files have a map of both.
+std::vector<Rope> read_ropes(const Json& config, int64_t context, int64_t dim, const Rope& plain) {
+  constexpr double kGlobalTheta = 1e6;
+  const auto parameters = config.get("rope_parameters");
+  if (parameters && parameters->get("full_attention")) {
+    return {read_rope_parameters(parameters->at("full_attention"), context, dim, kGlobalTheta),
+            read_rope_parameters(parameters->at("sliding_attention"), context, dim)};
+  }
+  Rope local;
+  local.dim = dim;
+  local.original_context = context;
+  if (const auto base = config.get("rope_local_base_freq")) local.theta = base->as_number();
+  return {plain, local};
+}
+
+// What query_pre_attn_scalar is where it is absent. GGUF files never have it: llama.cpp takes head_dim, but for the
+// 27B, which it knows by its layers.
+double default_scalar(const Json& config, const DecoderParts& parts) {
+  const bool is_gguf = config.find("rope_adjacent_pairs").has_value();
+  if (!is_gguf) return 256;
+  constexpr int64_t kLayersOf27B = 62;
+  return double(parts.layers == kLayersOf27B ? parts.model.hidden / parts.attention.heads : parts.attention.head_dim);
+}
+
+}  // namespace
+
+Description describe_gemma3(const Json& config) {
+  DecoderParts parts = read_decoder(config, "gemma3",
+                                    {.layers = 26,
+                                     .hidden = 2304,
+                                     .heads = 8,
+                                     .kv_heads = 4,
+                                     .head_dim = 256,
+                                     .intermediate = 9216,
+                                     .vocab = 262208,
+                                     .context = 131072,
+                                     .rope_theta = 1e6});
+  AttentionSpec& attention = parts.attention;
+  parts.model.ropes = read_ropes(config, parts.model.context, attention.head_dim, parts.model.ropes[0]);
+  parts.windows = read_windows(config, parts.layers);
+  parts.norm.plus_one = true;
+  attention.q_norm = attention.k_norm = parts.norm;
+  const auto scalar = config.get("query_pre_attn_scalar");
+  attention.scale = 1 / std::sqrt(scalar ? scalar->as_number() : default_scalar(config, parts));
+  parts.feed_forward.activation = read_activation(config, "hidden_activation", Activation::kGeluTanh);
+  Description model = finish_decoder(std::move(parts));
+  const auto tied = config.get("tie_word_embeddings");
+  model.tied_head = !tied || tied->as_bool();
+  model.embed_scale = std::sqrt(double(model.hidden));
+  model.names.set(Role::kFfnNorm, "@layers.#.pre_feedforward_layernorm");
+  if (const auto cap = config.get("final_logit_softcapping")) model.logit_softcap = cap->as_number();
+  for (auto& blocks : model.layers) {
+    AttentionSpec& spec = std::get<AttentionSpec>(blocks[0].mixer);
+    spec.rope = spec.window > 0 ? 1 : 0;
+    if (const auto cap = config.get("attn_logit_softcapping")) spec.softcap = cap->as_number();
+    blocks[0].after = {Role::kAttnPostNorm, model.final_norm};
+    blocks[1].after = {Role::kFfnPostNorm, model.final_norm};
+  }
+  return model;
+}
+
+}  // namespace qgen
