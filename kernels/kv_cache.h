@@ -16,7 +16,6 @@ class KvCache {
 
   // Without the page tables, which are a call's, and the place for overflows.
   const Cache& of(StateId state) const { return caches_[size_t(state)]; }
-  int64_t ring(StateId state) const { return layout_.groups()[size_t(layout_.group_of(state))].ring; }
   void copy_page(Stream& stream, int32_t group, int32_t from, int32_t to) const;
 
  private:

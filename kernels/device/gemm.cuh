@@ -92,7 +92,7 @@ gemm_kernel(const GemmArgs args, const LaunchTimes times) {
       }
     }
     copy_async_wait<kStages - 2>();
-    barrier();  // all copies of this step are there, and nobody reads the stage that is written next
+    barrier();  // all copies of this step have arrived, and no thread still reads the stage that is written next
     copy_step(step + kStages - 1);
     const uint8_t* const codes = memory + step % kStages * kStageBytes<kCodes>;
     const uint16_t* const x = reinterpret_cast<const uint16_t*>(codes + kBlockRows * kRowBytes);

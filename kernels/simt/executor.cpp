@@ -163,7 +163,7 @@ void run_block(std::mt19937& random) {
       if (thread.state == State::kDone) ++block->done;
     }
     if (moved) continue;
-    // Nobody can go on: a barrier with all threads opens, anything else never would.
+    // No thread can go on: a barrier that all threads have reached opens, any other state is a deadlock.
     int at_barrier = 0, exchanging = 0;
     for (const Thread& thread : block->threads) {
       at_barrier += thread.state == State::kAtBarrier;

@@ -1,7 +1,7 @@
 // Runs kernels on the processor as a GPU would: blocks one after another, the threads of a block as fibres that meet at
 // barriers and at the exchanges of their warp. What a GPU would hang on or get wrong in silence is an error here: a
 // barrier that not all threads reach, an exchange without all lanes, a copy that is read before it was waited for
-// (the copy is made only then), shared memory that nobody wrote (it is filled with NaN).
+// (the copy is made only then), uninitialized shared memory (it is filled with NaN).
 #pragma once
 
 #include <cstddef>

@@ -284,7 +284,7 @@ ModelLocation locate_in_repo(const std::string& name, const fs::path& repo, cons
   return {name, snapshot, {}};
 }
 
-// A bare name that is one model's in the cache, whoever published it.
+// Completes a name without an organization, where exactly one model in the cache has it.
 void complete_bare_name(ModelReference& reference) {
   if (reference.id.find('/') != std::string::npos || fs::is_directory(cached_folder(reference.id))) return;
   std::vector<std::string> found;

@@ -19,7 +19,7 @@ class LineReader {
   // The next line without its newline; false at the end, and where a signal came. Throws an Error if reading
   // fails, or a line is longer than a text may be and not to be cut.
   bool next(std::string& line);
-  // Whether next() would return without waiting for whoever writes the lines.
+  // Whether next() would return without blocking: a line is buffered, the input has ended, or a signal has come.
   bool ready();
   // Whether the last line was longer than allowed, or than fits into memory; there is nothing of it then.
   bool cut() const { return cut_; }

@@ -53,8 +53,8 @@ struct Generation {
 // Takes text as soon as it is certain: whole characters that are no part of a stop string.
 using TextSink = std::function<void(const ReasoningPiece& piece)>;
 
-// One answer in the making: tokens are chosen from scores, and text is released as soon as it is certain. Whoever
-// drives it runs the prompt, and then each token that it returns.
+// One answer in the making: tokens are chosen from scores, and text is released as soon as it is certain. The caller
+// runs the prompt on an engine, and then each token that next() returns.
 class TextRelease;
 class AnswerBuilder {
  public:

@@ -64,8 +64,8 @@ struct Placement {
   bool fits = true;
   int64_t lines = 1;  // at a time, which share options.cache_tokens
 };
-// At least `needed` tokens must fit in the context. A context that nobody asked for is made smaller until it fits and
-// leaves a tenth of the memory to others.
+// At least `needed` tokens must fit in the context. Without --context, the context is made smaller until it fits and
+// leaves a tenth of the free memory to other programs.
 Placement place(const Plan& plan, const ModelOptions& options, int64_t needed);
 // The memory Error that says what a placement needs and what would fit: `hint`, or a smaller --context.
 [[noreturn]] void fail_placement(const Plan& plan, const Placement& placement, std::string hint = {});

@@ -71,7 +71,7 @@ constexpr PublishedSampling kPublished[] = {
      .temperature = 0.3},
 };
 
-// Derivatives whose makers publish other values, or none, and models that nobody tuned for answers.
+// Words in the names of derived models with other published values, or none, and of base models, which have none.
 constexpr std::string_view kOthers[] = {"base", "coder", "math"};
 
 // "Qwen2.5 7B_Instruct" as "-qwen2.5-7b-instruct-".

@@ -1,4 +1,4 @@
-// How the next token is chosen, and who said so: a flag, the model's files, its makers, or nobody.
+// Sampling settings, each with its origin: a flag, the model's files, values that its makers published, or built in.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace qgen {
 
 enum class Origin {
   kBuiltIn,
-  kRandom,     // a seed that nobody chose
+  kRandom,     // a seed drawn at random
   kPublished,  // by the model's makers, not in its files
   kGguf,       // the keys of a GGUF file
   kModel,      // generation_config.json

@@ -1,5 +1,5 @@
-// One timeline of tokens on an engine: whoever drives it says what the whole text is, and only what is new
-// gets computed.
+// One sequence of tokens on an engine: the caller gives the whole text, and only the tokens behind the prefix that the
+// cache already holds are computed.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// Speculative decoding with drafts from the text itself. Whoever generates goes on as without it, a token at a time:
-// it chooses from the scores and appends. Where a draft foresaw the token, its scores are there already.
+// Speculative decoding with drafts from the text itself. The caller decodes as without it, one token at a time: it
+// chooses from the scores and appends. Where a draft predicted the token, its scores have been computed already.
 //
 // From the same scores the same tokens are chosen, with the same random numbers. Speculative sampling (Leviathan et al.
 // 2023, Chen et al. 2023) accepts a drafted token x with probability min(1, p(x) / q(x)) and else draws from what p has

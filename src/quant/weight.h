@@ -47,8 +47,6 @@ struct ScaleGrid {
   float value(int64_t r, int64_t c) const;
   // Of element (n, k) of the weight.
   float at(int64_t n, int64_t k) const { return value((row_origin + n) / group_rows, k / group_cols); }
-  // Whether the values lie row by row without gaps.
-  bool is_dense() const { return col_pitch == scale_bytes(type) && row_pitch == cols * col_pitch; }
   size_t bytes() const { return size_t(rows * cols * scale_bytes(type)); }
 };
 

@@ -105,7 +105,6 @@ class Bpe {
   // read_bytes() makes them.
   bool can_read_bytes() const;
   void read_bytes();
-  bool reads_bytes() const { return reads_bytes_; }
 
   // Ids that no untrusted word may become (other than as the unknown piece).
   void forbid(const std::vector<TokenId>& ids);

@@ -72,7 +72,6 @@ void Vocabulary::add(std::string_view piece, TokenId id) {
     entries_.push_back({uint32_t(bytes_.size()), uint32_t(piece.size()), id});
     bytes_ += piece;
     slots_[slot] = {uint32_t(hash >> 32), entry};
-    longest_ = std::max(longest_, piece.size());
   } else {
     const TokenId old = entries_[entry].id;
     if (by_id_[old] == entry) by_id_[old] = kNone;

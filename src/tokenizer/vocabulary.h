@@ -31,7 +31,6 @@ class Vocabulary {
   }
   size_t size() const { return entries_.size(); }
   size_t id_limit() const { return by_id_.size(); }  // all ids are below
-  size_t longest_piece() const { return longest_; }  // bytes
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -53,7 +52,6 @@ class Vocabulary {
   std::vector<Entry> entries_;
   std::vector<Slot> slots_;  // open addressing, a power of two
   std::vector<uint32_t> by_id_;
-  size_t longest_ = 0;
 };
 
 // A trie over byte strings, each with a value. Walk: node = step(node, byte) from kRoot until it is kDead.

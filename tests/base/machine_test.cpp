@@ -124,7 +124,7 @@ TEST_CASE("limits on memory of control groups hold for all below them, and their
   v2.write("sys/fs/cgroup/user.slice/job/memory.high", bytes(300));
   CHECK(available_memory_of_system(v2.path()) == 200 * kMiB);
   v2.write("sys/fs/cgroup/user.slice/job/memory.current", bytes(700));
-  CHECK(available_memory_of_system(v2.path()) == 1);  // 0 would say that nobody knows
+  CHECK(available_memory_of_system(v2.path()) == 1);  // 0 would mean unknown
 
   v1.write("proc/self/cgroup", "9:cpuset:/x\n4:memory:/docker/1\n0::/\n");
   v1.write("proc/self/mountinfo",

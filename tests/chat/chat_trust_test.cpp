@@ -185,7 +185,7 @@ TEST_CASE("chat: what the template wrote stays the template's") {
   CHECK(side_of(render("{{ tool | tojson }}", "x", {{"tool", "{\"a\": \"<|b|>\"}"}}), true) == "{\"a\": \"<|b|>\"}");
 }
 
-TEST_CASE("chat: further members are the user's too, and so are roles that nobody knows") {
+TEST_CASE("chat: further members are the user's too, and so are unknown roles") {
   const auto chat_template =
       ChatTemplate::parse("{% for m in messages %}<|{{ m.role }}|>{{ m.name }}{{ m.role == 'user' }}{% endfor %}", "t");
   const auto of_role = [&](const std::string& role) {

@@ -1,4 +1,4 @@
-// Threads that walk a plan together: every task once, phases in order, nobody waits without need.
+// The thread pool: every task of a phase runs once, and phases stay in order, with more workers than processors too.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -33,8 +33,8 @@ TEST_CASE("a pool shares more tasks than a phase has") {
   CHECK(std::all_of(done.begin(), done.end(), [](const auto& count) { return count == 1; }));
 }
 
-TEST_CASE("phases stay in order whoever is put aside") {
-  // More workers than processors, phases of next to no work, and now and then somebody who sleeps.
+TEST_CASE("phases stay in order when workers are preempted") {
+  // More workers than processors, phases of next to no work, and now and then a worker that sleeps.
   cpu::ThreadPool pool(7);
   std::vector<int64_t> sums(50);
   int64_t wrong = 0;

@@ -1,5 +1,5 @@
-// Any bytes as a conversation that /save wrote, or a list of messages: refused, or one that templates can render; and
-// as what somebody types.
+// Any bytes as a conversation file (of /save, or a list of messages), which is refused or can be rendered by templates;
+// and as a line typed into the chat.
 #include "chat/template.h"
 #include "cli/message_reader.h"
 #include "generate/conversation.h"

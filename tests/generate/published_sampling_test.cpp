@@ -40,7 +40,7 @@ TEST_CASE("published sampling: none for base models, other tunes and other famil
   CHECK(row_of("llama", "stories260K") == "");
 }
 
-TEST_CASE("published sampling: flags win, values that nobody publishes are built in, and origins say so") {
+TEST_CASE("published sampling: flags win, unpublished values are built in, and each origin is right") {
   ModelSampling model;
   model.published = find_published_sampling("qwen3", "Qwen3");
   SamplingFlags flags;

@@ -29,7 +29,7 @@ struct GgufTensor {
   std::optional<uint64_t> offset = {};  // where it is said to be, if not where it is
 };
 
-// A file by its parts; whoever wants a wrong one changes them.
+// A GGUF file in parts, which a test changes to make a damaged one.
 struct GgufFile {
   std::string magic = "GGUF";
   uint32_t version = 3;

@@ -498,7 +498,7 @@ TEST_CASE("gguf: one file, parts, folders and the Hugging Face cache") {
   CHECK(contains(wrong(split(second, 1, 2, total)), "is also in"));
   CHECK(contains(error_of([&] { load_plan(folder.write("lone.gguf", split(first, 0, 2, total))); }), "one part of 2"));
 
-  // Beside a Hugging Face model the GGUF is somebody's copy.
+  // Beside the config.json and safetensors of a Hugging Face model, a GGUF file is ignored.
   folder.write("both/config.json", "{}");
   folder.write("both/m.gguf", whole);
   CHECK(load_plan(folder.path() / "both")->weights.size() == 15);

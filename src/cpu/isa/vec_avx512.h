@@ -141,7 +141,8 @@ struct Int16Vec {
   static Int16Vec add_halves(Int16Vec a, Int16Vec b) { return {_mm512_add_epi16(a.v, b.v)}; }
   static Int16Vec keep(Int16Vec a, Int16Vec mask) { return {_mm512_and_si512(a.v, mask.v)}; }
   static Int16Vec swap_pairs(Int16Vec a) { return {_mm512_shuffle_epi32(a.v, _MM_PERM_CDAB)}; }  // two and two
-  // Modulo 2^32, as sums of crossed products are meant; _mm512_reduce_add_epi32() adds int, which may not overflow.
+  // The horizontal sum modulo 2^32, as Winograd inner products need it; _mm512_reduce_add_epi32() adds ints, whose
+  // overflow is undefined.
   static int32_t total(Int16Vec a) {
     const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(a.v), _mm512_extracti64x4_epi64(a.v, 1));
     const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
