@@ -37,11 +37,7 @@ const IsaTarget kAvx512Bf16Target = {
                              (Kernel{Form::kBf16, bf16_gemm<true, false>})),
                 QGEN_F32_KERNELS(5)},
     .fallback = QGEN_ALL_F32_KERNELS,
-    .int8_groups = {Form::kInt16, int16_gemv_groups},
-    .int8_inputs = {Form::kInt8, int8_gemm},
-    .panel_rows = 32,
-    QGEN_INT16_FIELDS,
-    .to_int8 = to_int8,
+    QGEN_INT8_FIELDS(int8_gemm),
     .float_peak = bf16_peak,
     .int8_peak = int8_peak,
     QGEN_COMMON_FIELDS};

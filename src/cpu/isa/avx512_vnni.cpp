@@ -30,11 +30,7 @@ const IsaTarget kAvx512VnniTarget = {
     .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), QGEN_F32_KERNELS(2),
                 QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})), QGEN_F32_KERNELS(4), QGEN_F32_KERNELS(5)},
     .fallback = QGEN_ALL_F32_KERNELS,
-    .int8_groups = {Form::kInt16, int16_gemv_groups},
-    .int8_inputs = {Form::kInt8, int8_gemm},
-    .panel_rows = 32,
-    QGEN_INT16_FIELDS,
-    .to_int8 = to_int8,
+    QGEN_INT8_FIELDS(int8_gemm),
     .float_peak = fma_peak,
     .int8_peak = int8_peak,
     QGEN_COMMON_FIELDS};
