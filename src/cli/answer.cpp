@@ -152,6 +152,7 @@ int answer(AnswerOptions& options) {
                               gather_prompt({options.prompt, options.file, options.no_stdin}, options.text, warnings));
   load(model, int64_t(question.input.ids.size()), options.report.quiet, warnings);
   note_context(options.model, model, warnings);
+  note_stops(options.stops, warnings);
 
   start_answer();
   Session session(model.engine(), model.loaded().context);

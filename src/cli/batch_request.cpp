@@ -18,7 +18,7 @@ constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr int64_t kMostLogprobs = 1 << 20;
 constexpr double kMostNumber = 1e9;  // as resolve_sampling()
 
-// A member of the line as it is written there: no number comes back as another one.
+// The JSON text of a member exactly as the line has it, so that an id of 1.0 or 2^64 comes back unchanged.
 std::string text_of_member(std::string_view line, std::string_view name, const Json& value) {
   const simdjson::padded_string padded(line);
   simdjson::ondemand::parser parser;
@@ -37,6 +37,11 @@ double number_in(const Json& value, double low, double high) {
   const double number = value.as_number();
   if (!(number >= low && number <= high))
     value.fail(fmt::format("{} is out of range (expected {} to {})", number, low, high));
+  return number;
+}
+double number_above_zero(const Json& value, double high) {
+  const double number = number_in(value, 0, high);
+  if (number == 0) value.fail(fmt::format("0 is out of range (expected above 0 to {})", high));
   return number;
 }
 
@@ -119,12 +124,9 @@ const Member kMembers[] = {
     {{"top_k"}, [](const Json& v, R& r) { r.options.sampling.top_k = v.as_integer(0, int64_t(kMostNumber)); }},
     {{"top_p"}, [](const Json& v, R& r) { r.options.sampling.top_p = number_in(v, 0, 1); }},
     {{"min_p"}, [](const Json& v, R& r) { r.options.sampling.min_p = number_in(v, 0, 1); }},
-    {{"typical_p"},
-     [](const Json& v, R& r) { r.options.sampling.typical_p = number_in(v, std::nextafter(0.0, 1), 1); }},
+    {{"typical_p"}, [](const Json& v, R& r) { r.options.sampling.typical_p = number_above_zero(v, 1); }},
     {{"repeat_penalty", "repetition_penalty"},
-     [](const Json& v, R& r) {
-       r.options.sampling.repetition_penalty = number_in(v, std::nextafter(0.0, 1), kMostNumber);
-     }},
+     [](const Json& v, R& r) { r.options.sampling.repetition_penalty = number_above_zero(v, kMostNumber); }},
     {{"presence_penalty"},
      [](const Json& v, R& r) { r.options.sampling.presence_penalty = number_in(v, -kMostNumber, kMostNumber); }},
     {{"frequency_penalty"},
@@ -149,7 +151,10 @@ const Member kMembers[] = {
     {{"chat_template_kwargs"}, [](const Json& v, R& r) { read_template_arguments(v, r.options); }},
     // What changes nothing here, or is the only way here.
     {{"model"}, [](const Json& v, R&) { v.as_string(); }},
-    {{"n", "best_of"}, [](const Json& v, R&) { v.as_integer(1, 1); }},
+    {{"n", "best_of"},
+     [](const Json& v, R&) {
+       if (const int64_t n = v.as_integer(); n != 1) v.fail(fmt::format("{} is not supported (expected 1)", n));
+     }},
     {{"stream"}, [](const Json& v, R&) { check_false(v, "each answer is one line"); }},
     {{"echo"}, [](const Json& v, R&) { check_false(v, "the prompt is no part of the answer"); }},
     {{"response_format"}, [](const Json& v, R&) { check_type_is_text(v); }},

@@ -141,6 +141,7 @@ int chat(const ChatOptions& options) {
   const auto thinking = options.reasoning.enable_thinking();
   load(model, tokens_of_next_turn(model, conversation, thinking), options.report.quiet, warnings);
   note_context(options.model, model, warnings);
+  note_stops(options.stops, warnings);
 
   std::vector<std::string> words;
   for (const ChatCommand& command : chat_commands()) words.push_back(fmt::format("/{}", command.name));

@@ -1,6 +1,7 @@
 #include "cli/input_text.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,6 +36,11 @@ std::pair<std::string, std::string> read_bytes(const std::string& input, std::st
   if (input.empty() && stdin_is_terminal())
     fail(ErrorKind::kUsage, fmt::format("{}: no text", command), "name a file, or - for standard input");
   if (input.empty() || input == "-") return {read_stdin(), std::string(kStdin)};
+  if (std::error_code ignored;
+      std::filesystem::symlink_status(input, ignored).type() == std::filesystem::file_type::not_found) {
+    fail(ErrorKind::kUsage, fmt::format("{}: no such file", input),
+         fmt::format("text itself goes through standard input: echo TEXT | qgen {} …", command));
+  }
   return {read_file(input, kMaxTextBytes, ErrorKind::kUsage), input};
 }
 
@@ -113,8 +119,9 @@ std::string gather_prompt(const PromptSources& sources, const InputOptions& opti
 }
 
 std::string read_text(const std::string& input, std::string_view command, const InputOptions& options) {
-  const auto [text, subject] = read_bytes(input, command);
-  return valid_text(text, subject, options);
+  auto [text, subject] = read_bytes(input, command);
+  if (text.ends_with('\n')) text.pop_back();
+  return valid_text(std::move(text), subject, options);
 }
 
 std::string read_prompt(const std::string& input, std::string_view command, const InputOptions& options) {

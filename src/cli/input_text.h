@@ -37,8 +37,9 @@ struct PromptSources {
 // Error where there is no text.
 std::string gather_prompt(const PromptSources& sources, const InputOptions& options, Warnings& warnings);
 
-// The text of a command that works on texts, byte for byte: a file, standard input for "-", and that too where nothing
-// is named and it is no terminal. A usage Error that begins with the command's name if there is none.
+// The text of a command that works on texts, byte for byte but for one newline at its end: a file, standard input for
+// "-", and that too where nothing is named and it is no terminal. A usage Error that begins with the command's name if
+// there is none.
 std::string read_text(const std::string& input, std::string_view command, const InputOptions& options);
 // The same as prompt_text().
 std::string read_prompt(const std::string& input, std::string_view command, const InputOptions& options);

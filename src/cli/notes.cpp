@@ -1,5 +1,7 @@
 #include "cli/notes.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace qgen::cli {
@@ -25,6 +27,10 @@ void note_reasoning(const ReasoningOptions& options, const TypedOptions& typed, 
 void note_seed(const TypedOptions& typed, const SamplingSettings& sampling, Warnings& warnings) {
   if (!typed.contains("seed") || !sampling.greedy() || sampling.temperature.origin == Origin::kFlag) return;
   warnings.add(fmt::format("--seed {}: no effect, the model answers greedily (--temp 0.7 draws)", sampling.seed.value));
+}
+
+void note_stops(const std::vector<std::string>& stops, Warnings& warnings) {
+  if (std::find(stops.begin(), stops.end(), "") != stops.end()) warnings.add("--stop '': no effect, the text is empty");
 }
 
 void note_repeated(const TypedOptions& typed, std::initializer_list<std::string_view> names, Warnings& warnings) {

@@ -1,6 +1,9 @@
 // Warnings about options that have no effect in this run.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "cli/options.h"
 #include "cli/warnings.h"
 #include "generate/text_model.h"
@@ -14,6 +17,8 @@ void note_reasoning(const ReasoningOptions& options, const TypedOptions& typed, 
                     Warnings& warnings);
 // --seed with greedy decoding.
 void note_seed(const TypedOptions& typed, const SamplingSettings& sampling, Warnings& warnings);
+// --stop without a text.
+void note_stops(const std::vector<std::string>& stops, Warnings& warnings);
 // Options of which only one can count, typed twice.
 void note_repeated(const TypedOptions& typed, std::initializer_list<std::string_view> names, Warnings& warnings);
 

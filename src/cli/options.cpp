@@ -26,10 +26,12 @@ bool parse_number(std::string_view text, T& out) {
 }
 
 // "a number from 0 to 1", "a whole number, at least 0"
-std::string number_text(const Option::Details& details, bool whole) {
+std::string number_text(const Option::Details& details, bool whole, std::string_view value) {
   std::string out = whole ? "a whole number" : "a number";
   constexpr double kUnbounded = 1e9;  // limits that only catch nonsense
   const bool low = details.lowest > -kUnbounded, high = details.highest < kUnbounded;
+  if (double number = 0; !high && parse_number(value, number) && number > details.highest)
+    return fmt::format("{} up to {:.0f}", out, details.highest);
   if (low && high) return fmt::format("{} from {:.0f} to {:.0f}", out, details.lowest, details.highest);
   if (low) return fmt::format("{}, at least {:.0f}", out, details.lowest);
   return out;
@@ -39,7 +41,7 @@ template <typename T>
 T read_number(const Option& option, std::string_view value, std::string_view subject) {
   T out{};
   if (!parse_number(value, out) || double(out) < option.details.lowest || double(out) > option.details.highest)
-    fail_value(subject, value, number_text(option.details, std::is_integral_v<T>));
+    fail_value(subject, value, number_text(option.details, std::is_integral_v<T>, value));
   return out;
 }
 

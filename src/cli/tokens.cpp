@@ -99,8 +99,7 @@ int tokens(const TokensOptions& options) {
                                         : text);
     return 0;
   }
-  std::string text = read_text(options.input, "tokens", options.text);
-  if (text.ends_with('\n')) text.pop_back();  // as in a prompt, which is what a model reads
+  const std::string text = read_text(options.input, "tokens", options.text);
   const Encoding encoding = tokenizer->encode(text);
   print_stdout(render_ids(encoding.ids, &encoding.offsets, *tokenizer, options.json));
   return 0;

@@ -71,6 +71,18 @@ where: it[0]["id"] == "a" and it[0]["text"] == " time, there" and len(it[0]["log
 where: it[1]["text"] == " Once Once" and it[1]["output_tokens"] == 2
 where: [a.get("error", {}).get("code") for a in it] == [None, None, 2, 2, 2, 2, 2]
 
+# Numbers out of range say the range
+$ printf '{"prompt": "x", "%s": %s}\n' typical_p 0 repeat_penalty 0 top_p 1.5 n 2 max_tokens -1 | qgen -m $MODEL --batch - | python3 -c 'import json, sys; [print(json.loads(line)["error"]["message"]) for line in sys.stdin]'
+  line 1: typical_p: 0 is out of range (expected above 0 to 1)
+  line 2: repeat_penalty: 0 is out of range (expected above 0 to 1000000000)
+  line 3: top_p: 1.5 is out of range (expected 0 to 1)
+  line 4: n: 2 is not supported (expected 1)
+  line 5: max_tokens: -1 is out of range (expected 0 to 2147483648)
+exit: 1
+stderr:
+  qgen: 5 of 5 lines failed
+  ...
+
 # Stop strings, logprobs
 $ qgen -m $MODEL --batch - -n 60 --logprobs 2 <<< '{"prompt": "Once upon a time", "stop": ["zzz", " little"]}'
 jsonl: stdout schemas/batch.schema.json

@@ -101,6 +101,13 @@ stderr:
   ...
 exit: 2
 
+# 2: beyond a limit that only catches nonsense
+$ qgen -m $MODEL -p x -c 1152921504606846976
+stderr:
+  qgen: --context: '1152921504606846976' is not allowed (expected a whole number up to 2147483648)
+  ...
+exit: 2
+
 # 2: not one of the words
 $ qgen -m $MODEL -p x --think maybe
 stderr:

@@ -20,14 +20,14 @@ $ qgen score -m $MODEL --tokens 1,403,407 --logits logits.f32 --json > score.jso
 $ for ids in "1,403,407" "1 403 407" "[1, 403, 407]"; do qgen score -m $MODEL --tokens "$ids" | cksum; done | uniq | wc -l
   1
 
-# A text is scored as `tokens` splits it
-$ printf 'Once upon a time, é 😀' > text; qgen score -m $MODEL text --json | python3 -c 'import json, sys; print(*[t["id"] for t in json.load(sys.stdin)["tokens"]])' > scored; qgen tokens -m $MODEL text | cmp scored -
+# A text is scored as `tokens` splits it, without the newline at its end
+$ printf 'Once upon a time, é 😀\n' > text; qgen score -m $MODEL text --json | python3 -c 'import json, sys; print(*[t["id"] for t in json.load(sys.stdin)["tokens"]])' > scored; qgen tokens -m $MODEL text | cmp scored -
 
 # A file that is missing
 $ qgen score -m $MODEL nowhere.txt
 stderr:
-  qgen: nowhere.txt: * (glob)
-  ...
+  qgen: nowhere.txt: no such file
+  hint: text itself goes through standard input: echo TEXT | qgen score …
 exit: 2
 
 # Logits that cannot be written: told before work

@@ -214,6 +214,11 @@ $ qgen -m $MODEL -f nowhere -f prompt -n 3 --temp 0
   , there was (no-eol)
 stderr: qgen: warning: --file: given 2 times, only the last one counts
 
+# --stop with nothing to stop at
+$ qgen -m $MODEL -f prompt -n 3 --temp 0 --stop ""
+  , there was (no-eol)
+stderr: qgen: warning: --stop '': no effect, the text is empty
+
 # --logprobs with nowhere to go, --seed where nothing is drawn
 $ qgen -m $MODEL -f prompt -n 3 --logprobs 2 --seed 4
   , there was (no-eol)
