@@ -1,4 +1,5 @@
 // What a model will take in memory and how fast it can be at most, from headers alone.
+#include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
@@ -76,6 +77,13 @@ Outlook look_ahead(const ModelOptions& options) {
   return out;
 }
 
+// Whether weights may be copied for NaN codes, which no account from headers can count.
+bool may_be_widened(const Outlook& outlook) {
+  const auto is_fp8 = [](const Weight& weight) { return weight.codes == Codes::kE4M3; };
+  const auto& weights = outlook.plan->weights;
+  return outlook.placement.engine->widens_nan_codes && std::any_of(weights.begin(), weights.end(), is_fp8);
+}
+
 std::string text(const Outlook& outlook) {
   const Placement& placement = outlook.placement;
   const MemoryUse& use = placement.use;
@@ -87,7 +95,7 @@ std::string text(const Outlook& outlook) {
   const auto row = [&](std::string name, double bytes, std::string remark) {
     rows.push_back({std::move(name), format_bytes(bytes), std::move(remark)});
   };
-  row("weights", double(use.weights), "");
+  row("weights", double(use.weights), may_be_widened(outlook) ? "threefold for each FP8 matrix with NaN codes" : "");
   row("kv", double(use.kv),
       fmt::format("{} tokens{} in {}, {} each", outlook.cache_tokens,
                   placement.lines > 1 ? fmt::format(" of {} lines and their common beginning", placement.lines) : "",

@@ -26,6 +26,9 @@ struct EngineRow {
   bool (*available)() = nullptr;
   std::string (*problem)() = nullptr;                             // why it is not; null for what always is
   size_t (*free_memory)(const EngineOptions& options) = nullptr;  // bytes that a model may take there; 0 if unknown
+  // Whether FP8 weights with NaN codes are copied to BF16 when they are loaded. Headers do not show such codes, so that
+  // account() leaves these copies out; memory() of the engine has them.
+  bool widens_nan_codes = false;
   // What memory() of the engine will say, without building it.
   MemoryUse (*account)(const Plan& plan, const EngineOptions& options) = nullptr;
   std::unique_ptr<Backend> (*make)(const Plan& plan, const EngineOptions& options) = nullptr;

@@ -3,13 +3,18 @@
 # The account, what is free, and how fast it can be
 $ qgen plan -m $MODEL
   llama 260K · fp8 block 128x128 · cpu
-    weights   288 KiB
+    weights   288 KiB  threefold for each FP8 matrix with NaN codes
     kv        480 KiB  512 tokens in f16, 960 B each
     work     [0-9. ]+ [KM]iB (re)
     program  [0-9. ]+ MiB  with its tokenizer (re)
     total    [0-9. ]+ MiB  of [0-9.]+ [MGT]iB free (re)
     context  512 tokens, all the model was made for
     speed    288 KiB read for a token, 608 KiB with a full context: * (glob)
+
+# Other weights are never copied for NaN codes
+$ qgen plan -m $INT8 | grep weights; qgen plan -m $MODEL --device reference | grep weights
+    weights   [0-9.]+ KiB (re)
+    weights   288 KiB
 
 # As JSON; the parts make the total
 $ qgen plan -m $MODEL --json
