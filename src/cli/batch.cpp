@@ -106,6 +106,7 @@ class Batch {
     if (done_.missing()) warnings.add(fmt::format("--done {}: no such file, no line is left out", options.done));
     load(model_, 1, options.report.quiet, warnings);
     note_context(options.model, model_, warnings);
+    note_stops(options.stops, warnings);
     torn_ = done_.torn() && stdout_is(options.done);
   }
 
@@ -214,7 +215,7 @@ class Batch {
         put_answer(line, generate(session, model_, line.input, line.settings, sink(line)));
       });
     } catch (const Error& error) {
-      put_error(line, error);
+      put_run_error(line, error);
     }
   }
 
@@ -236,11 +237,11 @@ class Batch {
 
   ParallelJob job(const LinePointer& line) {
     ParallelJob job;
-    job.input = line->input;
-    job.settings = line->settings;
+    job.input = std::move(line->input);
+    job.settings = std::move(line->settings);
     job.sink = sink(*line);
     job.done = [this, line](Generation generation) { put_answer(*line, std::move(generation)); };
-    job.failed = [this, line](const Error& error) { put_error(*line, error); };
+    job.failed = [this, line](const Error& error) { put_run_error(*line, error); };
     return job;
   }
 
@@ -252,6 +253,13 @@ class Batch {
     totals_.add(answer);
     ++totals_.lines;
     output_.put(line.place, answer_line(line.request, answer, model_.name(), model_.tokenizer()));
+  }
+
+  // An error of the engine, which knows no lines.
+  void put_run_error(const OpenLine& line, const Error& error) {
+    const std::string name = fmt::format("line {}: ", line.request.line);
+    if (error.message().starts_with(name)) return put_error(line, error);
+    put_error(line, Error(error.kind(), name + error.message(), error.hint()));
   }
 
   void put_error(const OpenLine& line, const Error& error) {

@@ -132,62 +132,35 @@ void Engine::check(std::span<const Work> work) const {
   }
 }
 
-bool Engine::run(std::span<const Work> work, const ScoresSink& sink, Kernels kernels) {
+bool Engine::run(std::span<const Work> work, const ScoresSink& sink, Kernels kernels, const FailedSink& failed) {
   check(work);
   last_scores_ = {};
   std::vector<RopeLengths> ropes_before;
-  Progress progress;
+  Call call{work, sink, kernels, failed, {}, std::vector<uint8_t>(work.size())};
   for (const Work& item : work) {
     SequenceState& sequence = at(item.sequence);
     ropes_before.push_back(sequence.ropes);
     ropes_.start(sequence.ropes, sequence.position + int64_t(item.tokens.size()));
-    progress.total += double(item.tokens.size());
+    call.progress.total += double(item.tokens.size());
   }
-  std::vector<TokenId> tokens;
-  std::vector<Segment> segments;
-  std::vector<std::pair<size_t, int64_t>> scored;  // item and token of each scored token of the batch
-  std::vector<int32_t> scored_at;
   const int64_t most = backend_->batch_tokens();
   int64_t done = 0;  // tokens of the item at hand
   for (size_t item = 0; item < work.size();) {
-    tokens.clear();
-    segments.clear();
-    scored.clear();
-    scored_at.clear();
-    ropes_.clear();
-    std::vector<std::pair<size_t, int64_t>>
-        lengths;  // of each segment: its item and the tokens of it that are done then
-    while (item < work.size() && int64_t(tokens.size()) < most) {
-      const Work& w = work[item];
-      const SequenceState& sequence = at(w.sequence);
-      const int64_t total = int64_t(w.tokens.size()), count = std::min(most - int64_t(tokens.size()), total - done);
-      if (count > 0) {
-        segments.push_back({int32_t(tokens.size()), int32_t(count), sequence.position, sequence.pages});
-        ropes_.add(sequence.ropes, sequence.position, count);
-        for (int64_t t = done; t < done + count; ++t) {
-          if (w.scores == Wanted::kAll || (w.scores == Wanted::kLast && t + 1 == total)) {
-            scored.emplace_back(item, t);
-            scored_at.push_back(int32_t(tokens.size()));
-          }
-          tokens.push_back(w.tokens[size_t(t)]);
-        }
-        lengths.emplace_back(item, count);
-      }
+    std::vector<Piece> pieces;
+    int64_t tokens = 0;
+    while (item < work.size() && tokens < most) {
+      const int64_t total = call.ended[item] ? done : int64_t(work[item].tokens.size());
+      const int64_t count = std::min(most - tokens, total - done);
+      if (count > 0) pieces.push_back({item, done, count});
+      tokens += count;
       done += count;
       if (done < total) break;  // the batch is full
       ++item;
       done = 0;
     }
-    if (tokens.empty()) break;
-    const Batch batch{tokens, segments, scored_at, &ropes_, kernels};
-    const bool done_whole = run_batch(batch, scored, sink, progress);
-    for (const auto& [index, count] : lengths) {
-      if (!done_whole) break;
-      SequenceState& sequence = at(work[index].sequence);
-      sequence.position += count;
-      sequence.highest = std::max(sequence.highest, sequence.position);
-    }
-    const bool ends = item == work.size();
+    if (pieces.empty()) break;
+    const bool done_whole = run_pieces(call, pieces), ends = item == work.size();
+    const Progress& progress = call.progress;
     if (!done_whole || (observer_ && progress.total > 1 && !observer_(progress.done) && !ends)) {
       // A dynamic base is that of the tokens that were run.
       for (size_t i = 0; i < work.size(); ++i) at(work[i].sequence).ropes = ropes_before[i];
@@ -198,31 +171,76 @@ bool Engine::run(std::span<const Work> work, const ScoresSink& sink, Kernels ker
   return true;
 }
 
-// False if the observer stopped it in the middle.
-bool Engine::run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, const ScoresSink& sink,
-                       Progress& progress) {
+// Runs a batch. False if the observer stopped it in the middle.
+bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
+  std::vector<TokenId> tokens;
+  std::vector<Segment> segments;
+  std::vector<std::pair<size_t, int64_t>> scored;  // item and token of each scored token of the batch
+  std::vector<int32_t> scored_at;
+  ropes_.clear();
+  for (const Piece& piece : pieces) {
+    const Work& w = call.work[piece.item];
+    const SequenceState& sequence = at(w.sequence);
+    segments.push_back({int32_t(tokens.size()), int32_t(piece.count), sequence.position, sequence.pages});
+    ropes_.add(sequence.ropes, sequence.position, piece.count);
+    for (int64_t t = piece.first; t < piece.first + piece.count; ++t) {
+      if (w.scores == Wanted::kAll || (w.scores == Wanted::kLast && t + 1 == int64_t(w.tokens.size()))) {
+        scored.emplace_back(piece.item, t);
+        scored_at.push_back(int32_t(tokens.size()));
+      }
+      tokens.push_back(w.tokens[size_t(t)]);
+    }
+  }
+  switch (run_batch({tokens, segments, scored_at, &ropes_, call.kernels}, scored, call)) {
+    case Outcome::kStopped: return false;
+    case Outcome::kDone: break;
+    case Outcome::kOverflow:
+      if (!call.failed) throw overflow_error(overflowed_);
+      if (pieces.size() == 1) {
+        call.ended[pieces[0].item] = true;
+        call.failed(pieces[0].item, overflow_error(overflowed_));
+        return true;
+      }
+      // Whose keys or values they are shows when each runs alone; no position has moved yet.
+      for (const Piece& piece : pieces) {
+        if (!run_pieces(call, {&piece, 1})) return false;
+      }
+      return true;
+  }
+  for (const Piece& piece : pieces) {
+    SequenceState& sequence = at(call.work[piece.item].sequence);
+    sequence.position += piece.count;
+    sequence.highest = std::max(sequence.highest, sequence.position);
+  }
+  return true;
+}
+
+// Scores are given out only where there is no overflow.
+Engine::Outcome Engine::run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, Call& call) {
   const std::span<const int32_t> wanted = batch.scored;
   const size_t slice = size_t(backend_->scored_tokens());
-  const bool observed = observer_ && progress.total > 1;
+  const bool observed = observer_ && call.progress.total > 1;
   // All in one call where nothing stands against it.
   const bool at_once = wanted.size() <= slice && !trace_ && !(observed && backend_->runs_in_parts());
   if (at_once) {
     backend_->run(batch, 0, wanted.empty() ? first_scored_step_ : plan_.steps.size());
   } else {
     batch.scored = {};
-    if (!run_steps(batch, 0, first_scored_step_, progress)) return false;
+    if (!run_steps(batch, 0, first_scored_step_, call.progress)) return Outcome::kStopped;
   }
+  // Keys and values are stored by steps that are not scored.
+  overflowed_ = backend_->take_overflow();
+  if (overflowed_ >= 0) return Outcome::kOverflow;
   for (size_t first = 0; first < wanted.size(); first += slice) {
     batch.scored = wanted.subspan(first, std::min(slice, wanted.size() - first));
-    if (!at_once) run_steps(batch, first_scored_step_, plan_.steps.size(), progress);
+    if (!at_once) run_steps(batch, first_scored_step_, plan_.steps.size(), call.progress);
     for (size_t i = 0; i < batch.scored.size(); ++i) {
       last_scores_ = Scores(*backend_, int64_t(i));
-      if (sink) sink(scored[first + i].first, scored[first + i].second, last_scores_);
+      if (call.sink) call.sink(scored[first + i].first, scored[first + i].second, last_scores_);
     }
   }
-  check_overflow();
-  progress.done += double(batch.tokens.size());
-  return true;
+  call.progress.done += double(batch.tokens.size());
+  return Outcome::kDone;
 }
 
 // False if the observer stopped it.
@@ -245,17 +263,15 @@ bool Engine::run_steps(const Batch& batch, size_t first, size_t last, const Prog
   return true;
 }
 
-void Engine::check_overflow() {
-  const StateId state = backend_->take_overflow();
-  if (state < 0) return;
+Error Engine::overflow_error(StateId state) const {
   int32_t layer = -1;
   for (const Step& step : plan_.steps) {
     const auto* attend = std::get_if<AttendStep>(&step.op);
     if (attend != nullptr && attend->state == state && attend->stores) layer = step.layer;
   }
-  fail(ErrorKind::kRuntime,
-       fmt::format("keys or values of layer {} are beyond the range of the {} cache", layer, kv_name(options_.kv)),
-       "--kv bf16 holds them");
+  return {ErrorKind::kRuntime,
+          fmt::format("keys or values of layer {} are beyond the range of the {} cache", layer, kv_name(options_.kv)),
+          "--kv bf16 holds them"};
 }
 
 }  // namespace qgen

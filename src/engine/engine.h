@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/token.h"
 #include "engine/backend.h"
 #include "engine/options.h"
@@ -31,6 +32,8 @@ struct Work {
 
 // Receives the scores that follow token `index` of work item `item`; valid during the call.
 using ScoresSink = std::function<void(size_t item, int64_t index, const Scores& scores)>;
+// Receives the Error that ends work item `item`.
+using FailedSink = std::function<void(size_t item, const Error& error)>;
 // Receives what a step wrote for the last token of a batch (tests compare engines with it).
 using StepTrace = std::function<void(size_t step, std::span<const float> values)>;
 // Told now and then while many tokens are run how many of the call's are done (a part of the layers counts as its share
@@ -60,8 +63,11 @@ class Engine {
 
   // Appends each item's tokens to its sequence. Scores go to `sink` where there is one; of the last item, those after
   // its last token stay as last_scores(). Tokens must be in the vocabulary and fit in their sequences. False where the
-  // observer stopped it: position() then says how many tokens were appended. Throws a runtime Error.
-  bool run(std::span<const Work> work, const ScoresSink& sink = {}, Kernels kernels = Kernels::kByCount);
+  // observer stopped it: position() then says how many tokens were appended. Throws a runtime Error. With `failed`, an
+  // item whose keys or values are beyond the range of the cache's type ends alone, without scores: its Error goes
+  // there, and the other items are run as if it were not among them.
+  bool run(std::span<const Work> work, const ScoresSink& sink = {}, Kernels kernels = Kernels::kByCount,
+           const FailedSink& failed = {});
   Scores last_scores() const { return last_scores_; }
 
   void set_trace(StepTrace trace) { trace_ = std::move(trace); }
@@ -79,16 +85,31 @@ class Engine {
   struct Progress {
     double done = 0, total = 0;  // tokens
   };
+  // Tokens of a work item that are in a batch.
+  struct Piece {
+    size_t item = 0;
+    int64_t first = 0, count = 0;
+  };
+  // What a call of run() was given, and how far it is.
+  struct Call {
+    std::span<const Work> work;
+    const ScoresSink& sink;
+    Kernels kernels;
+    const FailedSink& failed;
+    Progress progress;
+    std::vector<uint8_t> ended;  // of each item: whether it has failed
+  };
+  enum class Outcome : uint8_t { kDone, kStopped, kOverflow };
 
   const SequenceState& at(SequenceId sequence) const { return sequences_[size_t(sequence)]; }
   SequenceState& at(SequenceId sequence) { return sequences_[size_t(sequence)]; }
   void check(std::span<const Work> work) const;
   // Whether the keys and values before `position` that windows need are still there.
   bool holds(const SequenceState& sequence, int64_t position) const;
-  bool run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, const ScoresSink& sink,
-                 Progress& progress);
+  bool run_pieces(Call& call, std::span<const Piece> pieces);
+  Outcome run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, Call& call);
   bool run_steps(const Batch& batch, size_t first, size_t last, const Progress& progress);
-  void check_overflow();
+  Error overflow_error(StateId state) const;
 
   const Plan& plan_;
   const EngineOptions options_;
@@ -101,6 +122,7 @@ class Engine {
   StepTrace trace_;
   RunObserver observer_;
   Scores last_scores_;
+  StateId overflowed_ = -1;  // of the latest batch whose outcome was kOverflow
 };
 
 // The limits of the cache of an engine whose backend runs batches of so many tokens.

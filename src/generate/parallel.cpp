@@ -1,6 +1,7 @@
 #include "generate/parallel.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -27,6 +28,7 @@ struct ParallelGenerator::Line {
   int64_t shared = 0;            // tokens of the prompt that came from another sequence
   std::optional<TokenId> token;  // to run next
   bool ended = false;
+  std::optional<Error> error;  // that ended it
 };
 
 ParallelGenerator::ParallelGenerator(const TextModel& model)
@@ -88,15 +90,19 @@ void ParallelGenerator::drop_beginning() {
   beginning_tokens_.clear();
 }
 
-void ParallelGenerator::take(Line& line, const Scores& scores) {
+// The line's next token, from the scores that follow `length` tokens; where there is none the line has ended.
+void ParallelGenerator::choose(Line& line, const Scores& scores, int64_t length) {
   try {
-    line.token = line.answer.next(scores, engine_.position(line.sequence));
+    line.token = line.answer.next(scores, length);
     line.ended = !line.token;
-    if (line.ended) line.job.done(line.answer.finish());
   } catch (const Error& error) {
-    line.ended = true;
-    line.job.failed(error);
+    fail_line(line, error);
   }
+}
+
+void ParallelGenerator::fail_line(Line& line, const Error& error) {
+  line.ended = true;
+  line.error = error;
 }
 
 void ParallelGenerator::run_prompts(std::vector<std::unique_ptr<Line>>& lines) {
@@ -107,28 +113,27 @@ void ParallelGenerator::run_prompts(std::vector<std::unique_ptr<Line>>& lines) {
     work.push_back({line->sequence, rest, Wanted::kLast});
     tokens += int64_t(rest.size());
   }
-  // Scores are good until the engine runs on; positions are set when it has.
-  std::vector<std::vector<float>> scores(lines.size());
   bool finished;
   {
     const PrefillWatch watch(engine_, tokens, *control_);
     finished = engine_.run(
         work,
-        [&](size_t item, int64_t, const Scores& s) {
-          const std::span<const float> all = s.all();
-          scores[item].assign(all.begin(), all.end());
+        [&](size_t item, int64_t, const Scores& scores) {
+          Line& line = *lines[item];
+          line.answer.prompt_done(int64_t(work[item].tokens.size()));
+          choose(line, scores, int64_t(line.job.input.ids.size()));
         },
-        Kernels::kPrompt);
+        Kernels::kPrompt, [&](size_t item, const Error& error) { fail_line(*lines[item], error); });
   }
-  for (size_t i = 0; i < lines.size(); ++i) {
-    Line& line = *lines[i];
-    const int64_t computed = engine_.position(line.sequence) - line.shared;
-    computed_ += computed;
-    line.answer.prompt_done(computed);
-    if (finished && i + 1 == lines.size()) keep_beginning(line);
-    take(line, finished ? Scores(std::span<const float>(scores[i])) : Scores());
-    active_.push_back(std::move(lines[i]));
+  for (const auto& line : lines) {
+    // Stopped before its scores were there.
+    if (!line->token && !line->ended) {
+      line->answer.prompt_done(engine_.position(line->sequence) - line->shared);
+      choose(*line, Scores(), engine_.position(line->sequence));
+    }
   }
+  if (finished && !lines.back()->error) keep_beginning(*lines.back());
+  std::move(lines.begin(), lines.end(), std::back_inserter(active_));
   lines.clear();
 }
 
@@ -138,23 +143,29 @@ void ParallelGenerator::run_tokens() {
   for (const auto& line : active_) work.push_back({line->sequence, {&*line->token, 1}, Wanted::kLast});
   engine_.run(
       work,
+      // The position does not count the token that was run yet.
       [&](size_t item, int64_t, const Scores& scores) {
         Line& line = *active_[item];
-        // The token that was run is not counted yet.
-        try {
-          line.token = line.answer.next(scores, engine_.position(line.sequence) + 1);
-          line.ended = !line.token;
-        } catch (const Error& error) {
-          line.ended = true;
-          line.job.failed(error);
-          line.job.done = nullptr;
-        }
+        choose(line, scores, engine_.position(line.sequence) + 1);
       },
-      Kernels::kGenerate);
+      Kernels::kGenerate, [&](size_t item, const Error& error) { fail_line(*active_[item], error); });
+  for (const auto& line : active_) line->answer.generation().output_calls++;
+}
+
+// Hands out the answers of lines that have ended, and makes room for others.
+void ParallelGenerator::finish_ended() {
   for (const auto& line : active_) {
-    line->answer.generation().output_calls++;
-    if (line->ended && line->job.done) line->job.done(line->answer.finish());
+    if (!line->ended) continue;
+    if (line->error) {
+      line->job.failed(*line->error);
+    } else {
+      line->job.done(line->answer.finish());
+    }
   }
+  std::erase_if(active_, [&](const auto& line) {
+    if (line->ended) engine_.close(line->sequence);
+    return line->ended;
+  });
 }
 
 void ParallelGenerator::run(const std::function<NextJob(bool wait)>& next, const RunControl& control) {
@@ -203,12 +214,10 @@ void ParallelGenerator::run(const std::function<NextJob(bool wait)>& next, const
     } else if (!more && !waiting) {
       return;
     }
-    std::erase_if(active_, [&](const auto& line) {
-      if (line->ended) engine_.close(line->sequence);
-      return line->ended;
-    });
+    finish_ended();
   }
-  for (const auto& line : active_) take(*line, Scores());
+  for (const auto& line : active_) choose(*line, Scores(), engine_.position(line->sequence));
+  finish_ended();
 }
 
 }  // namespace qgen

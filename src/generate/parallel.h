@@ -25,7 +25,7 @@ struct ParallelJob {
   std::function<void(const Error&)> failed;  // it cannot be; the other lines go on
 };
 
-// What whoever brings the lines says when asked for the next one.
+// The next line, or that there is none yet, or no more.
 struct NextJob {
   enum class State { kJob, kNotYet, kEnd } state = State::kEnd;
   ParallelJob job;
@@ -41,8 +41,7 @@ class ParallelGenerator {
   // says kNotYet where it would have to. Ends early where `control` says so: what is under way is done as interrupted.
   void run(const std::function<NextJob(bool wait)>& next, const RunControl& control);
 
-  int64_t prompt_tokens_computed() const { return computed_; }
-  // In which prompts were run, and tokens of answers.
+  // Wall-clock seconds of the calls that ran prompts, and of those that ran tokens of answers.
   double prompt_seconds() const { return prompt_seconds_; }
   double output_seconds() const { return output_seconds_; }
 
@@ -51,7 +50,9 @@ class ParallelGenerator {
   std::unique_ptr<Line> admit(ParallelJob& job);
   void run_prompts(std::vector<std::unique_ptr<Line>>& lines);
   void run_tokens();
-  void take(Line& line, const Scores& scores);
+  static void choose(Line& line, const Scores& scores, int64_t length);
+  static void fail_line(Line& line, const Error& error);
+  void finish_ended();
   void keep_beginning(const Line& line);
   void drop_beginning();
 
@@ -63,7 +64,6 @@ class ParallelGenerator {
   // The latest prompt, kept in a sequence of its own for the lines that begin alike.
   std::optional<SequenceId> beginning_;
   std::vector<TokenId> beginning_tokens_;
-  int64_t computed_ = 0;
   double prompt_seconds_ = 0, output_seconds_ = 0;
 };
 

@@ -84,3 +84,28 @@ where: it["memory"]["kv"] == it["cache_tokens"] * it["kv_bytes_per_token"]
 $ qgen bench -m $MODEL -p 0 -n 8 -d 0 -r 1 --parallel 1,4 --output json
 json: stdout schemas/bench.schema.json
 where: [(test["name"], test["parallel"]) for test in it["tests"]] == [("tg8", 1), ("tg8 x 4", 4)]
+
+# Values beyond the range of an F16 cache are an error of their line alone: here those of the token "Z", 469
+$ cp -rL "$MODEL" wide && python3 - << 'END'
+> import json, struct
+> data = bytearray(open("wide/model.safetensors", "rb").read())
+> begin = 8 + struct.unpack("<Q", data[:8])[0]
+> header = json.loads(data[8:begin])
+> rows = begin + header["model.embed_tokens.weight"]["data_offsets"][0]
+> for token in range(512): struct.pack_into("<H", data, rows + token * 128, 0x3F80 if token == 469 else 0)
+> struct.pack_into("<H", data, begin + header["model.layers.0.input_layernorm.weight"]["data_offsets"][0], 0x4E80)
+> open("wide/model.safetensors", "wb").write(data)
+> END
+
+$ printf '{"prompt":"%s","max_tokens":3,"temperature":0,"logit_bias":{"469":-100}}\n' "Once" "The Z" "One day" > z.jsonl; for n in 1 3; do qgen -m wide --batch z.jsonl --parallel $n > z.$n; echo $?; done; grep -ho '"message":"[^"]*"' z.1 z.3; sed -i -E 's/"seconds":[0-9.]+/_/' z.1 z.3; grep -c '"text":' z.1 z.3
+  1
+  1
+  "message":"line 2: keys or values of layer 0 are beyond the range of the f16 cache"
+  "message":"line 2: keys or values of layer 0 are beyond the range of the f16 cache"
+  z.1:2
+  z.3:2
+stderr:
+  qgen: 1 of 3 lines failed
+  hint: the first: line 2: keys or values of layer 0 are beyond the range of the f16 cache
+  qgen: 1 of 3 lines failed
+  hint: the first: line 2: keys or values of layer 0 are beyond the range of the f16 cache

@@ -1,7 +1,6 @@
-// Several answers at a time: each is the same bytes whatever runs beside it, and a shared beginning is computed once.
+// Several answers at a time: each is the same bytes whatever runs beside it, a shared beginning is computed once, and
+// an error ends its own line alone.
 #include "generate/parallel.h"
-
-#include <deque>
 
 #include "cpu/isa/targets.h"
 #include "tests/support.h"
@@ -14,12 +13,13 @@ struct Job {
   int64_t max_tokens = 20;
   uint64_t seed = 0;
   double temperature = 0;
+  std::vector<std::pair<TokenId, double>> logit_bias = {};
 };
 
 struct Outcome {
   std::string text, stop;
   uint32_t hash = 0;
-  int64_t computed = 0;
+  int64_t computed = 0, ends = 0;
   bool operator==(const Outcome& other) const { return text == other.text && stop == other.stop && hash == other.hash; }
 };
 
@@ -49,22 +49,26 @@ class Batch {
           result.job.settings.max_tokens = jobs[i].max_tokens;
           result.job.settings.sampling.temperature.value = jobs[i].temperature;
           result.job.settings.sampling.seed.value = jobs[i].seed;
+          result.job.settings.sampling.logit_bias = jobs[i].logit_bias;
           result.job.sink = [&out, i](const ReasoningPiece& piece) { out[i].text += piece.text; };
           result.job.done = [&, i](Generation g) {
             out[i].stop = g.stop;
             out[i].hash = g.logits_hash;
             out[i].computed = g.computed_tokens;
+            out[i].ends++;
             finished.push_back(i);
           };
-          result.job.failed = [&out, i](const Error& error) { out[i].stop = error.message(); };
+          result.job.failed = [&out, i](const Error& error) {
+            out[i].stop = error.message();
+            out[i].ends++;
+          };
           return result;
         },
         {});
-    computed = generator.prompt_tokens_computed();
     return out;
   }
+  const TextModel& model() const { return *model_; }
   std::vector<size_t> finished;  // in the order in which they were
-  int64_t computed = 0;
 
  private:
   ModelOptions options_;
@@ -118,8 +122,11 @@ TEST_CASE("a beginning that lines share is computed once, and changes nothing") 
   for (const int64_t lines : {2, 4, 8}) {
     INFO(lines);
     Batch together("stories260K-w8a8", "cpu", lines);
-    CHECK(together.run(jobs) == expected);
-    CHECK(together.computed < all / 6 + int64_t(jobs.size()) * 8);
+    const std::vector<Outcome> outcomes = together.run(jobs);
+    CHECK(outcomes == expected);
+    int64_t computed = 0;
+    for (const Outcome& outcome : outcomes) computed += outcome.computed;
+    CHECK(computed < all / 6 + int64_t(jobs.size()) * 8);
   }
 }
 
@@ -132,6 +139,58 @@ TEST_CASE("lines wait for pages, and none is thrown out") {
   Batch batch("stories260K-FP8", "cpu", 4);
   batch.run({{"Once upon a time", 60}, {"The dog", 3}, {"A cat", 3}});
   CHECK(batch.finished == std::vector<size_t>{1, 2, 0});
+}
+
+// The story model, whose first layer makes values beyond the range of F16 from the embedding of one token alone.
+void write_overflowing_model(const fs::path& folder, TokenId token) {
+  fs::copy(source_folder() / "models/stories260K-FP8", folder, fs::copy_options::recursive);
+  std::string bytes = read_file(folder / "model.safetensors");
+  const auto tensors = parse_safetensors(std::as_bytes(std::span(bytes)), "model").tensors;
+  const auto bf16_of = [&](std::string_view name) {
+    const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == name; });
+    REQUIRE(found != tensors.end());
+    REQUIRE(found->dtype == Dtype::kBf16);
+    const auto offset = reinterpret_cast<const char*>(found->bytes.data()) - bytes.data();
+    return std::span(reinterpret_cast<uint16_t*>(bytes.data() + offset), found->bytes.size() / 2);
+  };
+  const auto embedding = bf16_of("model.embed_tokens.weight");
+  for (size_t row = 0; row < embedding.size() / 64; ++row) embedding[row * 64] = TokenId(row) == token ? 0x3F80 : 0;
+  bf16_of("model.layers.0.input_layernorm.weight")[0] = 0x4E80;  // 2^30
+  std::ofstream(folder / "model.safetensors", std::ios::binary) << bytes;
+}
+
+TEST_CASE("keys or values beyond the range of the cache end their own line alone") {
+  const TemporaryFolder folder;
+  TokenId token = 0;
+  {
+    const Batch plain("stories260K-FP8", "cpu", 2);
+    token = plain.model().continue_text("Z").ids.back();
+    for (const Job& job : mixed_jobs()) {
+      const std::vector<TokenId> ids = plain.model().continue_text(job.prompt).ids;
+      REQUIRE(std::find(ids.begin(), ids.end(), token) == ids.end());
+    }
+  }
+  const fs::path model = folder.path() / "model";
+  write_overflowing_model(model, token);
+  for (const std::string device : {"cpu", "cpu:portable"}) {
+    std::vector<Job> jobs = mixed_jobs();
+    for (Job& job : jobs) job.logit_bias = {{token, -1000}};
+    const std::vector<Outcome> expected = Batch(model, device, 2).run(jobs);
+    for (const int64_t lines : {2, 5, 16}) {
+      INFO(device, " ", lines);
+      // In a prompt at the beginning and at the end of a batch, and in an answer.
+      std::vector<Job> mixed = jobs;
+      mixed.insert(mixed.begin(), {"Z Once upon a time"});
+      mixed.insert(mixed.begin() + 4, {"The dog was", 9, 0, 0, {{token, 1000}}});
+      mixed.push_back({"Once upon a time there was Z"});
+      std::vector<Outcome> outcomes = Batch(model, device, lines).run(mixed);
+      for (const Outcome& outcome : outcomes) CHECK(outcome.ends == 1);
+      for (const size_t bad : {size_t{0}, size_t{4}, mixed.size() - 1})
+        CHECK(outcomes[bad].stop == "keys or values of layer 0 are beyond the range of the f16 cache");
+      outcomes.erase(outcomes.begin() + 4);
+      CHECK(std::equal(expected.begin(), expected.end(), outcomes.begin() + 1));
+    }
+  }
 }
 
 TEST_CASE("the reference engine answers several lines as one") {
