@@ -25,7 +25,8 @@ struct Matrix {
   const uint8_t* codes = nullptr;         // rows of row_bytes, zeros behind the last column
   int64_t row_bytes = 0;                  // a multiple of kRowAlignment
   const void* scale = nullptr;            // (groups of rows, grid_cols) F32 or F16; null: 1
-  const float* zero_point = nullptr;      // the same groups, F32; null: 0
+  const float* zero_point = nullptr;      // the same groups, F32; null: 0. It takes in the weight's code_shift
+  const float* minimum = nullptr;         // instead of zero points; W = code * scale + minimum
   const float* bias = nullptr;            // (rows) or null
   const int32_t* column_order = nullptr;  // (cols) or null: stored column j multiplies input column_order[j]
   int32_t rows = 0, cols = 0;

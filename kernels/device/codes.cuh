@@ -51,7 +51,8 @@ QGEN_DEVICE float element(const Matrix& w, int n, int k) {
   const int64_t tile = w.scale == nullptr ? 0 : int64_t(first_group(w, n)) + k / w.group_cols;
   float code = code_value<kCodes>(w.codes + n * w.row_bytes, k);
   if (w.zero_point != nullptr) code -= w.zero_point[tile];
-  return code * scale_at(w, tile);
+  const float scale = scale_at(w, tile);
+  return w.minimum != nullptr ? fused_product(code, scale, w.minimum[tile]) : code * scale;
 }
 
 // For I8 with a zero point: what add_f16_pairs() must add to a code's magic number (see below).

@@ -50,14 +50,16 @@ struct Grid {
   GridType type;
 };
 
-// W (rows, cols) as quant/weight.h describes it; zero points may be missing, and scales where codes are floats of 16 or
-// 32 bits.
+// W (rows, cols) as quant/weight.h describes it; zero points and minimums may be missing, and scales where codes are
+// floats of 16 or 32 bits.
 struct Matrix {
   const uint8_t* codes;  // the first of row 0
   int64_t rows, cols, row_bytes;
   int64_t group_bytes;  // from the codes of a scale group to those of the next in a row
   bool in_blocks;       // Q8_0: a group's codes lie behind its F16 scale; group_bytes counts both
-  Grid scales, zero_points;
+  Grid scales, zero_points, minimums;
+  float code_shift;
+  bool has_offsets;                // W is more than code * scale
   int64_t group_rows, group_cols;  // elements of a scale group
   int64_t grid_cols;               // scale groups of a row
   int64_t row_origin;              // the row of the grids' matrix that is row 0
@@ -77,7 +79,7 @@ struct Input {
   const uint16_t* bf16_high;  // kBf16, kBf16Pair
   const uint16_t* bf16_low;
   // Sums over the scale groups of the matrix, (tokens, grid_cols), of f32 or integers of several tokens, where the
-  // matrix has zero points.
+  // matrix has offsets.
   const float* sums;
   const int32_t* high_sums;  // of each digit of one token, (grid_cols)
   const int32_t* low_sums;
