@@ -25,7 +25,7 @@ constexpr Ignorable kIgnorable[] = {
     {".v_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".q_scale", "FP8 attention scale; attention is computed in float"},
     {".kv_scale", "FP8 cache scale; the cache is kept in 16 bits"},
-    {".output_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".output_scale", "static output or cache scale; neither is quantized so"},
     {".rotary_emb.inv_freq", "rotary frequencies are computed from config.json"},
     {"rope_freqs.weight", "rotary divisors are part of the configuration"},
     {".masked_bias", "attention mask buffer"},
@@ -35,17 +35,18 @@ constexpr Ignorable kIgnorable[] = {
 bool looks_like_quantization(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
   for (const std::string_view part : {"scale", "zero", "packed", "qweight", "g_idx", "SCB", "quant", "weight_shape",
-                                      "absmax", "weight_format", "weight_offset", "W_q", "_data", "qdata"}) {
+                                      "absmax", "weight_format", "weight_offset", "W_q", "_data", "qdata", "biases"}) {
     if (last.find(part) != last.npos) return true;
   }
   return false;
 }
 
-[[noreturn]] void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint = {}) {
+}  // namespace
+
+void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint) {
   fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", tensor.file, tensor.name, problem), std::move(hint));
 }
 
-// How a grid's values are stored. Zero points are integers of a byte, or floats that hold integers.
 ScaleType scale_type(const TensorView& tensor, bool zero_points) {
   switch (tensor.dtype) {
     case Dtype::kF32: return ScaleType::kF32;
@@ -62,8 +63,6 @@ ScaleType scale_type(const TensorView& tensor, bool zero_points) {
   }
 }
 
-}  // namespace
-
 const TensorView* Module::peek(std::string_view suffix) const {
   return checkpoint_.find(fmt::format("{}.{}", name_, suffix));
 }
@@ -75,6 +74,75 @@ const TensorView& Module::take(std::string_view suffix) {
     fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, name));
   consumed_.insert(name);
   return *tensor;
+}
+
+const TensorView& Module::take(std::string_view suffix, std::initializer_list<Dtype> types,
+                               const std::vector<int64_t>& shape) {
+  const TensorView& tensor = take(suffix);
+  if (std::find(types.begin(), types.end(), tensor.dtype) == types.end()) {
+    std::vector<std::string_view> names;
+    for (const Dtype type : types) names.push_back(dtype_name(type));
+    fail_tensor(tensor,
+                fmt::format("wrong type (expected {}, found {})", fmt::join(names, " or "), dtype_name(tensor.dtype)));
+  }
+  if (tensor.shape != shape) {
+    fail_tensor(tensor,
+                fmt::format("wrong shape (expected [{}], found {})", fmt::join(shape, ", "), tensor.shape_text()),
+                "the configuration and the weights do not belong together?");
+  }
+  return tensor;
+}
+
+void Module::skip(std::string_view suffix) {
+  if (has(suffix)) take(suffix);
+}
+
+ScaleGrid Module::take_zero_points(std::string_view suffix, const ScaleGrid& scale) {
+  ScaleGrid grid = take_grid(suffix, GridKind::kZeroPoints);
+  if (grid.rows != scale.rows || grid.cols != scale.cols) {
+    const TensorView& tensor = *peek(suffix);
+    fail_tensor(tensor, fmt::format("not the shape of its scale (expected {}x{} groups, found {})", scale.rows,
+                                    scale.cols, tensor.shape_text()));
+  }
+  return grid;
+}
+
+ScaleGrid Module::transposed_groups(const TensorView& scales) const {
+  if (scales.shape.size() != 2 || scales.shape[1] != rows_ || scales.shape[0] < 1)
+    fail_tensor(scales, fmt::format("wrong shape (expected [groups, {}], found {})", rows_, scales.shape_text()));
+  ScaleGrid grid = make_grid(rows_, cols_, 1, group_columns(scales, scales.shape[0]));
+  grid.type = scale_type(scales);
+  grid.data = scales.bytes.data();
+  grid.row_pitch = scale_bytes(grid.type);
+  grid.col_pitch = rows_ * grid.row_pitch;
+  grid.tensor = fmt::format("{}: tensor {}", scales.file, scales.name);
+  return grid;
+}
+
+int64_t Module::group_columns(const TensorView& scales, int64_t groups) const {
+  if (groups == 1) return cols_;
+  int64_t found = 0;
+  for (const auto& [group_rows, group_cols] : config_.groups) {
+    if (group_rows != 1 || group_cols >= cols_ || (cols_ + group_cols - 1) / group_cols != groups) continue;
+    if (found == 0 || cols_ % group_cols == 0) found = group_cols;
+  }
+  if (found == 0 && groups > 0 && cols_ % groups == 0) found = cols_ / groups;
+  if (found == 0)
+    fail_tensor(scales, fmt::format("its shape {} has {} groups, which are none of the {} columns of a row",
+                                    scales.shape_text(), groups, cols_));
+  return found;
+}
+
+Weight Module::repacked_codes(const TensorView& source, Codes codes) const {
+  Weight weight;
+  weight.name = name_;
+  weight.rows = rows_;
+  weight.cols = cols_;
+  weight.codes = codes;
+  weight.data = source.bytes;
+  weight.row_bytes = cols_ * code_bytes(codes);
+  weight.tensor = fmt::format("{}: tensor {}", source.file, source.name);
+  return weight;
 }
 
 Weight Module::take_codes(std::string_view suffix, Codes codes) {
@@ -92,6 +160,15 @@ Weight Module::take_codes(std::string_view suffix, Codes codes) {
   weight.row_bytes = cols_ * code_bytes(codes);
   weight.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
   return weight;
+}
+
+Weight Module::take_byte_codes(std::string_view suffix) {
+  const TensorView& tensor = take(suffix);
+  const auto codes = byte_codes(tensor);
+  if (!codes)
+    fail_tensor(tensor,
+                fmt::format("wrong type (expected I8, F8_E4M3 or F8_E5M2, found {})", dtype_name(tensor.dtype)));
+  return take_codes(suffix, *codes);
 }
 
 ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
@@ -159,7 +236,12 @@ std::optional<Codes> byte_codes(const TensorView& tensor) {
   return {};
 }
 
-bool Binder::has_matrix(const std::string& module) const { return has_tensor(module + ".weight"); }
+bool Binder::has_matrix(const std::string& module_name) const {
+  if (has_tensor(module_name + ".weight")) return true;
+  std::set<std::string> consumed;
+  const Module module(checkpoint_, config_, consumed, module_name, 0, 0);
+  return std::any_of(formats().begin(), formats().end(), [&](const Format& format) { return format.detect(module); });
+}
 
 Weight Binder::matrix(const std::string& module_name, int64_t rows, int64_t cols) {
   Module module(checkpoint_, config_, consumed_, module_name, rows, cols);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <span>
@@ -39,13 +40,29 @@ class Module {
   const TensorView* peek(std::string_view suffix) const;  // nullptr if absent
   bool has(std::string_view suffix) const { return peek(suffix) != nullptr; }
   const TensorView& take(std::string_view suffix);  // an error if absent
+  // An error, too, unless its type is one of these and its shape this one.
+  const TensorView& take(std::string_view suffix, std::initializer_list<Dtype> types,
+                         const std::vector<int64_t>& shape);
+  void skip(std::string_view suffix);  // a tensor without effect, if it is there
+  const QuantConfig& config() const { return config_; }
 
   // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that.
   Weight take_codes(std::string_view suffix, Codes codes);
+  // The same for codes of a byte, whatever their type.
+  Weight take_byte_codes(std::string_view suffix);
   // The grid that X.<suffix> is over the module's matrix, by its shape and the declared groups: of scales, or of zero
   // points, whose bytes are plain integers.
   enum class GridKind { kScales, kZeroPoints };
   ScaleGrid take_grid(std::string_view suffix, GridKind kind = GridKind::kScales);
+  // Zero points in the groups of `scale`; an error where they are in others.
+  ScaleGrid take_zero_points(std::string_view suffix, const ScaleGrid& scale);
+  // The grid of scales that lie as (groups, N), as GPTQ and AWQ have them.
+  ScaleGrid transposed_groups(const TensorView& scales) const;
+  // Columns of a group where a row has so many groups: as declared, else those that divide the row. An error, about
+  // `scales`, where there are none.
+  int64_t group_columns(const TensorView& scales, int64_t groups) const;
+  // An (N, K) weight whose codes a repack will make of those of `source`.
+  Weight repacked_codes(const TensorView& source, Codes codes) const;
 
  private:
   const Checkpoint& checkpoint_;
@@ -90,6 +107,10 @@ class Binder {
   std::set<std::string> consumed_;
   std::vector<Binding> bindings_;
 };
+
+[[noreturn]] void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint = {});
+// How a grid's values are stored; an error for other types. Zero points are integers of a byte, or floats.
+ScaleType scale_type(const TensorView& tensor, bool zero_points = false);
 
 // I8, F8_E4M3 and F8_E5M2 as codes; nothing for other types.
 std::optional<Codes> byte_codes(const TensorView& tensor);
