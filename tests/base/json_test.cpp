@@ -1,5 +1,7 @@
 // JSON documents: memory in proportion to their text, paths in errors, values as they were written, integers of any
 // size.
+#include <fmt/format.h>
+
 #include "base/json.h"
 #include "tests/memory_use.h"
 #include "tests/support.h"

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "chat/template.h"
 #include "chat_support.h"

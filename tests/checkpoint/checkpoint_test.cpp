@@ -2,6 +2,8 @@
 // whose scales are missing or left over.
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "checkpoint/checkpoint.h"
 #include "model/families/table.h"
 #include "tests/support.h"

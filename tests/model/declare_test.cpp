@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "model/declare.h"
 #include "model/open.h"
 #include "tests/support.h"

@@ -1,5 +1,7 @@
 // GGUF files: damaged and hostile ones, split ones, where they are found; every kind of model against the same model as
 // Hugging Face stores it; tokenizers.
+#include <fmt/format.h>
+
 #include "base/numbers.h"
 #include "chat/template.h"
 #include "model/families/table.h"

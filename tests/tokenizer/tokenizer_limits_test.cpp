@@ -4,6 +4,8 @@
 #include <cstring>
 #include <random>
 
+#include <fmt/format.h>
+
 #include "base/utf8.h"
 #include "tests/memory_use.h"
 #include "tests/support.h"
