@@ -126,7 +126,7 @@ std::string families_markdown() {
          "not\n"
          "in the table is refused by name. GGUF files of Mistral models say `llama`; with a sliding window they are "
          "read\n"
-         "as `mistral`.\n";
+         "as `mistral`. Those of OLMo 3 say `olmo2`.\n";
 }
 
 std::string formats_markdown() {

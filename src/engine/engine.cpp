@@ -33,14 +33,32 @@ CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens) {
   return {options.context, options.sequences, batch_tokens, options.cache_tokens};
 }
 
+namespace {
+
+// A table of learned positions has no row for tokens beyond it.
+void check_positions(const Plan& plan, int64_t context) {
+  for (const Step& step : plan.steps) {
+    const auto* lookup = std::get_if<LookupStep>(&step.op);
+    if (lookup == nullptr || lookup->positions == nullptr || context <= lookup->positions->rows) continue;
+    fail(ErrorKind::kUsage,
+         fmt::format("{}: the context is longer than the model's table of positions (expected at most {} tokens, found "
+                     "{})",
+                     plan.checkpoint.location().name, lookup->positions->rows, context),
+         fmt::format("--context {}", lookup->positions->rows));
+  }
+}
+
+}  // namespace
+
 Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<Backend> backend)
     : plan_(plan),
       options_(options),
       backend_(std::move(backend)),
       cache_(plan, cache_limits(options, backend_->batch_tokens())),
       sequences_(size_t(options.sequences)),
-      ropes_(plan.ropes),
+      ropes_(plan.ropes, options.context),
       first_scored_step_(first_scored(plan)) {
+  check_positions(plan, options.context);
   for (const CacheGroup& group : cache_.groups()) pools_.emplace_back(group.pages);
 }
 

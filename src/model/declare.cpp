@@ -36,7 +36,8 @@ class Declarer {
   }
 
   Checkpoint run() {
-    const Description model = describe(config_->root());
+    Description model = describe(config_->root());
+    if (index_) find_place(model, [&](const std::string& tensor) { return in_index(tensor); });
     declaration_ = Declaration::read(config_->root(), side_file_.get());
     const auto requests =
         plan_requests(model, location_.name, [&](const std::string& tensor) { return has(model, tensor); });

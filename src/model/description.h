@@ -23,12 +23,15 @@ struct NormSpec {
   bool plus_one = false;   // by 1 + the stored weight
   bool biased = false;     // plus a bias of its own
   bool whole_row = false;  // of heads: over all heads together, with a weight for every column
+  bool per_head = false;   // of heads: each for itself, with weights of its own
 };
 
-// Biases are bound where the files have them, and required where a family always has them.
+// Biases are bound where the files have them, and required where a family always has them. `fused`: several matrices
+// are stored as one; what the files have decides where both are possible.
 struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false, out_bias = false;
+  bool fused = false;                      // q, k and v
   std::optional<NormSpec> q_norm, k_norm;  // of the heads, before the rotation
   bool norm_after_rotation = false;
   int32_t rope = 0;  // of Description::ropes; -1: none
@@ -36,6 +39,9 @@ struct AttentionSpec {
   double softcap = 0;
   int64_t window = 0;  // tokens, itself included, that a query sees; 0: all
   int64_t chunk = 0;
+  // Queries of the token at position p are multiplied by 1 + beta * ln(1 + floor(p / interval)).
+  double temperature_beta = 0;
+  int64_t temperature_interval = 1;
 };
 
 struct FeedForwardSpec {
@@ -43,9 +49,11 @@ struct FeedForwardSpec {
   Activation activation = Activation::kSilu;
   bool gated = true;  // activation(gate x) * (up x); else activation(up x)
   bool bias = false;
+  bool fused = false;  // gate and up
 };
 
-// One branch of a layer: x += scale * after(mixer(before(x))).
+// One branch of a layer: x += scale * after(mixer(before(x))). A parallel one reads the x that the branch before it
+// read, and without a norm of its own also shares that one's.
 struct BlockSpec {
   struct NormUse {
     Role role;
@@ -54,6 +62,7 @@ struct BlockSpec {
   std::optional<NormUse> before, after;
   std::variant<AttentionSpec, FeedForwardSpec> mixer;
   double scale = 1;
+  bool parallel = false;
 };
 
 struct Description {
@@ -62,6 +71,7 @@ struct Description {
   int64_t vocab = 0;
   int64_t context = 0;  // tokens the model was made for (max_position_embeddings)
   double embed_scale = 1;
+  int64_t positions = 0;  // rows of a table of learned positions; 0: none
   std::vector<Rope> ropes;
   std::vector<std::vector<BlockSpec>> layers;  // the branches of each, in their order
   NormSpec final_norm;
@@ -77,6 +87,15 @@ struct Description {
   };
   std::vector<NamePlace> places;
   bool folded_norms = false;  // the files hold 1 + weight where plus_one asks for it (GGUF)
+  bool transposed = false;    // the layers' matrices are stored (inputs, outputs)
+  // The divisors of the frequencies of a rope, where config.json has them; the long ones are for contexts beyond the
+  // original one.
+  struct RopeFactors {
+    size_t rope = 0;
+    std::vector<float> factors, long_factors;  // (dim / 2)
+  };
+  std::vector<RopeFactors> rope_factors;
+  std::vector<std::string_view> buffers;  // ends of names of tensors that hold no weights
 };
 
 }  // namespace qgen

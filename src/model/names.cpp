@@ -13,9 +13,12 @@ struct RoleRow {
 };
 constexpr RoleRow kRoles[] = {
     {Role::kEmbed, "@embed_tokens", "token_embd"},
+    {Role::kPositions, "", "position_embd"},
     {Role::kFinalNorm, "@norm", "output_norm"},
     {Role::kHead, "lm_head", "output"},
     {Role::kRopeFactors, "", "rope_freqs"},
+    {Role::kRopeShortFactors, "", "rope_factors_short"},
+    {Role::kRopeLongFactors, "", "rope_factors_long"},
     {Role::kAttnNorm, "@layers.#.input_layernorm", "blk.#.attn_norm"},
     {Role::kAttnQ, "@layers.#.self_attn.q_proj", "blk.#.attn_q"},
     {Role::kAttnK, "@layers.#.self_attn.k_proj", "blk.#.attn_k"},

@@ -11,10 +11,13 @@ namespace qgen {
 
 enum class Role : uint8_t {
   kEmbed,
+  kPositions,  // learned positions
   kFinalNorm,
   kHead,
   kRopeFactors,
-  kAttnNorm,  // before attention
+  kRopeShortFactors,
+  kRopeLongFactors,  // for contexts beyond the original one
+  kAttnNorm,         // before attention
   kAttnQ,
   kAttnK,
   kAttnV,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/families/table.h"
+#include "quant/transpose.h"
 
 namespace qgen {
 namespace {
@@ -73,10 +74,12 @@ class Planner {
     LookupStep lookup;
     lookup.table = embed;
     lookup.scale = model_.embed_scale;
+    if (model_.positions > 0)
+      lookup.positions = matrix(model_.names.of(Role::kPositions), model_.positions, model_.hidden);
     lookup.out = residual_;
     plan_.steps.push_back({-1, lookup});
     for (layer_ = 0; layer_ < int64_t(model_.layers.size()); ++layer_) {
-      for (const BlockSpec& block : model_.layers[size_t(layer_)]) add_block(block);
+      add_layer(model_.layers[size_t(layer_)]);
     }
     add_head(embed);
     link();
@@ -99,37 +102,58 @@ class Planner {
     plan_.steps.push_back({int32_t(layer_), std::move(op)});
   }
 
-  void add_block(const BlockSpec& block) {
-    const Norm before = block.before ? norm(block.before->spec, module(block.before->role), model_.hidden) : Norm();
-    std::visit([&](const auto& mixer) { add_mixer(block, mixer, before); }, block.mixer);
+  // Parallel branches read the residual before any of them adds to it.
+  void add_layer(const std::vector<BlockSpec>& blocks) {
+    for (auto block = blocks.begin(); block != blocks.end();) {
+      const auto end = std::find_if(block + 1, blocks.end(), [](const BlockSpec& next) { return !next.parallel; });
+      std::vector<View> inner;
+      for (auto branch = block; branch != end; ++branch) inner.push_back(add_inner(*branch));
+      for (size_t i = 0; block != end; ++block, ++i)
+        std::visit([&](const auto& mixer) { add_outer(*block, mixer, inner[i]); }, block->mixer);
+    }
   }
 
-  void add_mixer(const BlockSpec& block, const AttentionSpec& spec, const Norm& before) {
+  // The products of the residual that a branch begins with; gives what they are.
+  View add_inner(const BlockSpec& block) {
+    LinearStep step;
+    step.in = residual_;
+    if (block.before) step.norm = norm(block.before->spec, module(block.before->role), model_.hidden);
+    const View out = std::visit([&](const auto& mixer) { return add_inner(step, mixer); }, block.mixer);
+    if (block.parallel && !block.before) {
+      auto& shared = std::get<LinearStep>(plan_.steps.back().op).projections;
+      shared.insert(shared.end(), step.projections.begin(), step.projections.end());
+    } else {
+      add(std::move(step));
+    }
+    return out;
+  }
+
+  View add_inner(LinearStep& step, const AttentionSpec& spec) {
     const int64_t q_cols = spec.heads * spec.head_dim, kv_cols = spec.kv_heads * spec.head_dim;
     const View qkv = row("qkv", q_cols + 2 * kv_cols);
     const View q{qkv.row, 0, q_cols}, k{qkv.row, q_cols, kv_cols}, v{qkv.row, q_cols + kv_cols, kv_cols};
-    LinearStep projections;
-    projections.in = residual_;
-    projections.norm = before;
-    if (source_.has_matrix(module(Role::kAttnQkv))) {
+    if (is_fused(Role::kAttnQkv, Role::kAttnQ, spec.fused)) {
       const auto parts = fused(Role::kAttnQkv, {q_cols, kv_cols, kv_cols}, model_.hidden, spec.qkv_bias);
-      projections.projections = {to(parts[0], q), to(parts[1], k), to(parts[2], v)};
+      step.projections = {to(parts[0], q), to(parts[1], k), to(parts[2], v)};
     } else {
-      projections.projections = {to(linear(Role::kAttnQ, q_cols, model_.hidden, spec.qkv_bias), q),
-                                 to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k),
-                                 to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v)};
+      step.projections = {to(linear(Role::kAttnQ, q_cols, model_.hidden, spec.qkv_bias), q),
+                          to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k),
+                          to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v)};
     }
-    add(std::move(projections));
+    return qkv;
+  }
 
+  void add_outer(const BlockSpec& block, const AttentionSpec& spec, const View& qkv) {
+    const int64_t q_cols = spec.heads * spec.head_dim, kv_cols = spec.kv_heads * spec.head_dim;
     AttendStep attend;
     attend.state = StateId(plan_.states.size());
     plan_.states.push_back({State::Kind::kKv, spec.kv_heads, spec.head_dim, spec.head_dim, spec.window});
     attend.heads = spec.heads;
     attend.kv_heads = spec.kv_heads;
     attend.key_dim = attend.value_dim = spec.head_dim;
-    attend.q = {q.row, q.first, spec.head_dim};
-    attend.k = {k.row, k.first, spec.head_dim};
-    attend.v = {v.row, v.first, spec.head_dim};
+    attend.q = {qkv.row, 0, spec.head_dim};
+    attend.k = {qkv.row, q_cols, spec.head_dim};
+    attend.v = {qkv.row, q_cols + kv_cols, spec.head_dim};
     if (spec.q_norm) attend.q_norm = head_norm(*spec.q_norm, Role::kAttnQNorm, spec.heads, spec.head_dim);
     if (spec.k_norm) attend.k_norm = head_norm(*spec.k_norm, Role::kAttnKNorm, spec.kv_heads, spec.head_dim);
     attend.norm_after_rotation = spec.norm_after_rotation;
@@ -138,21 +162,20 @@ class Planner {
     attend.softcap = spec.softcap;
     attend.window = spec.window;
     attend.chunk = spec.chunk;
+    attend.temperature_beta = spec.temperature_beta;
+    attend.temperature_interval = spec.temperature_interval;
     attend.out = row("mixed", q_cols);
     const View mixed = attend.out;
     add(std::move(attend));
     add_output(block, linear(Role::kAttnOut, model_.hidden, q_cols, spec.out_bias), mixed);
   }
 
-  void add_mixer(const BlockSpec& block, const FeedForwardSpec& spec, const Norm& before) {
-    LinearStep inner;
-    inner.in = residual_;
-    inner.norm = before;
+  View add_inner(LinearStep& step, const FeedForwardSpec& spec) {
     const View out = row("inner", spec.width);
     Projection up;
     if (!spec.gated) {
       up = linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias);
-    } else if (!source_.has_matrix(module(Role::kFfnGate)) && source_.has_matrix(module(Role::kFfnGateUp))) {
+    } else if (is_fused(Role::kFfnGateUp, Role::kFfnGate, spec.fused)) {
       const auto parts = fused(Role::kFfnGateUp, {spec.width, spec.width}, model_.hidden, spec.bias);
       up = gated(parts[0], parts[1]);
     } else {
@@ -160,9 +183,12 @@ class Planner {
       up = gated(gate, linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias));
     }
     up.activation = spec.activation;
-    inner.projections = {to(up, out)};
-    add(std::move(inner));
-    add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), out);
+    step.projections = {to(up, out)};
+    return out;
+  }
+
+  void add_outer(const BlockSpec& block, const FeedForwardSpec& spec, const View& inner) {
+    add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), inner);
   }
 
   // residual += scale * after(W in)
@@ -235,9 +261,22 @@ class Planner {
     return up;
   }
 
+  // Whether the files have a matrix for several, rather than one for each of which `single` is the first; where they
+  // have neither, or nothing is known of them, what the family says.
+  bool is_fused(Role several, Role single, bool by_family) {
+    if (source_.has_matrix(module(single))) return false;
+    return by_family || source_.has_matrix(module(several));
+  }
+
+  bool is_transposed(Role role) const { return model_.transposed && role != Role::kHead; }
+
   Projection linear(Role role, int64_t rows, int64_t cols, bool bias_required) {
     Projection out;
-    out.weight = matrix(module(role), rows, cols);
+    if (is_transposed(role)) {
+      out.weight = keep(transposed_rows(source_.matrix(module(role), cols, rows), 0, rows));
+    } else {
+      out.weight = matrix(module(role), rows, cols);
+    }
     out.bias = bias(module(role), rows, bias_required);
     return out;
   }
@@ -246,14 +285,19 @@ class Planner {
   std::vector<Projection> fused(Role role, const std::vector<int64_t>& rows, int64_t cols, bool bias_required) {
     int64_t total = 0;
     for (const int64_t n : rows) total += n;
-    const Weight whole = source_.matrix(module(role), total, cols);
+    const bool transposed = is_transposed(role);
+    const Weight whole = source_.matrix(module(role), transposed ? cols : total, transposed ? total : cols);
+    if (!transposed && whole.repack != nullptr && (whole.ordered || whole.data.empty())) {
+      fail(ErrorKind::kModel, fmt::format("{}: a matrix for several layers in the order of their activations is not "
+                                          "supported",
+                                          whole.tensor));
+    }
     const Vector* biases = bias(module(role), total, bias_required);
     std::vector<Projection> out;
     int64_t first = 0;
     for (const int64_t n : rows) {
-      plan_.weights.push_back(slice_rows(whole, first, n));
       Projection& part = out.emplace_back();
-      part.weight = &plan_.weights.back();
+      part.weight = keep(transposed ? transposed_rows(whole, first, n) : slice_rows(whole, first, n));
       if (biases != nullptr) part.bias = part_of(*biases, first, n);
       first += n;
     }
@@ -285,21 +329,42 @@ class Planner {
   }
 
   Norm head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim) {
-    return norm(spec, module(role), spec.whole_row ? heads * dim : dim);
+    Norm out = norm(spec, module(role), spec.whole_row || spec.per_head ? heads * dim : dim);
+    if (spec.per_head) out.group = dim;
+    return out;
   }
 
-  // GGUF files have the divisors of scaled rotary frequencies as a tensor.
+  // What frequencies are divided by: given by config.json, or tensors of a GGUF file.
   void bind_rope_factors() {
-    const std::string name = model_.names.of(Role::kRopeFactors);
-    for (Rope& rope : plan_.ropes) {
-      if (rope.scaling != Rope::Scaling::kFactors) continue;
-      if (name.empty()) fail(ErrorKind::kModel, fmt::format("{}: rope_type 'factors' is not supported", name_));
-      rope.factors = keep(source_.vector(name + ".weight", rope.dim / 2));
+    for (const Description::RopeFactors& given : model_.rope_factors) {
+      Rope& rope = plan_.ropes[given.rope];
+      rope.factors = keep(given_vector("short_factor", given.factors));
+      rope.long_factors = keep(given_vector("long_factor", given.long_factors));
     }
+    const std::string name = model_.names.of(Role::kRopeFactors) + ".weight";
+    const std::string long_name = model_.names.of(Role::kRopeLongFactors) + ".weight";
+    for (Rope& rope : plan_.ropes) {
+      if (rope.scaling != Rope::Scaling::kFactors || rope.factors != nullptr) continue;
+      if (name == ".weight") fail(ErrorKind::kModel, fmt::format("{}: rope_type 'factors' is not supported", name_));
+      const bool has_long = source_.has_tensor(long_name);
+      const std::string short_name = model_.names.of(Role::kRopeShortFactors) + ".weight";
+      rope.factors = keep(source_.vector(has_long ? short_name : name, rope.dim / 2));
+      if (has_long) rope.long_factors = keep(source_.vector(long_name, rope.dim / 2));
+    }
+  }
+  static Vector given_vector(std::string name, std::vector<float> values) {
+    Vector out;
+    out.name = std::move(name);
+    out.size = int64_t(values.size());
+    out.given = std::move(values);
+    return out;
   }
 
   const Weight* matrix(const std::string& module, int64_t rows, int64_t cols) {
-    plan_.weights.push_back(source_.matrix(module, rows, cols));
+    return keep(source_.matrix(module, rows, cols));
+  }
+  const Weight* keep(Weight weight) {
+    plan_.weights.push_back(std::move(weight));
     return &plan_.weights.back();
   }
   const Vector* keep(Vector vector) {
@@ -327,7 +392,13 @@ int64_t extended_context(const Description& model) {
   return int64_t(std::min(kMost, context));
 }
 
-// Where the language model's tensors are.
+void set_info(Plan& plan, const Description& model) {
+  plan.model = {model.family, int64_t(model.layers.size()), model.hidden,
+                model.vocab,  extended_context(model),      model.end_tokens};
+}
+
+}  // namespace
+
 void find_place(Description& model, const std::function<bool(const std::string&)>& has) {
   for (const Description::NamePlace& place : model.places) {
     Names names = model.names;
@@ -338,13 +409,6 @@ void find_place(Description& model, const std::function<bool(const std::string&)
     return;
   }
 }
-
-void set_info(Plan& plan, const Description& model) {
-  plan.model = {model.family, int64_t(model.layers.size()), model.hidden,
-                model.vocab,  extended_context(model),      model.end_tokens};
-}
-
-}  // namespace
 
 std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) {
   auto plan = std::make_unique<Plan>();
@@ -360,7 +424,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) {
   set_info(*plan, model);
   Planner(model, *plan, source, plan->checkpoint.location().name).run();
   plan->bindings = source.binder().bindings();
-  plan->ignored = source.binder().finish(model.names.own_prefixes(), model.family);
+  plan->ignored = source.binder().finish(model.names.own_prefixes(), model.buffers, model.family);
   return plan;
 }
 

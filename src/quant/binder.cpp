@@ -192,7 +192,9 @@ Vector Binder::vector(const std::string& name, int64_t n) {
   if (tensor == nullptr)
     fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, name));
   consumed_.insert(name);
-  if (tensor->shape != std::vector<int64_t>{n}) {
+  const auto& shape = tensor->shape;
+  const bool of_heads = shape.size() == 2 && shape[0] > 0 && n % shape[0] == 0 && shape[1] == n / shape[0];
+  if (shape != std::vector<int64_t>{n} && !of_heads) {
     fail_tensor(*tensor, fmt::format("wrong shape (expected [{}], found {})", n, tensor->shape_text()));
   }
   if (tensor->dtype != Dtype::kF32 && tensor->dtype != Dtype::kF16 && tensor->dtype != Dtype::kBf16) {
@@ -206,7 +208,8 @@ Vector Binder::vector(const std::string& name, int64_t n) {
   return out;
 }
 
-std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes, std::string_view family) const {
+std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes,
+                                            std::span<const std::string_view> buffers, std::string_view family) const {
   std::vector<Ignored> ignored;
   for (const TensorView& tensor : checkpoint_.tensors()) {
     if (consumed_.contains(tensor.name)) continue;
@@ -214,6 +217,11 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixe
                                   [&](const Ignorable& candidate) { return tensor.name.ends_with(candidate.suffix); });
     if (row != std::end(kIgnorable)) {
       ignored.push_back({tensor.name, row->reason});
+      continue;
+    }
+    if (std::any_of(buffers.begin(), buffers.end(),
+                    [&](std::string_view suffix) { return tensor.name.ends_with(suffix); })) {
+      ignored.push_back({tensor.name, "a buffer of the model's program"});
       continue;
     }
     for (const UnsupportedLayout& layout : unsupported_layouts()) {

@@ -72,7 +72,7 @@ class Binder {
   // W of module X, (rows, cols).
   Weight matrix(const std::string& module, int64_t rows, int64_t cols);
   bool has_matrix(const std::string& module) const;
-  // An unquantized vector of n elements.
+  // An unquantized vector of n elements; those of several heads may be stored as a matrix.
   Vector vector(const std::string& tensor, int64_t n);
   bool has_tensor(const std::string& tensor) const { return checkpoint_.find(tensor) != nullptr; }
 
@@ -81,8 +81,10 @@ class Binder {
     std::string_view reason;
   };
   // After all binding. Tensors that no engine needs (activation and cache scales, buffers) are returned; quantization
-  // parameters that no method took, and anything under one of the model's own `prefixes`, are errors.
-  std::vector<Ignored> finish(std::span<const std::string> prefixes, std::string_view family) const;
+  // parameters that no method took, and anything under one of the model's own `prefixes` whose name does not end as one
+  // of its `buffers`, are errors.
+  std::vector<Ignored> finish(std::span<const std::string> prefixes, std::span<const std::string_view> buffers,
+                              std::string_view family) const;
 
  private:
   const Checkpoint& checkpoint_;

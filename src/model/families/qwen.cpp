@@ -1,14 +1,14 @@
 // Qwen2 and Qwen2.5: Llama with biases on q, k and v, and a sliding window on the last layers where
 // use_sliding_window asks for it. transformers: models/qwen2.
 // Qwen3, dense: without the biases, with an RMS norm on every head of q and k, and a head_dim of its own.
-// transformers: models/qwen3.
+// transformers: models/qwen3. The text part of Qwen3-VL is the same: all three of its position ids agree for text.
 #include "model/families/common.h"
 #include "model/families/table.h"
 
 namespace qgen {
 namespace {
 
-std::vector<int64_t> read_windows(const Json& config, int64_t layers) {
+std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers) {
   std::vector<int64_t> windows(size_t(layers), 0);
   const auto use = config.get("use_sliding_window");
   if (!use || !use->as_bool()) return windows;
@@ -28,18 +28,25 @@ std::vector<int64_t> read_windows(const Json& config, int64_t layers) {
 
 Description describe_qwen2(const Json& config) {
   DecoderParts parts = read_decoder(config, "qwen2", {.context = 32768});
-  parts.windows = read_windows(config, parts.layers);
+  parts.windows = read_qwen_windows(config, parts.layers);
   parts.attention.qkv_bias = true;
   return finish_decoder(std::move(parts));
 }
 
-Description describe_qwen3(const Json& config) {
-  DecoderParts parts = read_decoder(config, "qwen3", {.head_dim = 128, .context = 32768});
-  parts.windows = read_windows(config, parts.layers);
+namespace {
+
+Description describe_any_qwen3(const Json& config, std::string_view family, int64_t context) {
+  DecoderParts parts = read_decoder(config, family, {.head_dim = 128, .context = context});
+  parts.windows = read_qwen_windows(config, parts.layers);
   parts.attention.q_norm = parts.attention.k_norm = parts.norm;
   if (const auto bias = config.get("attention_bias"))
     parts.attention.qkv_bias = parts.attention.out_bias = bias->as_bool();
   return finish_decoder(std::move(parts));
 }
+
+}  // namespace
+
+Description describe_qwen3(const Json& config) { return describe_any_qwen3(config, "qwen3", 32768); }
+Description describe_qwen3_vl(const Json& config) { return describe_any_qwen3(config, "qwen3_vl", 128000); }
 
 }  // namespace qgen

@@ -27,5 +27,27 @@ Description describe_mistral(const Json& config);
 Description describe_qwen2(const Json& config);
 Description describe_qwen3(const Json& config);
 Description describe_gemma3(const Json& config);
+Description describe_ministral3(const Json& config);
+Description describe_qwen3_vl(const Json& config);
+Description describe_gemma(const Json& config);
+Description describe_gemma2(const Json& config);
+Description describe_gpt2(const Json& config);
+Description describe_chatglm(const Json& config);
+Description describe_glm(const Json& config);
+Description describe_glm4(const Json& config);
+Description describe_phi(const Json& config);
+Description describe_phi3(const Json& config);
+Description describe_granite(const Json& config);
+Description describe_olmo2(const Json& config);
+Description describe_olmo3(const Json& config);
+Description describe_smollm3(const Json& config);
+Description describe_starcoder2(const Json& config);
+Description describe_stablelm(const Json& config);
+Description describe_cohere(const Json& config);
+Description describe_cohere2(const Json& config);
+Description describe_exaone4(const Json& config);
+Description describe_seed_oss(const Json& config);
+Description describe_ernie4_5(const Json& config);
+Description describe_hunyuan(const Json& config);
 
 }  // namespace qgen
