@@ -221,4 +221,12 @@ inline std::unique_ptr<TestEngine> make_engine(const Plan& plan, std::string_vie
   return make_engine(plan, device, options);
 }
 
+// The scores of every token of a text, by the reference engine.
+inline std::vector<float> reference_logits(const Plan& plan, std::span<const TokenId> ids, int64_t context) {
+  auto engine = make_engine(plan, "reference", context);
+  std::vector<float> out;
+  engine->prefill(ids, [&](int64_t, std::span<const float> row) { out.insert(out.end(), row.begin(), row.end()); });
+  return out;
+}
+
 }  // namespace qgen::test

@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace qgen {
@@ -44,6 +46,9 @@ class Names {
   static Names gguf();
 
   void set(Role role, std::string_view pattern) { patterns_[size_t(role)] = pattern; }
+  void set(std::initializer_list<std::pair<Role, std::string_view>> patterns) {
+    for (const auto& [role, pattern] : patterns) set(role, pattern);
+  }
   // In multimodal checkpoints the language model lies deeper: "model.language_model.". The head keeps its name.
   void set_prefix(std::string_view prefix) { prefix_ = prefix; }
   const std::string& prefix() const { return prefix_; }

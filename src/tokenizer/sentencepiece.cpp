@@ -239,8 +239,8 @@ Model make_unigram(const SpmModel& spm) {
 // in this order (tokenization_chatglm.py, SPTokenizer). Gives the ids that every text begins with.
 std::vector<TokenId> add_chatglm_tokens(TokenId pieces, AddedTokens& added) {
   std::vector<TokenId> begin;
-  for (const char* content : {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>",
-                              "<|observation|>"}) {
+  for (const char* content :
+       {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"}) {
     AddedToken token;
     token.content = content;
     token.special = true;

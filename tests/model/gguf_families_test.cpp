@@ -155,13 +155,6 @@ GgufFile as_gguf(const Checkpoint& checkpoint, Description model, std::string_vi
   return file;
 }
 
-std::vector<float> reference_logits(const Plan& plan, const std::vector<TokenId>& ids, int64_t context) {
-  auto engine = make_engine(plan, "reference", context);
-  std::vector<float> out;
-  engine->prefill(ids, [&](int64_t, std::span<const float> row) { out.insert(out.end(), row.begin(), row.end()); });
-  return out;
-}
-
 TEST_CASE("gguf: models of every family that llama.cpp has give the logits of the same model from Hugging Face") {
   // Of Gemma 2 only models whose scores are scaled by the length of a head, of SmolLM3 only its own pattern, of GPT-2
   // only models whose scores are alike in all layers.

@@ -44,16 +44,15 @@ Description describe_chatglm(const Json& config) {
   if (is_from_gguf(config)) return model;
   model.buffers = {".rotary_pos_emb.inv_freq"};
   model.names.set_prefix("transformer.");
-  for (const auto& [role, name] : {std::pair{Role::kEmbed, "@embedding.word_embeddings"},
-                                   {Role::kFinalNorm, "@encoder.final_layernorm"},
-                                   {Role::kHead, "@output_layer"},
-                                   {Role::kAttnNorm, "@encoder.layers.#.input_layernorm"},
-                                   {Role::kAttnQkv, "@encoder.layers.#.self_attention.query_key_value"},
-                                   {Role::kAttnOut, "@encoder.layers.#.self_attention.dense"},
-                                   {Role::kFfnNorm, "@encoder.layers.#.post_attention_layernorm"},
-                                   {Role::kFfnGateUp, "@encoder.layers.#.mlp.dense_h_to_4h"},
-                                   {Role::kFfnDown, "@encoder.layers.#.mlp.dense_4h_to_h"}})
-    model.names.set(role, name);
+  model.names.set({{Role::kEmbed, "@embedding.word_embeddings"},
+                   {Role::kFinalNorm, "@encoder.final_layernorm"},
+                   {Role::kHead, "@output_layer"},
+                   {Role::kAttnNorm, "@encoder.layers.#.input_layernorm"},
+                   {Role::kAttnQkv, "@encoder.layers.#.self_attention.query_key_value"},
+                   {Role::kAttnOut, "@encoder.layers.#.self_attention.dense"},
+                   {Role::kFfnNorm, "@encoder.layers.#.post_attention_layernorm"},
+                   {Role::kFfnGateUp, "@encoder.layers.#.mlp.dense_h_to_4h"},
+                   {Role::kFfnDown, "@encoder.layers.#.mlp.dense_4h_to_h"}});
   return model;
 }
 

@@ -43,16 +43,15 @@ Description describe_gpt2(const Json& config) {
   model.buffers = {".attn.bias", ".attn.masked_bias"};
   model.places.assign(std::begin(kPlaces), std::end(kPlaces));
   model.names.set_prefix(kPlaces[0].prefix);
-  for (const auto& [role, name] : {std::pair{Role::kEmbed, "@wte"},
-                                   {Role::kPositions, "@wpe"},
-                                   {Role::kFinalNorm, "@ln_f"},
-                                   {Role::kAttnNorm, "@h.#.ln_1"},
-                                   {Role::kAttnQkv, "@h.#.attn.c_attn"},
-                                   {Role::kAttnOut, "@h.#.attn.c_proj"},
-                                   {Role::kFfnNorm, "@h.#.ln_2"},
-                                   {Role::kFfnUp, "@h.#.mlp.c_fc"},
-                                   {Role::kFfnDown, "@h.#.mlp.c_proj"}})
-    model.names.set(role, name);
+  model.names.set({{Role::kEmbed, "@wte"},
+                   {Role::kPositions, "@wpe"},
+                   {Role::kFinalNorm, "@ln_f"},
+                   {Role::kAttnNorm, "@h.#.ln_1"},
+                   {Role::kAttnQkv, "@h.#.attn.c_attn"},
+                   {Role::kAttnOut, "@h.#.attn.c_proj"},
+                   {Role::kFfnNorm, "@h.#.ln_2"},
+                   {Role::kFfnUp, "@h.#.mlp.c_fc"},
+                   {Role::kFfnDown, "@h.#.mlp.c_proj"}});
   return model;
 }
 

@@ -19,13 +19,12 @@ Description describe_phi(const Json& config) {
   if (config.flag_or("qk_layernorm", false)) parts.attention.q_norm = parts.attention.k_norm = parts.norm;
   Description model = finish_decoder(std::move(parts));
   make_parallel(model);
-  for (const auto& [role, name] : {std::pair{Role::kFinalNorm, "@final_layernorm"},
-                                   {Role::kAttnQNorm, "@layers.#.self_attn.q_layernorm"},
-                                   {Role::kAttnKNorm, "@layers.#.self_attn.k_layernorm"},
-                                   {Role::kAttnOut, "@layers.#.self_attn.dense"},
-                                   {Role::kFfnUp, "@layers.#.mlp.fc1"},
-                                   {Role::kFfnDown, "@layers.#.mlp.fc2"}})
-    model.names.set(role, name);
+  model.names.set({{Role::kFinalNorm, "@final_layernorm"},
+                   {Role::kAttnQNorm, "@layers.#.self_attn.q_layernorm"},
+                   {Role::kAttnKNorm, "@layers.#.self_attn.k_layernorm"},
+                   {Role::kAttnOut, "@layers.#.self_attn.dense"},
+                   {Role::kFfnUp, "@layers.#.mlp.fc1"},
+                   {Role::kFfnDown, "@layers.#.mlp.fc2"}});
   return model;
 }
 
