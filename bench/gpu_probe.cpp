@@ -52,7 +52,7 @@ void profile(const std::string& folder, int64_t depth, int64_t tokens) {
   std::map<std::string, double> bytes;
   for (const Step& step : model.plan->steps) {
     for_each_weight(step, [&](const Weight& weight, WeightUse use) {
-      if (use == WeightUse::kAll) bytes[step_name(step)] += double(weight.bytes());
+      if (use.multiplies) bytes[step_name(step)] += use.share * double(weight.bytes());
     });
   }
   Sequence sequence(*engine, model.placement.options.context);

@@ -24,6 +24,9 @@ CallInputs::Places CallInputs::places(int64_t tokens) const {
   out.positions = take(tokens);
   out.sequences = take(tokens);
   out.scored = take(most_scored_);
+  const int64_t segments = std::min(tokens, most_sequences_);
+  out.segments = take(segments + 1);
+  out.slots = take(segments);
   for (const CacheGroup& group : layout_.groups())
     out.tables.push_back(take(std::min(tokens, most_sequences_) * group.ring));
   for (const Rope& rope : plan_.ropes) {
@@ -38,8 +41,12 @@ void CallInputs::fill(const Batch& batch) {
   const auto there = [&](size_t place) { return reinterpret_cast<int32_t*>(host_.data() + place); };
   std::copy(batch.tokens.begin(), batch.tokens.end(), there(now_.tokens));
   std::copy(batch.scored.begin(), batch.scored.end(), there(now_.scored));
+  segments_ = int(std::min(int64_t(batch.tokens.size()), most_sequences_));
+  std::fill_n(there(now_.segments), segments_ + 1, int32_t(batch.tokens.size()));
   for (size_t s = 0; s < batch.segments.size(); ++s) {
     const Segment& segment = batch.segments[s];
+    there(now_.segments)[s] = segment.first;
+    there(now_.slots)[s] = segment.slot;
     for (int32_t t = 0; t < segment.count; ++t) {
       there(now_.positions)[segment.first + t] = int32_t(segment.position + t);
       there(now_.sequences)[segment.first + t] = int32_t(s);

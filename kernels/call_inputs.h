@@ -28,6 +28,8 @@ class CallInputs {
   const int32_t* positions() const { return at<int32_t>(now_.positions); }
   const int32_t* sequences() const { return at<int32_t>(now_.sequences); }
   const int32_t* scored() const { return at<int32_t>(now_.scored); }
+  // As many as the call has tokens, so that a CUDA graph does not depend on how many there are.
+  Segments segments() const { return {at<int32_t>(now_.segments), at<int32_t>(now_.slots), segments_}; }
   const int32_t* tables(int32_t group) const { return at<int32_t>(now_.tables[size_t(group)]); }
   // Of a rope of the plan; -1: none.
   Rotation rotation(int32_t rope) const;
@@ -35,7 +37,7 @@ class CallInputs {
  private:
   // Byte offsets.
   struct Places {
-    size_t tokens, positions, sequences, scored, bytes;
+    size_t tokens, positions, sequences, scored, segments, slots, bytes;
     std::vector<size_t> tables;    // of each group
     std::vector<size_t> cos, sin;  // of each rope
   };
@@ -48,6 +50,7 @@ class CallInputs {
   const Plan& plan_;
   const CacheLayout& layout_;
   int64_t most_tokens_, most_scored_, most_sequences_;
+  int segments_ = 0;
   Places now_;
   std::byte* device_ = nullptr;
   PinnedMemory host_;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/rounding.h"
+#include "engine/engine.h"
 #include "engine/scores.h"
 #include "kernels/call_inputs.h"
 #include "kernels/kernel_log.h"
@@ -49,6 +50,30 @@ void for_each_attend(const Plan& plan, const Use& use) {
   }
 }
 
+// The banks of an ExpertsStep on the device: the matrices of its gates, ups and downs.
+struct PreparedExperts {
+  Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // (experts) each
+};
+
+// What the kernels of mixtures and recurrences cannot do.
+void check_step(const Step& step) {
+  const auto refuse = [](const std::string& problem) {
+    fail(ErrorKind::kDevice, fmt::format("cuda: {}", problem), "--device cpu");
+  };
+  if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) {
+    const auto alike = [](const std::vector<const Weight*>& bank, Codes codes) {
+      return std::all_of(bank.begin(), bank.end(), [&](const Weight* weight) { return weight->codes == codes; });
+    };
+    if (!alike(experts->gate, experts->up.front()->codes) || !alike(experts->up, experts->up.front()->codes) ||
+        !alike(experts->down, experts->down.front()->codes))
+      refuse("experts of one layer in different types are not supported");
+  } else if (const auto* conv = std::get_if<ConvStep>(&step.op); conv != nullptr && conv->taps > kMaxTaps) {
+    refuse(fmt::format("convolutions over {} tokens are not supported (expected at most {})", conv->taps, kMaxTaps));
+  } else if (const auto* recur = std::get_if<RecurStep>(&step.op); recur != nullptr && recur->key_dim > kMaxKeyDim) {
+    refuse(fmt::format("keys of {} elements are not supported (expected at most {})", recur->key_dim, kMaxKeyDim));
+  }
+}
+
 // Norms of several heads together come before heads are taken apart.
 bool is_wide(const Norm& norm, int64_t dim) { return norm && norm.group > dim; }
 
@@ -81,9 +106,10 @@ class CudaBackend : public Backend {
         inputs_(plan, options, layout_, batch_, scored_),
         weights_(plan) {
     for_each_attend(plan, check_attention);
+    for (const Step& step : plan.steps) check_step(step);
     DeviceLayout work, cache;
     lay_out_work(work);
-    cache_.lay_out(cache);
+    lay_out_cache(cache);
     use_ = {weights_.bytes(), cache.bytes(), work.bytes()};
     if (measure_only) return;
     device_.emplace(options.device_index);
@@ -97,7 +123,8 @@ class CudaBackend : public Backend {
     report_host_ = PinnedMemory(report_bytes(), "scores");
     DeviceLayout placed_work(work_memory_.data()), placed_cache(cache_memory_.data());
     lay_out_work(placed_work);
-    cache_.lay_out(placed_cache);
+    lay_out_cache(placed_cache);
+    place_experts();
     linear_.start(*device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
     eight_bits_ = std::any_of(plan.weights.begin(), plan.weights.end(),
@@ -165,6 +192,20 @@ class CudaBackend : public Backend {
   void copy_page(int32_t group, int32_t from, int32_t to) override {
     device_->bind_thread();
     cache_.copy_page(device_->stream(), group, from, to);
+  }
+
+  void copy_slot(int32_t from, int32_t to) override {
+    device_->bind_thread();
+    for_each_fixed_state([&](float* state, int64_t elements) {
+      copy_on_device(device_->stream(), state + to * elements, state + from * elements,
+                     size_t(elements) * sizeof(float));
+    });
+  }
+  void clear_slot(int32_t slot) override {
+    device_->bind_thread();
+    for_each_fixed_state([&](float* state, int64_t elements) {
+      clear_on_device(device_->stream(), state + slot * elements, size_t(elements) * sizeof(float));
+    });
   }
 
   StateId take_overflow() override {
@@ -236,6 +277,43 @@ class CudaBackend : public Backend {
     return args;
   }
 
+  void lay_out_cache(DeviceLayout& layout) {
+    cache_.lay_out(layout);
+    fixed_.clear();
+    for (const State& state : plan_.states)
+      fixed_.push_back(layout.take<float>(state_slots(options_) * state.elements));
+  }
+
+  template <typename Use>
+  void for_each_fixed_state(const Use& use) const {
+    for (size_t i = 0; i < fixed_.size(); ++i) {
+      if (plan_.states[i].elements > 0) use(fixed_[i], plan_.states[i].elements);
+    }
+  }
+
+  // The matrices of all banks, once the weights are where they stay.
+  void place_experts() {
+    std::vector<Matrix> matrices;  // until the copies are done
+    size_t count = 0;
+    for (const Step& step : plan_.steps) {
+      if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) count += 3 * experts->up.size();
+    }
+    matrices.reserve(count);
+    const auto place = [&](const std::vector<const Weight*>& bank, Matrix* to) {
+      const Matrix* const first = matrices.data() + matrices.size();
+      for (const Weight* weight : bank) matrices.push_back(weights_.matrix(*weight));
+      copy_to_device(device_->stream(), to, first, bank.size() * sizeof(Matrix));
+    };
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const auto* experts = std::get_if<ExpertsStep>(&plan_.steps[i].op);
+      if (experts == nullptr) continue;
+      place(experts->gate, experts_[i].gate);
+      place(experts->up, experts_[i].up);
+      place(experts->down, experts_[i].down);
+    }
+    device_->wait();
+  }
+
   void lay_out_work(DeviceLayout& layout) {
     inputs_.lay_out(layout);
     rows_.clear();
@@ -261,6 +339,22 @@ class CudaBackend : public Backend {
     report_ = layout.take<std::byte>(int64_t(report_bytes()));
     found_ = layout.take<FoundScores>(1);
     score_scratch_ = layout.take<ScoreArgs::Scratch>(scored_);
+
+    int64_t inner = 0, keys = 0;
+    experts_.clear();
+    for (const Step& step : plan_.steps) {
+      PreparedExperts& prepared = experts_.emplace_back();
+      if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) {
+        inner = std::max(inner, batch_ * experts->chosen() * round_up(experts->width(), kPad));
+        for (Matrix** bank : {&prepared.gate, &prepared.up, &prepared.down})
+          *bank = layout.take<Matrix>(experts->experts());
+      } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
+        keys = std::max(keys, batch_ * recur->key_heads * recur->key_dim);
+      }
+    }
+    experts_inner_ = layout.take<float>(inner);
+    keys_ = layout.take<float>(keys);
+    queries_ = layout.take<float>(keys);
 
     LinearSizes sizes;
     sizes.tokens = batch_;
@@ -382,6 +476,7 @@ class CudaBackend : public Backend {
     if (step.gate) {
       args.gate = at(step.gate);
       args.gate_stride = stride(step.gate);
+      args.one_gate = step.gate.cols == 1;
     }
     args.activation = step.activation;
     args.out = at(step.out);
@@ -389,6 +484,107 @@ class CudaBackend : public Backend {
     args.cols = int(step.out.cols);
     args.tokens = int(batch.tokens.size());
     combine(device_->stream(), args);
+  }
+
+  void execute(const RouteStep& step, size_t, const Batch& batch) {
+    RouteArgs args;
+    args.logits = at(step.logits);
+    args.stride = stride(step.logits);
+    args.experts = int(step.logits.cols);
+    args.chosen = int(step.chosen);
+    args.groups = int(step.groups);
+    args.kept_groups = int(step.kept_groups);
+    args.score = step.score;
+    args.two_best = step.rank == RouteStep::Rank::kTwoBest;
+    args.normalized = step.normalized;
+    args.least_sum = float(step.least_sum);
+    args.scale = float(step.scale);
+    args.bias = weights_.vector(step.bias);
+    args.expert_scale = weights_.vector(step.expert_scale);
+    args.out = at(step.out);
+    args.out_stride = stride(step.out);
+    args.tokens = int(batch.tokens.size());
+    choose_experts(device_->stream(), args);
+  }
+
+  void execute(const ExpertsStep& step, size_t index, const Batch& batch) {
+    ExpertsArgs args;
+    args.x = at(step.in);
+    args.x_stride = stride(step.in);
+    args.route = at(step.route);
+    args.route_stride = stride(step.route);
+    args.gate = experts_[index].gate;
+    args.up = experts_[index].up;
+    args.down = experts_[index].down;
+    args.in_kind = step.up.front()->codes;
+    args.out_kind = step.down.front()->codes;
+    args.gate_bias = weights_.vector(step.gate_bias);
+    args.up_bias = weights_.vector(step.up_bias);
+    args.down_bias = weights_.vector(step.down_bias);
+    args.activation = step.activation;
+    args.weighted_input = step.weighted_input;
+    args.inner = experts_inner_;
+    args.inner_stride = round_up(step.width(), kPad);
+    args.out = at(step.out);
+    args.out_stride = stride(step.out);
+    args.add = step.add;
+    args.chosen = int(step.chosen());
+    args.width = int(step.width());
+    args.cols = int(step.out.cols);
+    args.tokens = int(batch.tokens.size());
+    run_experts(device_->stream(), args);
+  }
+
+  void execute(const ConvStep& step, size_t, const Batch&) {
+    ConvArgs args;
+    args.x = at(step.in);
+    args.x_stride = stride(step.in);
+    args.weight = weights_.vector(step.weight);
+    args.bias = weights_.vector(step.bias);
+    args.activation = step.activation;
+    args.state = fixed_[size_t(step.state)];
+    args.y = at(step.out);
+    args.y_stride = stride(step.out);
+    args.segments = inputs_.segments();
+    args.taps = int(step.taps);
+    args.cols = int(step.in.cols);
+    convolve(device_->stream(), args);
+  }
+
+  void execute(const RecurStep& step, size_t, const Batch& batch) {
+    const auto heads = [&](const Heads& from) {
+      return HeadRows{at(View{from.row, from.first, 0}), rows_[size_t(from.row)].stride, from.stride};
+    };
+    RecurArgs args;
+    args.delta = step.kind == RecurStep::Kind::kGatedDelta;
+    args.q = heads(step.q);
+    args.k = heads(step.k);
+    args.v = heads(step.v);
+    args.decay = at(step.decay);
+    args.decay_stride = stride(step.decay);
+    if (step.rate) {
+      args.rate = at(step.rate);
+      args.rate_stride = stride(step.rate);
+    }
+    args.a_log = weights_.vector(step.a_log);
+    args.decay_bias = weights_.vector(step.decay_bias);
+    args.skip = weights_.vector(step.skip);
+    args.key_heads_repeat = step.key_heads_repeat;
+    args.unit_keys = step.unit_keys;
+    args.eps = float(step.eps);
+    args.scale = float(step.scale);
+    args.keys = keys_;
+    args.queries = queries_;
+    args.state = fixed_[size_t(step.state)];
+    args.y = at(step.out);
+    args.y_stride = stride(step.out);
+    args.segments = inputs_.segments();
+    args.heads = int(step.heads);
+    args.key_heads = int(step.key_heads);
+    args.key_dim = int(step.key_dim);
+    args.value_dim = int(step.value_dim);
+    args.tokens = int(batch.tokens.size());
+    recur(device_->stream(), args);
   }
 
   // Heads as the kernels of attention take them; those with a norm of several together are normalized first, into
@@ -505,9 +701,13 @@ class CudaBackend : public Backend {
 
   DeviceMemory work_memory_, cache_memory_;
   PinnedMemory scores_host_, found_host_, report_host_;
-  std::vector<RowBuffer> rows_;           // of the plan's
-  std::vector<PreparedLinear> prepared_;  // one a step
-  float* gathered_ = nullptr;             // inputs of scored tokens that are no neighbours
+  std::vector<RowBuffer> rows_;                 // of the plan's
+  std::vector<PreparedLinear> prepared_;        // one a step
+  std::vector<PreparedExperts> experts_;        // likewise
+  float* experts_inner_ = nullptr;              // see ExpertsArgs
+  float *keys_ = nullptr, *queries_ = nullptr;  // see RecurArgs
+  std::vector<float*> fixed_;                   // (slots, elements) of each state of fixed size
+  float* gathered_ = nullptr;                   // inputs of scored tokens that are no neighbours
   float *wide_q_ = nullptr, *wide_k_ = nullptr, *wide_v_ = nullptr;
   float* partial_ = nullptr;  // see AttendArgs
   uint32_t* counter_ = nullptr;

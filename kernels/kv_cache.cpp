@@ -27,6 +27,10 @@ void KvCache::lay_out(DeviceLayout& memory) {
   caches_.clear();
   for (size_t i = 0; i < plan_.states.size(); ++i) {
     const State& state = plan_.states[i];
+    if (layout_.group_of(StateId(i)) < 0) {
+      caches_.emplace_back();
+      continue;
+    }
     const CacheGroup& group = layout_.groups()[size_t(layout_.group_of(StateId(i)))];
     const int64_t rows = group.pages * page_rows(StateId(i));
     Cache cache;

@@ -25,7 +25,8 @@ struct Matrix {
   const uint8_t* codes = nullptr;         // rows of row_bytes, zeros behind the last column
   int64_t row_bytes = 0;                  // a multiple of kRowAlignment
   const void* scale = nullptr;            // (groups of rows, grid_cols) F32 or F16; null: 1
-  const float* zero_point = nullptr;      // the same groups, F32; null: 0
+  const float* zero_point = nullptr;      // the same groups, F32; null: 0. It takes in the weight's code_shift
+  const float* minimum = nullptr;         // instead of zero points; W = code * scale + minimum
   const float* bias = nullptr;            // (rows) or null
   const int32_t* column_order = nullptr;  // (cols) or null: stored column j multiplies input column_order[j]
   int32_t rows = 0, cols = 0;
@@ -176,6 +177,7 @@ struct CombineArgs {
   DeviceNorm norm;
   const float* gate = nullptr;  // (tokens, gate_stride) or null: 1
   int64_t gate_stride = 0;
+  bool one_gate = false;  // of one column, for all
   Activation activation = Activation::kNone;
   float* out = nullptr;  // (tokens, out_stride); may be x or y
   int64_t out_stride = 0;
@@ -186,6 +188,66 @@ struct CombineArgs {
   int tokens = 0;
 };
 void combine(Stream& stream, const CombineArgs& args);
+
+// The choice of experts (model/step.h, RouteStep).
+struct RouteArgs {
+  const float* logits = nullptr;  // (tokens, stride)
+  int64_t stride = 0;
+  int experts = 0, chosen = 0, groups = 1, kept_groups = 1;
+  RouteStep::Score score = RouteStep::Score::kSoftmax;
+  bool two_best = false, normalized = false;
+  float least_sum = 0, scale = 1;
+  const float* bias = nullptr;          // (experts) or null
+  const float* expert_scale = nullptr;  // likewise
+  float* out = nullptr;                 // (tokens, out_stride)
+  int64_t out_stride = 0;
+  int tokens = 0;
+};
+void choose_experts(Stream& stream, const RouteArgs& args);
+
+// The chosen experts' networks (model/step.h, ExpertsStep), in F32.
+struct ExpertsArgs {
+  const float* x = nullptr;  // (tokens, x_stride)
+  int64_t x_stride = 0;
+  const float* route = nullptr;  // (tokens, route_stride)
+  int64_t route_stride = 0;
+  const Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // of each expert, in the memory of the device
+  Codes in_kind = Codes::kF32, out_kind = Codes::kF32;           // of gates and ups; of downs
+  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // (experts, rows) or null
+  Activation activation = Activation::kSilu;
+  bool weighted_input = false;
+  float* inner = nullptr;  // (tokens * chosen, inner_stride)
+  int64_t inner_stride = 0;
+  float* out = nullptr;  // (tokens, out_stride)
+  int64_t out_stride = 0;
+  bool add = false;
+  int chosen = 0, width = 0, cols = 0, tokens = 0;
+};
+void run_experts(Stream& stream, const ExpertsArgs& args);
+
+// The segments of a call: tokens first[i] to first[i + 1], whose states of fixed size are in slot[i]; some of the last
+// ones may be empty.
+struct Segments {
+  const int32_t* first = nullptr;  // (count + 1)
+  const int32_t* slot = nullptr;   // (count)
+  int count = 0;
+};
+
+constexpr int kMaxTaps = 16;
+// A causal convolution (model/step.h, ConvStep).
+struct ConvArgs {
+  const float* x = nullptr;  // (tokens, x_stride)
+  int64_t x_stride = 0;
+  const float* weight = nullptr;  // (cols, taps)
+  const float* bias = nullptr;    // (cols) or null
+  Activation activation = Activation::kNone;
+  float* state = nullptr;  // (slots, taps - 1, cols)
+  float* y = nullptr;      // (tokens, y_stride); may be x
+  int64_t y_stride = 0;
+  Segments segments;
+  int taps = 0, cols = 0;
+};
+void convolve(Stream& stream, const ConvArgs& args);
 
 struct LookupArgs {
   Matrix table;
@@ -229,6 +291,27 @@ struct HeadRows {
   const float* x = nullptr;
   int64_t stride = 0, head_stride = 0;
 };
+constexpr int kMaxKeyDim = 256;  // of a linear recurrence
+// A linear recurrence (model/step.h, RecurStep).
+struct RecurArgs {
+  bool delta = false;  // kGatedDelta
+  HeadRows q, k, v;
+  const float* decay = nullptr;  // (tokens, decay_stride)
+  const float* rate = nullptr;   // (tokens, rate_stride), of kGatedDelta
+  int64_t decay_stride = 0, rate_stride = 0;
+  const float *a_log = nullptr, *decay_bias = nullptr;  // (heads)
+  const float* skip = nullptr;                          // (heads) or null
+  bool key_heads_repeat = false, unit_keys = false;
+  float eps = 0, scale = 1;
+  float *keys = nullptr, *queries = nullptr;  // work space: (tokens, key_heads, key_dim)
+  float* state = nullptr;                     // (slots, heads, key_dim, value_dim)
+  float* y = nullptr;                         // (tokens, y_stride)
+  int64_t y_stride = 0;
+  Segments segments;
+  int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, tokens = 0;
+};
+void recur(Stream& stream, const RecurArgs& args);
+
 // The rotation of the first 2 * half elements of a head.
 struct Rotation {
   const float* cos = nullptr;  // (tokens, half)

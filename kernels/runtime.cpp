@@ -209,6 +209,10 @@ void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) {
   stream.copied = true;
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.handle), "a copy on the GPU");
 }
+void clear_on_device(Stream& stream, void* data, size_t bytes) {
+  stream.copied = true;
+  check(cudaMemsetAsync(data, 0, bytes, stream.handle), "clearing memory of the GPU");
+}
 void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) {
   stream.copied = true;
   check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream.handle), "a copy from the GPU");

@@ -82,6 +82,7 @@ class PinnedMemory {
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes);
 void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes);
 void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes);
+void clear_on_device(Stream& stream, void* data, size_t bytes);  // to zero
 
 // One worker's way of bringing data in: a pinned buffer of two halves, a stream of its own. While one half travels the
 // caller fills the other. Several may work side by side on threads of their own.

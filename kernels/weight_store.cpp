@@ -46,12 +46,12 @@ float largest_code(Codes codes, float zero_point) {
 bool is_q8_0(const Weight& weight) {
   return weight.block_cols == kQ8_0BlockElements && weight.block_bytes == kQ8_0BlockBytes && weight.block_offset == 2 &&
          weight.codes == Codes::kI8 && weight.scale.type == ScaleType::kF16 && weight.scale.group_rows == 1 &&
-         weight.scale.col_pitch == kQ8_0BlockBytes && weight.zero_point.empty();
+         weight.scale.col_pitch == kQ8_0BlockBytes && weight.scale.factor == 1 && !weight.has_offsets();
 }
 
 std::vector<float> values_of(const ScaleGrid& grid, int64_t first, int64_t rows) {
   std::vector<float> out(size_t(rows * grid.cols));
-  const bool floats = grid.type == ScaleType::kF32 && grid.col_pitch == sizeof(float);
+  const bool floats = grid.type == ScaleType::kF32 && grid.col_pitch == sizeof(float) && grid.factor == 1;
   for (int64_t r = 0; r < rows; ++r) {
     float* const row = out.data() + r * grid.cols;
     if (floats) {
@@ -59,6 +59,27 @@ std::vector<float> values_of(const ScaleGrid& grid, int64_t first, int64_t rows)
     } else {
       for (int64_t c = 0; c < grid.cols; ++c) row[c] = grid.value(first + r, c);
     }
+  }
+  return out;
+}
+
+// What is added to a code before it is scaled, less: zero points where they are offset by the shift of the codes.
+std::vector<float> zero_points_of(const Weight& weight, int64_t first, int64_t rows) {
+  std::vector<float> out(size_t(rows * weight.scale.cols));
+  if (!weight.zero_point.empty()) out = values_of(weight.zero_point, first, rows);
+  for (float& value : out) value -= float(weight.code_shift);
+  return out;
+}
+
+// What W is more than code * scale, each rounded once.
+std::vector<float> minimums_of(const Weight& weight, int64_t first, int64_t rows) {
+  std::vector<float> out = values_of(weight.minimum, first, rows);
+  const std::vector<float> scales = values_of(weight.scale, first, rows);
+  const bool zero_points = !weight.zero_point.empty();
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t r = first + int64_t(i) / weight.scale.cols, c = int64_t(i) % weight.scale.cols;
+    const double shift = double(weight.code_shift) - (zero_points ? weight.zero_point.value(r, c) : 0);
+    out[i] = float(out[i] + shift * scales[i]);
   }
   return out;
 }
@@ -90,7 +111,7 @@ class SharedMaximum {
 
 // What is learned of a weight on its way.
 struct Extremes {
-  SharedMaximum scale, zero_point;
+  SharedMaximum scale, zero_point, minimum;
   std::atomic<bool> whole_zero_points{true};
 };
 
@@ -115,17 +136,19 @@ void add_bytes(std::vector<Task>& tasks, const void* device, const void* host, s
   add_rows(tasks, device, 1, host, 1, bytes);
 }
 
-// A grid as F32, its rows `grid_cols` apart there. `seen` is told of its values.
+// A grid of the size of `grid` as F32, its rows `grid_cols` apart there: `make` gives values of its rows, `seen` is
+// told of them.
+using MakeValues = std::function<std::vector<float>(int64_t first, int64_t rows)>;
 using SeenValues = std::function<void(const std::vector<float>&)>;
 void add_grid(std::vector<Task>& tasks, const void* device, int64_t grid_cols, const ScaleGrid& grid,
-              const SeenValues& seen) {
+              const MakeValues& make, const SeenValues& seen) {
   if (grid.empty()) return;
   const int64_t row_bytes = grid.cols * int64_t(sizeof(float));
   const int64_t at_once = std::max<int64_t>(1, int64_t(kHalfBytes) / row_bytes);
   for (int64_t first = 0; first < grid.rows; first += at_once) {
     const int64_t count = std::min(at_once, grid.rows - first);
     tasks.push_back([=, &grid](Uploader& uploader) {
-      const std::vector<float> values = values_of(grid, first, count);
+      const std::vector<float> values = make(first, count);
       seen(values);
       std::memcpy(uploader.next_half(), values.data(), values.size() * sizeof(float));
       auto* const to = const_cast<std::byte*>(static_cast<const std::byte*>(device));
@@ -222,7 +245,11 @@ void WeightStore::lay_out(DeviceLayout& layout) {
       if (grid.group_rows == 128 && m.grid_cols > 1) m.grid_cols = int32_t(round_up(m.grid_cols, 4));
       const int64_t groups = grid.rows * m.grid_cols;
       m.scale = m.f16_scales ? static_cast<void*>(layout.take<uint16_t>(groups)) : layout.take<float>(groups);
-      if (!weight.zero_point.empty()) m.zero_point = layout.take<float>(groups);
+      if (!weight.minimum.empty()) {
+        m.minimum = layout.take<float>(groups);
+      } else if (weight.has_offsets()) {
+        m.zero_point = layout.take<float>(groups);
+      }
     }
     if (weight.ordered) m.column_order = layout.take<int32_t>(weight.cols);
     matrices_[&weight] = m;
@@ -254,13 +281,24 @@ void WeightStore::load(Device& device, WeightScan* scan) {
     Extremes& seen = extremes[i++];
     add_codes(tasks, weight, m, blocks.data(), half_bytes, scan, seen);
     if (!is_q8_0(weight))
-      add_grid(tasks, m.scale, m.grid_cols, weight.scale,
-               [&](const auto& values) { seen.scale.raise(largest_of(values)); });
+      add_grid(
+          tasks, m.scale, m.grid_cols, weight.scale,
+          [&](int64_t row, int64_t rows) { return values_of(weight.scale, row, rows); },
+          [&](const auto& values) { seen.scale.raise(largest_of(values)); });
     if (m.zero_point != nullptr) {
-      add_grid(tasks, m.zero_point, m.grid_cols, weight.zero_point, [&](const auto& values) {
-        seen.zero_point.raise(largest_of(values));
-        if (!whole(values)) seen.whole_zero_points = false;
-      });
+      add_grid(
+          tasks, m.zero_point, m.grid_cols, weight.scale,
+          [&](int64_t row, int64_t rows) { return zero_points_of(weight, row, rows); },
+          [&](const auto& values) {
+            seen.zero_point.raise(largest_of(values));
+            if (!whole(values)) seen.whole_zero_points = false;
+          });
+    }
+    if (m.minimum != nullptr) {
+      add_grid(
+          tasks, m.minimum, m.grid_cols, weight.scale,
+          [&](int64_t row, int64_t rows) { return minimums_of(weight, row, rows); },
+          [&](const auto& values) { seen.minimum.raise(largest_of(values)); });
     }
     if (m.column_order != nullptr)
       add_bytes(tasks, m.column_order, weight.column_order.data(), weight.column_order.size() * sizeof(int32_t));
@@ -292,7 +330,7 @@ void WeightStore::load(Device& device, WeightScan* scan) {
     const Extremes& seen = extremes[i++];
     Matrix& m = matrices_.at(&weight);
     const float scale = m.scale == nullptr ? 1 : seen.scale.value();
-    m.largest = scale * largest_code(weight.codes, seen.zero_point.value());
+    m.largest = scale * largest_code(weight.codes, seen.zero_point.value()) + seen.minimum.value();
     m.whole_zero_points = seen.whole_zero_points;
   }
   find_nan_codes(device);

@@ -56,7 +56,25 @@ inline Weight random_weight(std::mt19937& random, Codes codes, int64_t rows, int
   return weight;
 }
 
-// The same in Q8_0's blocks, whose scales are subnormal here and there.
+// Unsigned codes that are held as I8, with minimums in groups that mostly undo the shift, as MLX and Q4_1 have them; in
+// some groups nothing but the minimum is left.
+inline Weight random_affine_weight(std::mt19937& random, int64_t rows, int64_t cols, int64_t group_rows,
+                                   int64_t group_cols) {
+  Weight weight = random_weight(random, Codes::kI8, rows, cols, group_rows, group_cols, false);
+  weight.code_shift = 128;
+  const ScaleGrid& scale = weight.scale;
+  std::vector<float> scales(size_t(scale.rows * scale.cols)), minimums(scales.size());
+  for (size_t i = 0; i < scales.size(); ++i) {
+    scales[i] = random() % 5 == 0 ? 0 : scale.value(int64_t(i) / scale.cols, int64_t(i) % scale.cols);
+    minimums[i] = std::uniform_real_distribution<float>(-2.0f, 0.0f)(random);
+  }
+  weight.minimum = weight.scale;
+  set_values(weight.scale, std::move(scales));
+  set_values(weight.minimum, std::move(minimums));
+  return weight;
+}
+
+// A random weight in Q8_0's blocks, whose scales are subnormal here and there.
 inline Weight random_blocks(std::mt19937& random, int64_t rows, int64_t cols) {
   Weight weight;
   weight.rows = rows;

@@ -65,7 +65,11 @@ class PlanMaker {
     return out;
   }
   StateId state(int64_t kv_heads, int64_t key_dim, int64_t value_dim, int64_t window = 0) {
-    plan_->states.push_back({State::Kind::kKv, kv_heads, key_dim, value_dim, window});
+    plan_->states.push_back({State::Kind::kKv, kv_heads, key_dim, value_dim, window, 0});
+    return StateId(plan_->states.size()) - 1;
+  }
+  StateId fixed_state(int64_t elements) {
+    plan_->states.push_back({State::Kind::kFixed, 0, 0, 0, 0, elements});
     return StateId(plan_->states.size()) - 1;
   }
   int32_t rope(int64_t dim, Rope::Pairs pairs = Rope::Pairs::kHalfSplit) {
@@ -364,9 +368,149 @@ inline std::vector<StepCase> attend_cases() {
   return out;
 }
 
+// A router, a choice and experts, added to the residual or in a row of their own.
+inline RouteStep add_route(PlanMaker& m, int64_t experts, int64_t chosen) {
+  RouteStep step;
+  step.logits = m.products("router", experts);
+  step.chosen = chosen;
+  step.out = m.row("route", 2 * chosen);
+  return step;
+}
+inline ExpertsStep make_experts(PlanMaker& m, const RouteStep& route, int64_t width, Codes codes) {
+  ExpertsStep step;
+  step.in = m.residual;
+  step.route = route.out;
+  for (int64_t e = 0; e < route.logits.cols; ++e) {
+    step.gate.push_back(m.matrix(width, PlanMaker::kHidden, codes));
+    step.up.push_back(m.matrix(width, PlanMaker::kHidden, codes));
+    step.down.push_back(m.matrix(PlanMaker::kHidden, width, codes));
+  }
+  step.out = m.residual;
+  step.add = true;
+  return step;
+}
+
+inline std::vector<StepCase> mixture_cases() {
+  constexpr int64_t kHidden = PlanMaker::kHidden;
+  std::vector<StepCase> out;
+  using Score = RouteStep::Score;
+  for (const Score score : {Score::kSoftmax, Score::kSigmoid, Score::kRootSoftplus}) {
+    for (const bool grouped : {false, true}) {
+      out.push_back({"a choice of experts, score " + std::to_string(int(score)) + (grouped ? " of groups" : ""),
+                     [=](PlanMaker& m) {
+                       RouteStep step = add_route(m, 12, 4);
+                       step.score = score;
+                       step.scale = 2.5;
+                       step.normalized = grouped;
+                       if (grouped) {
+                         step.bias = m.vector(12);
+                         step.groups = 4;
+                         step.kept_groups = 2;
+                         step.least_sum = 1e-20;
+                         step.rank = score == Score::kSoftmax ? RouteStep::Rank::kBest : RouteStep::Rank::kTwoBest;
+                       } else {
+                         step.expert_scale = m.vector(12, 1);
+                       }
+                       m.add(step);
+                     }});
+    }
+  }
+  for (const Codes codes : {Codes::kBf16, Codes::kI8, Codes::kE4M3, Codes::kF32}) {
+    out.push_back({"experts of code type " + std::to_string(int(codes)), [=](PlanMaker& m) {
+                     RouteStep route = add_route(m, 7, 3);
+                     route.normalized = true;
+                     m.add(route);
+                     m.add(make_experts(m, route, 40, codes));
+                   }});
+  }
+  out.push_back({"experts with biases, in a row of their own", [=](PlanMaker& m) {
+                   const RouteStep route = add_route(m, 5, 2);
+                   m.add(route);
+                   ExpertsStep step = make_experts(m, route, 24, Codes::kI8);
+                   step.gate_bias = m.vector(5 * 24);
+                   step.up_bias = m.vector(5 * 24);
+                   step.down_bias = m.vector(5 * kHidden);
+                   step.activation = Activation::kGeluTanh;
+                   step.out = m.row("result", kHidden);
+                   step.add = false;
+                   m.add(step);
+                 }});
+  out.push_back({"one expert, whose input is weighted", [=](PlanMaker& m) {
+                   RouteStep route = add_route(m, 3, 1);
+                   route.score = Score::kSigmoid;
+                   m.add(route);
+                   ExpertsStep step = make_experts(m, route, 130, Codes::kBf16);
+                   step.weighted_input = true;
+                   m.add(step);
+                 }});
+  out.push_back({"a row times one number of each token", [=](PlanMaker& m) {
+                   CombineStep step;
+                   step.x = step.out = m.residual;
+                   step.y = m.products("branch", kHidden);
+                   step.gate = m.products("gate", 1);
+                   step.activation = Activation::kSigmoid;
+                   m.add(step);
+                 }});
+  return out;
+}
+
+inline std::vector<StepCase> recurrence_cases() {
+  std::vector<StepCase> out;
+  for (const int64_t taps : {1, 2, 4, 9}) {
+    out.push_back({"a convolution over " + std::to_string(taps) + " tokens", [=](PlanMaker& m) {
+                     ConvStep step;
+                     const View whole = m.products("whole", 90);
+                     step.in = {whole.row, 3, 75};
+                     step.taps = taps;
+                     step.state = m.fixed_state((taps - 1) * 75);
+                     step.weight = m.vector(75 * taps);
+                     if (taps != 4) step.bias = m.vector(75);
+                     if (taps > 1) step.activation = Activation::kSilu;
+                     step.out = taps == 9 ? m.row("result", 75) : step.in;
+                     m.add(step);
+                   }});
+  }
+  using Kind = RecurStep::Kind;
+  struct Case {
+    std::string name;
+    Kind kind;
+    int64_t heads, key_heads, key_dim, value_dim;
+    bool repeat, unit, skip;
+  };
+  for (const Case& c :
+       {Case{"a gated delta rule", Kind::kGatedDelta, 4, 2, 16, 24, false, true, false},
+        Case{"a gated delta rule of repeated heads", Kind::kGatedDelta, 6, 3, 20, 40, true, true, false},
+        Case{"an SSD recurrence", Kind::kSsd, 4, 1, 12, 37, false, false, true}}) {
+    out.push_back({c.name, [=](PlanMaker& m) {
+                     RecurStep step;
+                     step.kind = c.kind;
+                     step.heads = c.heads;
+                     step.key_heads = c.key_heads;
+                     step.key_dim = c.key_dim;
+                     step.value_dim = c.value_dim;
+                     step.state = m.fixed_state(c.heads * c.key_dim * c.value_dim);
+                     step.q = {m.products("q", c.key_heads * c.key_dim).row, 0, c.key_dim};
+                     step.k = {m.products("k", c.key_heads * c.key_dim).row, 0, c.key_dim};
+                     step.v = {m.products("v", c.heads * c.value_dim).row, 0, c.value_dim};
+                     step.decay = m.products("decay", c.heads);
+                     if (c.kind == Kind::kGatedDelta) step.rate = m.products("rate", c.heads);
+                     step.a_log = m.vector(c.heads);
+                     step.decay_bias = m.vector(c.heads);
+                     if (c.skip) step.skip = m.vector(c.heads);
+                     step.key_heads_repeat = c.repeat;
+                     step.unit_keys = c.unit;
+                     step.eps = 1e-6;
+                     step.scale = 0.05;
+                     step.out = m.row("result", c.heads * c.value_dim);
+                     m.add(step);
+                   }});
+  }
+  return out;
+}
+
 inline std::vector<StepCase> step_cases() {
   std::vector<StepCase> out;
-  for (auto* cases : {lookup_cases, linear_cases, combine_cases, attend_cases}) {
+  for (auto* cases : {lookup_cases, linear_cases, combine_cases, attend_cases, mixture_cases, recurrence_cases}) {
     for (StepCase& one : cases()) out.push_back(std::move(one));
   }
   return out;

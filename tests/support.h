@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -140,24 +141,8 @@ struct Golden {
 };
 
 // Beginnings of the names of shared fixtures whose methods or families are not supported. All others are goldens.
-inline constexpr std::string_view kUnsupportedFixtures[] = {"ar-gptq-",
-                                                            "ar-int8-",
-                                                            "bnb-",
-                                                            "ct-pack-",
-                                                            "gptq-",
-                                                            "hqq-",
-                                                            "mistral-native-",
-                                                            "mlx-",
-                                                            "modelopt-fp8-pb-",
-                                                            "modelopt-int8-sq-",
-                                                            "msl-",
-                                                            "quanto-",
-                                                            "quark-int8-group-",
-                                                            "torchao-",
-                                                            "chatglm2-",
-                                                            "gpt2-",
-                                                            "qwen3_5",
-                                                            "qwen3_moe-"};
+inline constexpr std::string_view kUnsupportedFixtures[] = {
+    "mistral-native-", "modelopt-fp8-pb-", "modelopt-int8-sq-", "msl-", "quark-int8-group-", "chatglm2-w8a16"};
 
 struct SharedFixtures {
   std::vector<fs::path> supported, unsupported;
@@ -231,6 +216,14 @@ inline std::unique_ptr<TestEngine> make_engine(const Plan& plan, std::string_vie
   options.kv = kv;
   options.threads = threads;
   return make_engine(plan, device, options);
+}
+
+// The scores of every token of a text, by the reference engine.
+inline std::vector<float> reference_logits(const Plan& plan, std::span<const TokenId> ids, int64_t context) {
+  auto engine = make_engine(plan, "reference", context);
+  std::vector<float> out;
+  engine->prefill(ids, [&](int64_t, std::span<const float> row) { out.insert(out.end(), row.begin(), row.end()); });
+  return out;
 }
 
 }  // namespace qgen::test

@@ -51,7 +51,8 @@ QGEN_DEVICE float element(const Matrix& w, int n, int k) {
   const int64_t tile = w.scale == nullptr ? 0 : int64_t(first_group(w, n)) + k / w.group_cols;
   float code = code_value<kCodes>(w.codes + n * w.row_bytes, k);
   if (w.zero_point != nullptr) code -= w.zero_point[tile];
-  return code * scale_at(w, tile);
+  const float scale = scale_at(w, tile);
+  return w.minimum != nullptr ? fused_product(code, scale, w.minimum[tile]) : code * scale;
 }
 
 // For I8 with a zero point: what add_f16_pairs() must add to a code's magic number (see below).
@@ -149,6 +150,7 @@ QGEN_DEVICE PowerOfTwo f16_range(float peak) {
 }
 
 QGEN_DEVICE float sigmoid(float x) { return 1 / (1 + exp_fast(-x)); }
+QGEN_DEVICE float softplus(float x) { return x > 20 ? x : log1p_exact(exp_fast(x)); }
 QGEN_DEVICE float silu(float x) { return x / (1 + exp_fast(-x)); }
 // As model/step.h has them.
 QGEN_DEVICE float activated(Activation activation, float x) {

@@ -28,6 +28,7 @@ dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
   // All of one tile.
   const int64_t tile = int64_t(first_group(w, row)) + first / w.group_cols;
   const float scale = scale_at(w, tile) * args.factor, zero_point = w.zero_point != nullptr ? w.zero_point[tile] : 0;
+  const float minimum = w.minimum != nullptr ? w.minimum[tile] * args.factor : 0;
   const Bytes8 codes = *reinterpret_cast<const Bytes8*>(w.codes + row * w.row_bytes + first);
   Bytes16 pairs;
   QGEN_UNROLL
@@ -37,7 +38,8 @@ dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
     QGEN_UNROLL
     for (int j = 0; j < 2; ++j) {
       const float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
-      pairs.word[2 * i + j] = f16_pair((low - zero_point) * scale, (high - zero_point) * scale);
+      pairs.word[2 * i + j] =
+          f16_pair(fused_product(low - zero_point, scale, minimum), fused_product(high - zero_point, scale, minimum));
     }
   }
   *reinterpret_cast<Bytes16*>(out + first) = pairs;

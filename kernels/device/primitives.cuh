@@ -143,6 +143,7 @@ QGEN_DEVICE float exp_fast(float value) { return __expf(value); }
 QGEN_DEVICE float tanh_exact(float value) { return tanhf(value); }
 QGEN_DEVICE float erfc_exact(float value) { return erfcf(value); }
 QGEN_DEVICE float log1p_exact(float value) { return log1pf(value); }
+QGEN_DEVICE float root_exact(float value) { return sqrtf(value); }
 QGEN_DEVICE float rsqrt_exact(float value) { return 1.0f / sqrtf(value); }
 
 // c += a b for a (16, 16), b (16, 8), c (16, 8), spread over the lanes as PTX lays down for mma.m16n8k16: with

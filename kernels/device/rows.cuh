@@ -40,7 +40,7 @@ QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchT
   float* const out = args.out + token * args.out_stride;
   const auto put = [&](int c, float value) {
     value *= args.y_scale;
-    if (gate != nullptr) value *= activated(args.activation, gate[c]);
+    if (gate != nullptr) value *= activated(args.activation, gate[args.one_gate ? 0 : c]);
     out[c] = x != nullptr ? args.x_scale * x[c] + value : value;
   };
   if (args.norm.kind == Norm::Kind::kNone) {

@@ -4,6 +4,8 @@
 #include "kernels/device/gemm.cu"
 #include "kernels/device/gemv.cu"
 #include "kernels/device/inputs.cu"
+#include "kernels/device/mixture.cu"
+#include "kernels/device/recurrence.cu"
 #include "kernels/device/rows.cu"
 #include "kernels/device/scores.cu"
 #include "kernels/device/speed.cu"

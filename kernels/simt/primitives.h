@@ -123,6 +123,7 @@ inline float fused_product(float a, float b, float c) { return std::fma(a, b, c)
 inline float tanh_exact(float value) { return std::tanh(value); }
 inline float erfc_exact(float value) { return std::erfc(value); }
 inline float log1p_exact(float value) { return std::log1p(value); }
+inline float root_exact(float value) { return std::sqrt(value); }
 inline float rsqrt_exact(float value) { return 1 / std::sqrt(value); }
 
 // `sum` and eight products as a tensor core adds them: all are cut off 24 bits below the largest, added, and the result

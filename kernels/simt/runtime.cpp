@@ -50,6 +50,9 @@ void copy_to_host(Stream&, void* host, const void* device, size_t bytes) {
 void copy_on_device(Stream&, void* to, const void* from, size_t bytes) {
   perform([=] { std::memcpy(to, from, bytes); });
 }
+void clear_on_device(Stream&, void* data, size_t bytes) {
+  perform([=] { std::memset(data, 0, bytes); });
+}
 
 struct Uploader::State {
   PinnedMemory halves;

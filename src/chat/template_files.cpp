@@ -87,6 +87,24 @@ std::string content_of(const Json& content) {
   return text;
 }
 
+// ChatGLM2 has its prompt in its program alone (tokenization_chatglm.py, build_prompt).
+constexpr std::string_view kChatGlm2 =
+    "[gMASK]sop{% set seen = namespace(rounds=0) %}{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{% set seen.rounds = seen.rounds + 1 %}"
+    "[Round {{ seen.rounds }}]\n\n\u95ee\uff1a{{ message['content'] }}\n\n\u7b54\uff1a"
+    "{% elif message['role'] == 'assistant' %}{{ message['content'] }}\n\n"
+    "{% else %}{{ raise_exception('ChatGLM2 knows messages of users and its own only') }}{% endif %}{% endfor %}";
+
+// The template of a tokenizer that says none because its program has it.
+std::optional<ChatTemplate> template_of_class(const ModelFiles& files) {
+  const auto text = read_if_there(files, "tokenizer_config.json");
+  if (!text) return {};
+  const auto document = JsonDocument::parse(*text, files.subject("tokenizer_config.json"));
+  const auto name = document->root().is_object() ? document->root().get("tokenizer_class") : std::nullopt;
+  if (!name || !name->is_string() || name->as_string() != "ChatGLMTokenizer") return {};
+  return ChatTemplate::parse(kChatGlm2, "the template of ChatGLMTokenizer");
+}
+
 }  // namespace
 
 std::optional<ChatTemplate> ChatTemplate::load(const ModelFiles& files) {
@@ -98,7 +116,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const ModelFiles& files) {
       if (auto found = template_member(*text, files.subject(file))) return found;
     }
   }
-  return {};
+  return template_of_class(files);
 }
 
 std::pair<std::string, std::string> ChatTemplate::special_tokens(const ModelFiles& files) {

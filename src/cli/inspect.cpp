@@ -42,7 +42,11 @@ std::vector<Group> groups(const Plan& plan) {
     const Weight& weight = *weights.at(binding.module).front();
     std::string tensors;
     for (const std::string& name : binding.tensors) {
-      tensors += fmt::format("{}{} {}", tensors.empty() ? "" : ", ", name.substr(binding.module.size() + 1),
+      // Of modules that are stacked, "X[0]", without a dot where the tensor is X itself.
+      const size_t module = std::min(binding.module.rfind('['), binding.module.size());
+      const std::string_view part = std::string_view(name).substr(std::min(module, name.size()));
+      tensors += fmt::format("{}{} {}", tensors.empty() ? "" : ", ",
+                             part.empty() ? "stacked" : part.substr(part.starts_with('.') ? 1 : 0),
                              dtype_name(plan.checkpoint.find(name)->dtype));
     }
     const std::string method = method_name(weight);
@@ -85,6 +89,7 @@ std::vector<const Weight*> matrices(const Step& step) {
 // The sizes that people ask for, as the steps have them: of the first attention, and the widest of its kind.
 struct Shape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0, windows = 0;
+  int64_t experts = 0, chosen = 0, expert_width = 0, recurrent = 0;
   bool tied_head = false;
 };
 Shape shape_of(const Plan& plan) {
@@ -94,6 +99,12 @@ Shape shape_of(const Plan& plan) {
     if (const auto* lookup = std::get_if<LookupStep>(&step.op)) table = lookup->table;
     if (const auto* linear = std::get_if<LinearStep>(&step.op))
       out.tied_head = linear->projections.front().weight == table;
+    if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) {
+      out.experts = experts->experts();
+      out.chosen = experts->chosen();
+      out.expert_width = experts->width();
+    }
+    out.recurrent += std::holds_alternative<RecurStep>(step.op);
     const auto* attend = std::get_if<AttendStep>(&step.op);
     if (attend == nullptr) continue;
     out.windows += attend->window > 0;
@@ -106,6 +117,16 @@ Shape shape_of(const Plan& plan) {
     if (row.name == "inner") out.intermediate = std::max(out.intermediate, row.cols);
   }
   return out;
+}
+
+std::string shape_text(const ModelInfo& m, const Shape& shape) {
+  std::string out = fmt::format("{} layers", m.layers);
+  if (shape.recurrent > 0) out += fmt::format(" ({} recurrent)", shape.recurrent);
+  out += fmt::format(", hidden {}, {} heads of {} ({} kv)", m.hidden, shape.heads, shape.head_dim, shape.kv_heads);
+  if (shape.intermediate > 0) out += fmt::format(", ffn {}", shape.intermediate);
+  if (shape.experts > 0)
+    out += fmt::format(", {} experts of {}, {} a token", shape.experts, shape.expert_width, shape.chosen);
+  return out + fmt::format(", vocabulary {}", m.vocab);
 }
 
 // The weight that each tensor belongs to.
@@ -139,8 +160,7 @@ std::string summary(const Plan& plan) {
   }
   const std::string declared = declared_method(plan);
   line("declared", declared.empty() ? "no quantization" : declared + " (config.json)");
-  line("shape", fmt::format("{} layers, hidden {}, {} heads of {} ({} kv), ffn {}, vocabulary {}", m.layers, m.hidden,
-                            shape.heads, shape.head_dim, shape.kv_heads, shape.intermediate, m.vocab));
+  line("shape", shape_text(m, shape));
   line("context", fmt::format("{} tokens{}", m.context,
                               shape.windows == 0 ? "" : fmt::format(", sliding windows in {} layers", shape.windows)));
   line("head", shape.tied_head ? "tied to the embedding" : "its own");

@@ -126,7 +126,7 @@ std::string families_markdown() {
          "not\n"
          "in the table is refused by name. GGUF files of Mistral models say `llama`; with a sliding window they are "
          "read\n"
-         "as `mistral`.\n";
+         "as `mistral`. Those of OLMo 3 say `olmo2`.\n";
 }
 
 std::string formats_markdown() {
@@ -139,9 +139,13 @@ std::string formats_markdown() {
     out += markdown_row({code(format.name), std::string(format.summary), std::string(format.layout)});
   }
   out +=
-      "\nA weight is `W = (code - zero_point) * scale`. Codes and scales stay in the mapped file, in their own types, "
-      "and\n"
-      "are never rounded; codes in activation order alone are copied, to bring the columns of a group together.\n\n"
+      "\nA weight is `W = (code - zero_point) * scale + minimum`, where zero points and minimums may be missing. Codes "
+      "and "
+      "scales\nstay in the mapped file, in their own types, and are never rounded. What cannot be used in place is "
+      "copied "
+      "when the model\nis loaded, on all cores: columns in activation order, transposed words, unsigned codes and "
+      "those of "
+      "fewer than 8 bits,\nwhich are held as INT8 less their middle value.\n\n"
       "Every tensor that looks like a scale must be used, or be known to have no effect (scales of static activations\n"
       "and of the cache); otherwise loading fails and names it.\n\n"
       "These layouts are recognized and refused by name:\n\n" +

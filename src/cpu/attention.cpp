@@ -29,6 +29,7 @@ KvCache::KvCache(const Plan& plan, const CacheLayout& layout, KvType type)
 void KvCache::lay_out(Arena& arena) {
   for (size_t i = 0; i < states_.size(); ++i) {
     const State& state = plan_.states[i];
+    if (layout_.group_of(StateId(i)) < 0) continue;
     const int64_t pages = layout_.groups()[size_t(layout_.group_of(StateId(i)))].pages;
     const int64_t rows = pages * layout_.page_tokens() * state.kv_heads;
     states_[i].keys = arena.take<uint8_t>(rows * state.key_dim * element_bytes_);

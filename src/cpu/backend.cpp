@@ -14,8 +14,12 @@
 #include "cpu/attention.h"
 #include "cpu/isa/targets.h"
 #include "cpu/linear.h"
+#include "cpu/mixture.h"
+#include "cpu/recurrence.h"
 #include "cpu/thread_pool.h"
+#include "engine/engine.h"
 #include "engine/engine_table.h"
+#include "engine/route.h"
 
 namespace qgen {
 namespace cpu {
@@ -49,18 +53,25 @@ class CpuBackend : public Backend {
         batch_(std::min(kBatchTokens, round_up(options.context * options.sequences, 1))),
         scored_(std::min(kScoredTokens, batch_)),
         layout_(plan, cache_limits(options, batch_)),
-        attention_(plan, layout_, options, target_, workers_, batch_) {
-    for (const Step& step : plan.steps) linear_.push_back(make_state(step, loaded));
+        attention_(plan, layout_, options, target_, workers_, batch_),
+        recurrence_(plan, target_, state_slots(options), batch_) {
+    for (const Step& step : plan.steps) {
+      linear_.push_back(make_state(step, loaded));
+      experts_.push_back(make_experts(step, loaded));
+    }
     lay_out(work_, cache_);
     if (!loaded) return;
     work_.allocate("work space");
     cache_.allocate("key-value cache");
     lay_out(work_, cache_);
     for (const Step& step : plan.steps) {
-      if (std::holds_alternative<AttendStep>(step.op)) continue;
+      if (std::holds_alternative<AttendStep>(step.op) || std::holds_alternative<ConvStep>(step.op) ||
+          std::holds_alternative<RecurStep>(step.op))
+        continue;
       for_each_vector(step, [&](const Vector& vector) { vectors_.emplace(&vector, vector.values()); });
     }
     attention_.load();
+    recurrence_.load();
     pool_ = std::make_unique<ThreadPool>(workers_);
   }
 
@@ -97,6 +108,8 @@ class CpuBackend : public Backend {
     std::copy_n(rows_[size_t(view.row)].at(last, view.first), view.cols, out.begin());
   }
   void copy_page(int32_t group, int32_t from, int32_t to) override { attention_.copy_page(group, from, to); }
+  void copy_slot(int32_t from, int32_t to) override { recurrence_.copy_slot(from, to); }
+  void clear_slot(int32_t slot) override { recurrence_.clear_slot(slot); }
   StateId take_overflow() override { return attention_.take_overflow(); }
 
   std::span<const float> scores(int64_t index) override {
@@ -116,10 +129,7 @@ class CpuBackend : public Backend {
     const Activations activations =
         scored && options_.activations == Activations::k8Bit ? Activations::k16Bit : options_.activations;
     const auto add = [&](const Weight& weight) {
-      const auto [at, added] =
-          kernels_.try_emplace({&weight, activations}, LinearKernel(weight, target_, activations, loaded));
-      state.layers.push_back(&at->second);
-      scratch_bytes_ = std::max(scratch_bytes_, scratch_bytes(weight.cols, at->second.matrix().grid_cols));
+      state.layers.push_back(kernel_of(weight, activations, loaded));
       return state.layers.size() - 1;
     };
     int64_t temporaries = 0;
@@ -138,14 +148,34 @@ class CpuBackend : public Backend {
     return state;
   }
 
+  const LinearKernel* kernel_of(const Weight& weight, Activations activations, bool loaded) {
+    const auto [at, added] =
+        kernels_.try_emplace({&weight, activations}, LinearKernel(weight, target_, activations, loaded));
+    scratch_bytes_ = std::max(scratch_bytes_, scratch_bytes(weight.cols, at->second.matrix().grid_cols));
+    return &at->second;
+  }
+
+  // Null for other steps.
+  std::unique_ptr<ExpertsKernel> make_experts(const Step& step, bool loaded) {
+    const auto* experts = std::get_if<ExpertsStep>(&step.op);
+    if (experts == nullptr) return nullptr;
+    auto out = std::make_unique<ExpertsKernel>(*experts, target_, batch_, workers_, [&](const Weight& weight) {
+      return kernel_of(weight, options_.activations, loaded);
+    });
+    temporary_floats_ = std::max(temporary_floats_, out->temporary_floats());
+    return out;
+  }
+
   void lay_out(Arena& work, Arena& cache) {
     attention_.lay_out_cache(cache);
+    recurrence_.lay_out_states(cache);
     rows_.clear();
     for (const Row& row : plan_.rows) {
       const int64_t stride = padded_cols(row.cols);
       rows_.push_back({work.take<float>((row.scored ? scored_ : batch_) * stride), stride});
     }
     attention_.lay_out_work(work);
+    recurrence_.lay_out_work(work);
     scratch_bytes_ = std::max({scratch_bytes_, attention_.scratch_bytes(), lookup_bytes()});
     scratch_stride_ = round_up(scratch_bytes_, 4096);
     temporary_stride_ = round_up(temporary_floats_, 1024);
@@ -154,12 +184,14 @@ class CpuBackend : public Backend {
     // Forms of inputs hold nothing from one step to the next: all lie over each other.
     const size_t begin = work.used();
     size_t end = begin;
-    for (LinearState& state : linear_) {
-      if (state.input == nullptr) continue;
+    const auto lay_over = [&](auto& forms) {
+      if (forms == nullptr) return;
       work.go_to(begin);
-      state.input->lay_out(work);
+      forms->lay_out(work);
       end = std::max(end, work.used());
-    }
+    };
+    for (LinearState& state : linear_) lay_over(state.input);
+    for (auto& experts : experts_) lay_over(experts);
     work.go_to(end);
   }
 
@@ -217,7 +249,11 @@ class CpuBackend : public Backend {
         std::copy_n(at(step.y, token), cols, y);
       }
       if (step.gate) {
-        std::copy_n(at(step.gate, token), cols, gate);
+        if (step.gate.cols == 1) {
+          std::fill_n(gate, cols, *at(step.gate, token));
+        } else {
+          std::copy_n(at(step.gate, token), cols, gate);
+        }
         target_.activate(static_cast<ActivationKind>(step.activation), gate, y, cols);
         std::copy_n(gate, cols, y);
       }
@@ -234,6 +270,24 @@ class CpuBackend : public Backend {
   void execute(const AttendStep& step, size_t, const Batch& batch, int worker) {
     attention_.run(step, batch, rows_, *pool_, scratch(worker));
   }
+
+  void execute(const RouteStep& step, size_t, const Batch& batch, int) {
+    const auto values = [&](const Vector* v) {
+      return v == nullptr ? std::span<const float>() : std::span(vectors_.at(v));
+    };
+    pool_->share(int64_t(batch.tokens.size()), [&](int64_t token) {
+      choose_experts<float>(step, {at(step.logits, token), size_t(step.logits.cols)}, values(step.bias),
+                            values(step.expert_scale), {at(step.out, token), size_t(step.out.cols)});
+    });
+  }
+
+  void execute(const ExpertsStep& step, size_t index, const Batch& batch, int worker) {
+    experts_[index]->run(batch, rows_, {vector(step.gate_bias), vector(step.up_bias), vector(step.down_bias)}, *pool_,
+                         scratch(worker), temporary_ + worker * temporary_stride_);
+  }
+
+  void execute(const ConvStep& step, size_t, const Batch& batch, int) { recurrence_.run(step, batch, rows_, *pool_); }
+  void execute(const RecurStep& step, size_t, const Batch& batch, int) { recurrence_.run(step, batch, rows_, *pool_); }
 
   void execute(const LinearStep& step, size_t index, const Batch& batch, int worker) {
     LinearState& state = linear_[index];
@@ -333,8 +387,10 @@ class CpuBackend : public Backend {
   const int64_t batch_, scored_;  // tokens at most
   const CacheLayout layout_;
   Attention attention_;
+  Recurrence recurrence_;
   std::unordered_map<KernelKey, LinearKernel, KernelHash> kernels_;
-  std::vector<LinearState> linear_;  // one a step
+  std::vector<LinearState> linear_;                      // one a step
+  std::vector<std::unique_ptr<ExpertsKernel>> experts_;  // likewise
   std::unordered_map<const Vector*, std::vector<float>> vectors_;
   Arena work_, cache_;
   std::vector<RowBuffer> rows_;  // of the plan's

@@ -11,7 +11,7 @@ namespace {
 // Whether the vectorized integer and bf16 kernels can follow a weight's scale groups.
 bool fast_kernels_fit(const Weight& weight) {
   if (weight.scale.empty()) return true;
-  if (weight.codes != Codes::kI8 && !weight.zero_point.empty()) return false;
+  if (weight.codes != Codes::kI8 && weight.has_offsets()) return false;
   if (weight.codes == Codes::kBf16) return false;  // they know bf16 weights without scales only
   const ScaleGrid& grid = weight.scale;
   const bool aligned = grid.cols == 1 || grid.group_cols % 4 == 0;
@@ -20,7 +20,9 @@ bool fast_kernels_fit(const Weight& weight) {
 
 // Grids of few values are copied as floats: kernels then read them without a conversion. Those of groups along the rows
 // stay as they are, since their bytes count.
-bool is_coarse(const ScaleGrid& grid) { return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1); }
+bool is_copied(const ScaleGrid& grid) {
+  return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1 || grid.factor != 1);
+}
 
 // The 16-bit integers that two digits are.
 struct HiLo {
@@ -58,35 +60,38 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   matrix_.row_origin = weight.scale.empty() ? 0 : weight.scale.row_origin;
   matrix_.group_bytes = weight.in_blocks() ? weight.block_bytes : matrix_.group_cols * code_bytes(codes);
   size_t copied = 0;
-  for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point})
-    copied += is_coarse(*grid) ? size_t(grid->rows * grid->cols) : 0;
+  for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point, &weight.minimum})
+    copied += is_copied(*grid) ? size_t(grid->rows * grid->cols) : 0;
   if (loaded) grid_values_.reserve(copied);  // grids point into it
   copied_bytes_ = copied * sizeof(float) + widened_.size();
   if (loaded) {
     matrix_.scales = grid_of(weight.scale);
     matrix_.zero_points = grid_of(weight.zero_point);
+    matrix_.minimums = grid_of(weight.minimum);
   }
+  matrix_.code_shift = float(weight.code_shift);
+  matrix_.has_offsets = weight.has_offsets();
   fast = fast && activations != Activations::kF32;
   kernels_ = (fast ? target.kernels : target.fallback)[static_cast<size_t>(codes)];
-  if (fast && codes == Codes::kI8 && matrix_.group_cols == kInt16Group && weight.zero_point.empty() &&
+  if (fast && codes == Codes::kI8 && matrix_.group_cols == kInt16Group && !weight.has_offsets() &&
       target.int8_groups.multiply != nullptr) {
     kernels_.gemv = target.int8_groups;
   }
-  // One token is bound by memory: there 8 bits would cost precision and gain nothing.
+  // One token is bound by memory: there 8 bits would cost precision and gain nothing. Scales of rows multiply sums in
+  // the end, to which no minimum can be added.
   if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && target.int8_inputs.multiply != nullptr &&
-      (matrix_.grid_cols == 1 || matrix_.group_cols % kInt8Group == 0)) {
+      (matrix_.grid_cols == 1 ? weight.minimum.empty() : matrix_.group_cols % kInt8Group == 0)) {
     constexpr int64_t kRowTokens = 4;  // int16 products row by row cost less than panels of int8
     kernels_.row_tokens = std::min(kernels_.row_tokens, kRowTokens);
     kernels_.gemm_small = kernels_.gemm = target.int8_inputs;
   }
   column_order_ = weight.column_order;
-  has_zero_points_ = !weight.zero_point.empty();
   ordered_ = weight.ordered;
 }
 
 Grid LinearKernel::grid_of(const ScaleGrid& grid) {
   if (grid.empty()) return {};
-  if (!is_coarse(grid))
+  if (!is_copied(grid))
     return {reinterpret_cast<const uint8_t*>(grid.data), grid.row_pitch, grid.col_pitch,
             static_cast<GridType>(grid.type)};
   const size_t first = grid_values_.size();
@@ -99,7 +104,7 @@ Grid LinearKernel::grid_of(const ScaleGrid& grid) {
 
 bool InputForms::Slot::agrees(const Slot& other) const {
   return kernels == other.kernels && group_cols == other.group_cols && grid_cols == other.grid_cols &&
-         zero_points == other.zero_points && !ordered && !other.ordered;
+         offsets == other.offsets && !ordered && !other.ordered;
 }
 
 bool InputForms::Slot::wants(Form form) const {
@@ -115,7 +120,7 @@ InputForms::InputForms(std::span<const LinearKernel* const> layers, int64_t toke
       layers_(layers.begin(), layers.end()) {
   for (const LinearKernel* layer : layers_) {
     const Matrix& matrix = layer->matrix();
-    const Slot slot{layer,           layer->kernels(), matrix.group_cols, matrix.grid_cols, layer->has_zero_points(),
+    const Slot slot{layer,           layer->kernels(), matrix.group_cols, matrix.grid_cols, layer->has_offsets(),
                     layer->ordered()};
     const auto found =
         std::find_if(slots_.begin(), slots_.end(), [&](const Slot& other) { return other.agrees(slot); });
@@ -145,7 +150,7 @@ void InputForms::lay_out(Arena& arena) {
           arena.take<int32_t>(std::max(hi_lo ? workers_ * slot.grid_cols : 0, int16 || int8 ? rows_ * groups : 0));
     if (pairs || slot.wants(Form::kBf16)) slot.bf16_high = arena.take<uint16_t>(rows_ * stride_);
     if (pairs) slot.bf16_low = arena.take<uint16_t>(rows_ * stride_);
-    if (slot.zero_points) slot.sums = arena.take<float>(rows_ * slot.grid_cols);
+    if (slot.offsets) slot.sums = arena.take<float>(rows_ * slot.grid_cols);
   }
 }
 
@@ -174,7 +179,7 @@ void InputForms::prepare_slot(const Slot& slot, const IsaTarget& target, const f
     std::fill(in_order + cols_, in_order + stride_, 0.0f);
     x = in_order;
   }
-  float* const sums = slot.zero_points ? slot.sums + first_group : nullptr;
+  float* const sums = slot.offsets ? slot.sums + first_group : nullptr;
   switch (slot.layer->kernel(tokens, choice).form) {
     case Form::kF32:
       if (sums != nullptr) sum_groups(slot, x, sums);

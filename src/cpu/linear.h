@@ -26,7 +26,7 @@ class LinearKernel {
   const Matrix& matrix() const { return matrix_; }
   int64_t rows() const { return matrix_.rows; }
   int64_t cols() const { return matrix_.cols; }
-  bool has_zero_points() const { return has_zero_points_; }
+  bool has_offsets() const { return matrix_.has_offsets; }
   std::span<const int32_t> column_order() const { return column_order_; }
   bool ordered() const { return ordered_; }
   const CodeKernels& kernels() const { return kernels_; }
@@ -50,7 +50,7 @@ class LinearKernel {
   Matrix matrix_{};
   CodeKernels kernels_{};
   std::span<const int32_t> column_order_;
-  bool has_zero_points_ = false, ordered_ = false;
+  bool ordered_ = false;
   std::vector<std::byte> widened_;  // bf16 codes, where fp8 codes held NaN that fast decoders would misread
   std::vector<float> grid_values_;  // of grids with few values
   size_t copied_bytes_ = 0;
@@ -66,7 +66,7 @@ class InputForms {
 
   int64_t stride() const { return stride_; }
   // A row of floats to write an input into; what lies behind its columns is zero when prepare() is called.
-  float* row(int64_t index) { return values_ + index * stride_; }
+  float* row(int64_t index) const { return values_ + index * stride_; }
   // Makes every form of row `index` that the layers want, from `x` (stride), which is row(index) or lies elsewhere.
   // `tokens` and `choice` are those of the product.
   void prepare(const IsaTarget& target, const float* x, int64_t index, int64_t tokens, Kernels choice);
@@ -79,7 +79,7 @@ class InputForms {
     const LinearKernel* layer;  // the first that uses it
     CodeKernels kernels;
     int64_t group_cols, grid_cols;
-    bool zero_points, ordered;
+    bool offsets, ordered;
     float* in_order = nullptr;
     int8_t* high = nullptr;
     int8_t* low = nullptr;

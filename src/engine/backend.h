@@ -19,6 +19,7 @@ struct Segment {
   int32_t first = 0;  // of the batch's tokens
   int32_t count = 0;
   int64_t position = 0;  // of the first one in its sequence
+  int32_t slot = 0;      // where the sequence's states of fixed size are
   // The sequence's page table of every group of the cache, (ring).
   std::span<const std::vector<int32_t>> pages;
 };
@@ -58,6 +59,9 @@ class Backend {
   virtual void read(const Batch& batch, const View& view, std::span<float> out) = 0;
   // Copies a page of a group of the cache.
   virtual void copy_page(int32_t group, int32_t from, int32_t to) = 0;
+  // Copies the states of fixed size from one slot to another, or sets those of a slot to zero.
+  virtual void copy_slot(int32_t from, int32_t to) = 0;
+  virtual void clear_slot(int32_t slot) = 0;
   // The first state whose keys or values were beyond the range of the cache's type since the last call; -1: none.
   virtual StateId take_overflow() { return -1; }
 

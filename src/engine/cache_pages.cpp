@@ -18,6 +18,10 @@ void check_size(const Plan& plan, const CacheLimits& limits) {
         checked_sum(subject, {elements, checked_product(subject, {size_t(state.kv_heads), size_t(state.key_dim)}),
                               checked_product(subject, {size_t(state.kv_heads), size_t(state.value_dim)})});
   }
+  size_t fixed = 0;
+  for (const State& state : plan.states) fixed = checked_sum(subject, {fixed, size_t(state.elements)});
+  constexpr size_t kMostSlots = 1 << 12;
+  checked_product(subject, {fixed, sizeof(double), size_t(limits.sequences), kMostSlots});
   const size_t tokens = checked_product(subject, {size_t(limits.context) + 2 * kPageTokens, size_t(limits.sequences)});
   constexpr size_t kSpare = 4;  // pages that are begun, rows that are padded
   const size_t bytes =
@@ -33,6 +37,10 @@ CacheLayout::CacheLayout(const Plan& plan, const CacheLimits& limits) {
   const int64_t tokens = limits.tokens > 0 ? limits.tokens : limits.sequences * limits.context;
   for (size_t i = 0; i < plan.states.size(); ++i) {
     const State& state = plan.states[i];
+    if (state.kind == State::Kind::kFixed) {
+      group_of_.push_back(-1);
+      continue;
+    }
     // A window that holds the whole context is none.
     const int64_t window = state.window > 0 && state.window + kWindowSlack < limits.context ? state.window : 0;
     size_t group = 0;

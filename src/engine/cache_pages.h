@@ -35,6 +35,7 @@ class CacheLayout {
 
   int64_t page_tokens() const { return page_tokens_; }
   const std::vector<CacheGroup>& groups() const { return groups_; }
+  // -1: the state has no pages.
   int32_t group_of(StateId state) const { return group_of_[size_t(state)]; }
   // Pages of a group that a sequence of so many tokens takes.
   int64_t pages_for(const CacheGroup& group, int64_t tokens) const;

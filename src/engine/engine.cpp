@@ -33,14 +33,35 @@ CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens) {
   return {options.context, options.sequences, batch_tokens, options.cache_tokens};
 }
 
+int64_t state_slots(const EngineOptions& options) { return options.sequences * (1 + options.marks); }
+
+namespace {
+
+// A table of learned positions has no row for tokens beyond it.
+void check_positions(const Plan& plan, int64_t context) {
+  for (const Step& step : plan.steps) {
+    const auto* lookup = std::get_if<LookupStep>(&step.op);
+    if (lookup == nullptr || lookup->positions == nullptr || context <= lookup->positions->rows) continue;
+    fail(ErrorKind::kUsage,
+         fmt::format("{}: the context is longer than the model's table of positions (expected at most {} tokens, found "
+                     "{})",
+                     plan.checkpoint.location().name, lookup->positions->rows, context),
+         fmt::format("--context {}", lookup->positions->rows));
+  }
+}
+
+}  // namespace
+
 Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<Backend> backend)
     : plan_(plan),
       options_(options),
       backend_(std::move(backend)),
       cache_(plan, cache_limits(options, backend_->batch_tokens())),
       sequences_(size_t(options.sequences)),
-      ropes_(plan.ropes),
-      first_scored_step_(first_scored(plan)) {
+      ropes_(plan.ropes, options.context),
+      first_scored_step_(first_scored(plan)),
+      has_fixed_states_(fixed_state_bytes(plan) > 0) {
+  check_positions(plan, options.context);
   for (const CacheGroup& group : cache_.groups()) pools_.emplace_back(group.pages);
 }
 
@@ -54,6 +75,8 @@ std::optional<SequenceId> Engine::open(int64_t tokens) {
   *closed = {};
   closed->open = true;
   closed->room = tokens;
+  closed->marks.resize(size_t(options_.marks));
+  if (has_fixed_states_) backend_->clear_slot(slot_of(SequenceId(closed - sequences_.begin())));
   closed->pages.resize(pools_.size());
   for (size_t g = 0; g < pools_.size(); ++g) {
     std::vector<int32_t>& pages = closed->pages[g];
@@ -70,6 +93,10 @@ std::optional<SequenceId> Engine::fork(SequenceId from, int64_t position, int64_
   SequenceState& fork = at(*id);
   const SequenceState& origin = at(from);
   if (position > 0 && !holds(origin, position)) return id;  // nothing of it is left to begin with
+  if (has_fixed_states_ && position > 0) {
+    if (position != origin.position) return id;
+    backend_->copy_slot(slot_of(from), slot_of(*id));
+  }
   const int64_t page_tokens = cache_.page_tokens();
   for (size_t g = 0; g < pools_.size(); ++g) {
     const CacheGroup& group = cache_.groups()[g];
@@ -112,9 +139,48 @@ bool Engine::holds(const SequenceState& sequence, int64_t position) const {
 
 int64_t Engine::rewind(SequenceId sequence, int64_t position) {
   SequenceState& state = at(sequence);
-  if (position < state.position) state.position = holds(state, position) ? position : 0;
+  if (position < state.position) {
+    if (has_fixed_states_) position = restore(sequence, position);
+    if (!holds(state, position)) position = has_fixed_states_ ? restore(sequence, 0) : 0;
+    state.position = position;
+  }
   if (state.position == 0) state.highest = 0;
   return state.position;
+}
+
+void Engine::mark(SequenceId sequence, int mark) {
+  if (!has_fixed_states_ || mark >= options_.marks) return;
+  SequenceState& state = at(sequence);
+  if (state.marks[size_t(mark)].position == state.position) return;
+  backend_->copy_slot(slot_of(sequence), slot_of(sequence, size_t(mark)));
+  state.marks[size_t(mark)].position = state.position;
+}
+
+int64_t Engine::restore(SequenceId sequence, int64_t position) {
+  SequenceState& state = at(sequence);
+  int best = -1;
+  for (size_t i = 0; i < state.marks.size(); ++i) {
+    Mark& mark = state.marks[i];
+    if (mark.position > position) mark = {};  // of tokens that are forgotten
+    if (mark.position > 0 && (best < 0 || mark.position > state.marks[size_t(best)].position)) best = int(i);
+  }
+  if (best < 0) {
+    backend_->clear_slot(slot_of(sequence));
+    return 0;
+  }
+  backend_->copy_slot(slot_of(sequence, size_t(best)), slot_of(sequence));
+  return state.marks[size_t(best)].position;
+}
+
+// Recurrent states that a call has left half done.
+void Engine::abandon(std::span<const Work> work) {
+  if (!has_fixed_states_) return;
+  for (const Work& item : work) {
+    SequenceState& state = at(item.sequence);
+    state.position = restore(item.sequence, state.position);
+    if (!holds(state, state.position)) state.position = restore(item.sequence, 0);
+    if (state.position == 0) state.highest = 0;
+  }
 }
 
 void Engine::check(std::span<const Work> work) const {
@@ -159,7 +225,15 @@ bool Engine::run(std::span<const Work> work, const ScoresSink& sink, Kernels ker
       done = 0;
     }
     if (pieces.empty()) break;
-    const bool done_whole = run_pieces(call, pieces), ends = item == work.size();
+    bool done_whole = false;
+    try {
+      done_whole = run_pieces(call, pieces);
+    } catch (...) {
+      abandon(work);
+      throw;
+    }
+    if (!done_whole) abandon(work);
+    const bool ends = item == work.size();
     const Progress& progress = call.progress;
     if (!done_whole || (observer_ && progress.total > 1 && !observer_(progress.done) && !ends)) {
       // A dynamic base is that of the tokens that were run.
@@ -181,7 +255,8 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
   for (const Piece& piece : pieces) {
     const Work& w = call.work[piece.item];
     const SequenceState& sequence = at(w.sequence);
-    segments.push_back({int32_t(tokens.size()), int32_t(piece.count), sequence.position, sequence.pages});
+    segments.push_back(
+        {int32_t(tokens.size()), int32_t(piece.count), sequence.position, slot_of(w.sequence), sequence.pages});
     ropes_.add(sequence.ropes, sequence.position, piece.count);
     for (int64_t t = piece.first; t < piece.first + piece.count; ++t) {
       if (w.scores == Wanted::kAll || (w.scores == Wanted::kLast && t + 1 == int64_t(w.tokens.size()))) {
@@ -196,9 +271,12 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
     case Outcome::kDone: break;
     case Outcome::kOverflow:
       if (!call.failed) throw overflow_error(overflowed_);
-      if (pieces.size() == 1) {
-        call.ended[pieces[0].item] = true;
-        call.failed(pieces[0].item, overflow_error(overflowed_));
+      // Recurrent states have gone on with all pieces, which cannot be run again.
+      if (pieces.size() == 1 || has_fixed_states_) {
+        for (const Piece& piece : pieces) {
+          call.ended[piece.item] = true;
+          call.failed(piece.item, overflow_error(overflowed_));
+        }
         return true;
       }
       // Whose keys or values they are shows when each runs alone; no position has moved yet.

@@ -58,14 +58,19 @@ class Engine {
   void close(SequenceId sequence);
   int64_t position(SequenceId sequence) const { return at(sequence).position; }  // tokens in it
   // Forgets all tokens from `position` on, and perhaps more: returns how many are left. The caller
-  // runs the others again.
+  // runs the others again. Recurrent states can only go back to a mark, or to nothing.
   int64_t rewind(SequenceId sequence, int64_t position);
+  // Keeps the recurrent states that the sequence has now, as its mark number `mark` (below EngineOptions::marks) in
+  // place of what that was before. Free of cost where the model has none.
+  void mark(SequenceId sequence, int mark);
+  bool keeps_marks() const { return has_fixed_states_ && options_.marks > 0; }
 
   // Appends each item's tokens to its sequence. Scores go to `sink` where there is one; of the last item, those after
   // its last token stay as last_scores(). Tokens must be in the vocabulary and fit in their sequences. False where the
-  // observer stopped it: position() then says how many tokens were appended. Throws a runtime Error. With `failed`, an
-  // item whose keys or values are beyond the range of the cache's type ends alone, without scores: its Error goes
-  // there, and the other items are run as if it were not among them.
+  // observer stopped it: position() then says how many tokens a sequence has, of recurrent models perhaps fewer than
+  // before. Throws a runtime Error. With `failed`, an item whose keys or values are beyond the range of the cache's type
+  // ends alone, without scores: its Error goes there, and the other items are run as if it were not among them (of
+  // recurrent models those that ran beside it end, too).
   bool run(std::span<const Work> work, const ScoresSink& sink = {}, Kernels kernels = Kernels::kByCount,
            const FailedSink& failed = {});
   Scores last_scores() const { return last_scores_; }
@@ -74,6 +79,9 @@ class Engine {
   void set_observer(RunObserver observer) { observer_ = std::move(observer); }
 
  private:
+  struct Mark {
+    int64_t position = -1;  // -1: none
+  };
   struct SequenceState {
     bool open = false;
     int64_t position = 0;
@@ -81,6 +89,7 @@ class Engine {
     int64_t room = 0;
     std::vector<std::vector<int32_t>> pages;  // of each group, by page number modulo the ring
     RopeLengths ropes;
+    std::vector<Mark> marks;
   };
   struct Progress {
     double done = 0, total = 0;  // tokens
@@ -108,6 +117,14 @@ class Engine {
   bool holds(const SequenceState& sequence, int64_t position) const;
   bool run_pieces(Call& call, std::span<const Piece> pieces);
   Outcome run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, Call& call);
+  // Slots of the states of fixed size: first one for each sequence, then one for each mark.
+  int32_t slot_of(SequenceId sequence) const { return sequence; }
+  int32_t slot_of(SequenceId sequence, size_t mark) const {
+    return int32_t(options_.sequences) + sequence * options_.marks + int32_t(mark);
+  }
+  // Puts recurrent states back to the last mark at or before `position`, or to nothing; returns where that is.
+  int64_t restore(SequenceId sequence, int64_t position);
+  void abandon(std::span<const Work> work);
   bool run_steps(const Batch& batch, size_t first, size_t last, const Progress& progress);
   Error overflow_error(StateId state) const;
 
@@ -119,12 +136,15 @@ class Engine {
   std::vector<SequenceState> sequences_;
   RopeRows ropes_;
   size_t first_scored_step_ = 0;
+  bool has_fixed_states_ = false;
   StepTrace trace_;
   RunObserver observer_;
   Scores last_scores_;
   StateId overflowed_ = -1;  // of the latest batch whose outcome was kOverflow
 };
 
+// Slots of states of fixed size that an engine has.
+int64_t state_slots(const EngineOptions& options);
 // The limits of the cache of an engine whose backend runs batches of so many tokens.
 CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens);
 

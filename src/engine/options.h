@@ -25,6 +25,7 @@ struct EngineOptions {
   int64_t context = 0;       // tokens that a sequence may have
   int64_t sequences = 1;     // that may be open at a time
   int64_t cache_tokens = 0;  // that the cache holds for all of them together; 0: sequences * context
+  int marks = 0;             // of each sequence, where the model has recurrent states (Engine::mark)
   KvType kv = KvType::kF16;
   Activations activations = Activations::k16Bit;
   int threads = 0;             // 0: a physical core each, fewer for a small model

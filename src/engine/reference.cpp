@@ -6,6 +6,7 @@
 
 #include "base/blank_memory.h"
 #include "engine/engine_table.h"
+#include "engine/route.h"
 
 namespace qgen {
 namespace {
@@ -24,9 +25,10 @@ class ReferenceCache {
  public:
   ReferenceCache(const Plan& plan, const CacheLayout& layout) : layout_(layout) {
     for (size_t i = 0; i < plan.states.size(); ++i) {
-      const CacheGroup& group = layout.groups()[size_t(layout.group_of(StateId(i)))];
       elements_.push_back(state_elements(plan.states[i]));
-      memory_.emplace_back(size_t(group.pages * layout.page_tokens() * elements_.back()) * sizeof(double), "cache");
+      const int32_t group = layout.group_of(StateId(i));
+      const int64_t tokens = group < 0 ? 0 : layout.groups()[size_t(group)].pages * layout.page_tokens();
+      memory_.emplace_back(size_t(tokens * elements_.back()) * sizeof(double), "cache");
     }
   }
 
@@ -53,7 +55,13 @@ class ReferenceCache {
 class ReferenceBackend : public Backend {
  public:
   ReferenceBackend(const Plan& plan, const EngineOptions& options)
-      : plan_(plan), options_(options), layout_(plan, cache_limits(options, kBatchTokens)), cache_(plan, layout_) {
+      : plan_(plan),
+        options_(options),
+        layout_(plan, cache_limits(options, kBatchTokens)),
+        cache_(plan, layout_),
+        fixed_(plan.states.size()) {
+    for (size_t i = 0; i < fixed_.size(); ++i)
+      fixed_[i].assign(size_t(state_slots(options) * plan.states[i].elements), 0.0);
     for (const Row& row : plan.rows) rows_.emplace_back(size_t(row_tokens(row) * row.cols));
     for (const Vector& vector : plan.vectors) vectors_.emplace(&vector, vector.values());
   }
@@ -80,6 +88,14 @@ class ReferenceBackend : public Backend {
     std::copy_n(from, view.cols, out.begin());
   }
   void copy_page(int32_t group, int32_t from, int32_t to) override { cache_.copy_page(group, from, to); }
+  void copy_slot(int32_t from, int32_t to) override {
+    for (StateId i = 0; i < StateId(fixed_.size()); ++i)
+      std::copy_n(fixed(i, from), plan_.states[size_t(i)].elements, fixed(i, to));
+  }
+  void clear_slot(int32_t slot) override {
+    for (StateId i = 0; i < StateId(fixed_.size()); ++i)
+      std::fill_n(fixed(i, slot), plan_.states[size_t(i)].elements, 0.0);
+  }
 
   std::span<const float> scores(int64_t index) override {
     return std::span(scores_).subspan(size_t(index * plan_.model.vocab), size_t(plan_.model.vocab));
@@ -92,6 +108,9 @@ class ReferenceBackend : public Backend {
   }
   double* at(const Heads& heads, int64_t token, int64_t head) {
     return at(View{heads.row, heads.first + head * heads.stride, 0}, token);
+  }
+  double* fixed(StateId state, int32_t slot) {
+    return fixed_[size_t(state)].data() + slot * plan_.states[size_t(state)].elements;
   }
   // The elements of a vector; none for none.
   std::span<const float> elements(const Vector* vector) const {
@@ -151,7 +170,7 @@ class ReferenceBackend : public Backend {
       double* out = at(step.out, t);
       for (int64_t k = 0; k < step.out.cols; ++k) {
         double value = step.y_scale * y[size_t(k)];
-        if (step.gate) value *= activate(step.activation, at(step.gate, t)[k]);
+        if (step.gate) value *= activate(step.activation, at(step.gate, t)[step.gate.cols == 1 ? 0 : k]);
         out[k] = (step.x ? step.x_scale * at(step.x, t)[k] : 0) + value;
       }
     }
@@ -210,6 +229,111 @@ class ReferenceBackend : public Backend {
       const double* gate = at(step.gate, token, h);
       for (int64_t i = 0; i < vd; ++i) out[i] *= activate(Activation::kSigmoid, gate[i]);
     }
+  }
+
+  void execute(const RouteStep& step, const Batch& batch) {
+    for (int64_t t = 0; t < int64_t(batch.tokens.size()); ++t) {
+      choose_experts<double>(step, {at(step.logits, t), size_t(step.logits.cols)}, elements(step.bias),
+                             elements(step.expert_scale), {at(step.out, t), size_t(step.out.cols)});
+    }
+  }
+
+  void execute(const ExpertsStep& step, const Batch& batch) {
+    const int64_t chosen = step.chosen();
+    for (int64_t t = 0; t < int64_t(batch.tokens.size()); ++t) {
+      const double *from = at(step.in, t), *route = at(step.route, t);
+      const Values x(from, from + step.in.cols);
+      double* const out = at(step.out, t);
+      if (!step.add) std::fill_n(out, step.out.cols, 0.0);
+      for (int64_t i = 0; i < chosen; ++i) {
+        const double weight = route[i];
+        const size_t e = size_t(route[chosen + i]);
+        Values input = x;
+        if (step.weighted_input) {
+          for (double& value : input) value *= weight;
+        }
+        const Values gate = expert(*step.gate[e], step.gate_bias, e, input);
+        Values inner = expert(*step.up[e], step.up_bias, e, input);
+        for (size_t n = 0; n < inner.size(); ++n) inner[n] *= activate(step.activation, gate[n]);
+        const Values y = expert(*step.down[e], step.down_bias, e, inner);
+        for (size_t n = 0; n < y.size(); ++n) out[n] += (step.weighted_input ? 1 : weight) * y[n];
+      }
+    }
+  }
+
+  // W x + b of expert e.
+  Values expert(const Weight& weight, const Vector* bias, size_t e, const Values& x) const {
+    Values y = multiply(weight, nullptr, {x}).front();
+    const std::span<const float> biases = elements(bias);
+    for (size_t n = 0; n < y.size() && !biases.empty(); ++n) y[n] += double(biases[e * y.size() + n]);
+    return y;
+  }
+
+  void execute(const ConvStep& step, const Batch& batch) {
+    const std::span<const float> weight = elements(step.weight), bias = elements(step.bias);
+    const int64_t cols = step.in.cols, before = step.taps - 1;
+    for (const Segment& segment : batch.segments) {
+      double* const state = fixed(step.state, segment.slot);
+      for (int64_t t = 0; t < segment.count; ++t) {
+        const double* const in = at(step.in, segment.first + t);
+        const Values now(in, in + cols);
+        double* const out = at(step.out, segment.first + t);
+        for (int64_t c = 0; c < cols; ++c) {
+          double sum = bias.empty() ? 0 : double(bias[size_t(c)]);
+          for (int64_t i = 0; i < before; ++i) sum += double(weight[size_t(c * step.taps + i)]) * state[i * cols + c];
+          sum += double(weight[size_t(c * step.taps + before)]) * now[size_t(c)];
+          out[c] = activate(step.activation, sum);
+        }
+        if (before == 0) continue;
+        std::copy(state + cols, state + before * cols, state);
+        std::copy(now.begin(), now.end(), state + (before - 1) * cols);
+      }
+    }
+  }
+
+  void execute(const RecurStep& step, const Batch& batch) {
+    const int64_t kd = step.key_dim, vd = step.value_dim;
+    const std::span<const float> a_log = elements(step.a_log), decay_bias = elements(step.decay_bias),
+                                 skip = elements(step.skip);
+    const auto softplus = [](double x) { return x > 30 ? x : std::log1p(std::exp(x)); };
+    for (const Segment& segment : batch.segments) {
+      for (int64_t h = 0; h < step.heads; ++h) {
+        double* const state = fixed(step.state, segment.slot) + h * kd * vd;
+        for (int64_t token = segment.first; token < segment.first + segment.count; ++token) {
+          const Values k = unit(step, at(step.k, token, step.key_head(h)));
+          const Values q = unit(step, at(step.q, token, step.key_head(h)));
+          const double* const v = at(step.v, token, h);
+          const double rise = softplus(at(step.decay, token)[h] + double(decay_bias[size_t(h)]));
+          const double g = std::exp(-std::exp(double(a_log[size_t(h)])) * rise);
+          double* const out = at(step.out, token) + h * vd;
+          for (int64_t j = 0; j < vd; ++j) {
+            double change = rise * v[j];
+            if (step.kind == RecurStep::Kind::kGatedDelta) {
+              double known = 0;
+              for (int64_t i = 0; i < kd; ++i) known += state[i * vd + j] * k[size_t(i)];
+              change = activate(Activation::kSigmoid, at(step.rate, token)[h]) * (v[j] - g * known);
+            }
+            double sum = 0;
+            for (int64_t i = 0; i < kd; ++i) {
+              double& s = state[i * vd + j];
+              s = g * s + k[size_t(i)] * change;
+              sum += s * q[size_t(i)];
+            }
+            out[j] = step.scale * sum + (skip.empty() ? 0 : double(skip[size_t(h)]) * v[j]);
+          }
+        }
+      }
+    }
+  }
+
+  // A key or query, divided by its length where the step wants that.
+  static Values unit(const RecurStep& step, const double* x) {
+    Values out(x, x + step.key_dim);
+    if (!step.unit_keys) return out;
+    double squares = 0;
+    for (const double value : out) squares += value * value;
+    for (double& value : out) value /= std::sqrt(squares + step.eps);
+    return out;
   }
 
   // Head h of a token. Norms over all heads together come before they are taken apart.
@@ -292,7 +416,8 @@ class ReferenceBackend : public Backend {
   const EngineOptions options_;
   const CacheLayout layout_;
   ReferenceCache cache_;
-  std::vector<Values> rows_;  // (tokens, cols) each
+  std::vector<Values> fixed_;  // (slots, elements) of each state
+  std::vector<Values> rows_;   // (tokens, cols) each
   std::unordered_map<const Vector*, std::vector<float>> vectors_;
   std::vector<float> scores_;
 };
@@ -306,6 +431,7 @@ MemoryUse account_reference(const Plan& plan, const EngineOptions& options) {
     for (const StateId state : group.states)
       cache += size_t(group.pages * layout.page_tokens() * state_elements(plan.states[size_t(state)])) * sizeof(double);
   }
+  for (const State& state : plan.states) cache += size_t(state_slots(options) * state.elements) * sizeof(double);
   for (const Row& row : plan.rows) work += size_t(row_tokens(row) * row.cols) * sizeof(double);
   return {plan.weight_bytes(), cache, work};
 }

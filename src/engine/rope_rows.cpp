@@ -9,16 +9,17 @@
 
 namespace qgen {
 
-RopeRows::RopeRows(std::span<const Rope> ropes) : ropes_(ropes.begin(), ropes.end()), rows_(ropes.size()) {
+RopeRows::RopeRows(std::span<const Rope> ropes, int64_t context)
+    : ropes_(ropes.begin(), ropes.end()), rows_(ropes.size()) {
   for (size_t i = 0; i < ropes_.size(); ++i) {
-    if (ropes_[i].factors != nullptr) {
-      for (const float factor : ropes_[i].factors->values()) {
+    for (const Vector* factors : {ropes_[i].factors, ropes_[i].long_factors}) {
+      if (factors == nullptr) continue;
+      for (const float factor : factors->values()) {
         if (!(factor > 0 && std::isfinite(factor)))
-          fail(ErrorKind::kModel,
-               fmt::format("tensor {}: holds {} (expected numbers above 0)", ropes_[i].factors->name, factor));
+          fail(ErrorKind::kModel, fmt::format("tensor {}: holds {} (expected numbers above 0)", factors->name, factor));
       }
     }
-    rows_[i].frequencies = inverse_frequencies(ropes_[i], 0);
+    rows_[i].frequencies = inverse_frequencies(ropes_[i], ropes_[i].scaling == Rope::Scaling::kFactors ? context : 0);
   }
 }
 

@@ -16,8 +16,9 @@ using RopeLengths = std::vector<int64_t>;
 
 class RopeRows {
  public:
-  // Reads the factors of ropes that have some; a model Error where they are not positive numbers.
-  explicit RopeRows(std::span<const Rope> ropes);
+  // Reads the factors of ropes that have some; a model Error where they are not positive numbers. `context`: tokens
+  // that a sequence may have, which choose between short and long factors.
+  RopeRows(std::span<const Rope> ropes, int64_t context);
 
   size_t count() const { return ropes_.size(); }
   int64_t half(size_t rope) const { return ropes_[rope].dim / 2; }

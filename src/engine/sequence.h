@@ -25,6 +25,7 @@ class Sequence {
   SequenceId id() const { return id_; }
   int64_t position() const { return engine_.position(id_); }
   int64_t rewind(int64_t position) { return engine_.rewind(id_, position); }
+  void mark(int mark) { engine_.mark(id_, mark); }
   // Appends tokens and returns the scores of the next one; `each`, where given, gets those after every token. Nothing
   // is returned where the observer stopped it.
   Scores run(std::span<const TokenId> tokens, const LogitsSink& each = {});

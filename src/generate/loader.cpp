@@ -10,6 +10,7 @@
 #include "base/numa.h"
 #include "base/units.h"
 #include "chat/template.h"
+#include "generate/session.h"
 #include "model/declare.h"
 #include "model/families/common.h"
 #include "model/open.h"
@@ -91,6 +92,7 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   out.native = plan.model.context;
   out.wanted = options.context > 0 ? options.context : std::max(out.native, needed);
   out.options.context = out.largest = out.wanted;
+  if (options.lines == 1) out.options.marks = Session::kMarks;
   out.free = out.engine->free_memory(out.options);
   if (out.free > 0) {
     const double budget = options.context > 0 ? double(out.free) : kSharedMemory * double(out.free);

@@ -14,7 +14,16 @@ Scores Session::sync(std::span<const TokenId> tokens) {
       size_t(std::mismatch(tokens.begin(), tokens.begin() + limit, tokens_.begin()).first - tokens.begin());
   const int64_t kept = sequence_.rewind(int64_t(common));
   tokens_.resize(size_t(kept));  // what an exception leaves
-  const Scores logits = sequence_.run(tokens.subspan(size_t(kept)));
+  // What comes next often differs from this text's last tokens on: they open an answer, or a thought that is left out.
+  constexpr int64_t kTail = 16;
+  const int64_t end = int64_t(tokens.size());
+  Scores logits;
+  if (sequence_.engine().keeps_marks() && end - kept > 2 * kTail) {
+    logits = sequence_.run(tokens.subspan(size_t(kept), size_t(end - kTail - kept)));
+    if (!logits.empty()) sequence_.mark(kText);
+  }
+  if (sequence_.position() == kept || !logits.empty())
+    logits = sequence_.run(tokens.subspan(size_t(sequence_.position())));
   tokens_.assign(tokens.begin(), tokens.begin() + sequence_.position());
   computed_tokens_ += sequence_.position() - kept;
   return logits;
@@ -23,6 +32,7 @@ Scores Session::sync(std::span<const TokenId> tokens) {
 void Session::cut_to(size_t length) {
   const int64_t kept = sequence_.rewind(int64_t(length));
   if (kept < int64_t(length)) sequence_.run(std::span(tokens_).subspan(size_t(kept), length - size_t(kept)));
+  tokens_.resize(std::min(tokens_.size(), size_t(sequence_.position())));
 }
 
 void Session::forget_draft() {
@@ -49,6 +59,7 @@ Scores Session::append(TokenId token, std::span<const TokenId> draft) {
 
 Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
   const int64_t before = sequence_.position();
+  sequence_.mark(kDraft);
   std::vector<TokenId> call = {token};
   call.insert(call.end(), draft.begin(), draft.end());
   scores_.clear();

@@ -12,6 +12,9 @@ namespace qgen {
 
 class Session {
  public:
+  // Of the engine's, where recurrent states must be able to go back: before a draft, and near the end of a text.
+  static constexpr int kMarks = 2;
+
   // With room for `tokens`.
   Session(Engine& engine, int64_t tokens) : sequence_(engine, tokens) {}
 
@@ -30,7 +33,10 @@ class Session {
   int64_t computed_tokens() const { return computed_tokens_; }
 
  private:
-  // The sequence becomes the first `length` of the tokens: those that are not kept are run again.
+  enum Mark : int { kDraft, kText };
+
+  // The sequence becomes the first `length` of the tokens: those that are not kept are run again. Fewer are left where
+  // the observer stopped that.
   void cut_to(size_t length);
   void forget_draft();
   Scores append_with(TokenId token, std::span<const TokenId> draft);

@@ -36,7 +36,8 @@ class Declarer {
   }
 
   Checkpoint run() {
-    const Description model = describe(config_->root());
+    Description model = describe(config_->root());
+    if (index_) find_place(model, [&](const std::string& tensor) { return in_index(tensor); });
     declaration_ = Declaration::read(config_->root(), side_file_.get());
     const auto requests =
         plan_requests(model, location_.name, [&](const std::string& tensor) { return has(model, tensor); });
@@ -79,23 +80,40 @@ class Declarer {
   }
 
   void add_module(const TensorRequest& request, bool embedding) {
-    const auto [format, scheme] = scheme_of(request.name, embedding);
+    const auto [format, scheme] = scheme_of(request.name, request.rows, request.cols, embedding);
     for (DeclaredTensor& tensor : format->declare(scheme, request.rows, request.cols)) {
       tensor.suffix = fmt::format("{}.{}", request.name, tensor.suffix);
+      if (request.stacked > 0) {
+        constexpr std::string_view kWeight = ".weight";
+        if (index_ && !in_index(tensor.suffix) &&
+            tensor.suffix.find(kWeight, request.name.size()) == request.name.size())
+          tensor.suffix.erase(request.name.size(), kWeight.size());
+        tensor.shape.insert(tensor.shape.begin(), request.stacked);
+      }
       add(std::move(tensor));
     }
   }
 
-  std::pair<const Format*, Scheme> scheme_of(const std::string& module, bool embedding) const {
+  std::pair<const Format*, Scheme> scheme_of(const std::string& module, int64_t rows, int64_t cols,
+                                             bool embedding) const {
     Scheme plain;
     plain.codes = declaration_.plain;
-    const Scheme* declared = embedding ? nullptr : declaration_.scheme_of(module);
+    const Scheme* declared = embedding && !declaration_.embeddings ? nullptr : declaration_.scheme_of(module);
+    if (declared != nullptr && declared->whole_groups && cols % declared->group_cols != 0) declared = nullptr;
     if (!index_) {
       if (declared == nullptr) return {&kPlainFormat, plain};
       return {declaration_.format, *declared};
     }
     // Lists of modules are often wrong; the names of scales are not.
     const auto named = [&](const char* suffix) { return in_index(fmt::format("{}.{}", module, suffix)); };
+    if (declared != nullptr && declaration_.format != &kFp8Format && declaration_.format != &kScaledFormat) {
+      Scheme scheme = *declared;
+      scheme.group_index = named("g_idx");
+      // Codes and their scales.
+      const std::vector<DeclaredTensor> tensors = declaration_.format->declare(scheme, rows, cols);
+      if (named(tensors[0].suffix.c_str()) && named(tensors[1].suffix.c_str())) return {declaration_.format, scheme};
+      return {&kPlainFormat, plain};
+    }
     const bool inverse = named("weight_scale_inv"), scaled = named("weight_scale");
     if (!inverse && !scaled) return {&kPlainFormat, plain};
     if (declared == nullptr && !declaration_.schemes.empty()) declared = &declaration_.schemes.front();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,19 +24,26 @@ struct NormSpec {
   bool plus_one = false;   // by 1 + the stored weight
   bool biased = false;     // plus a bias of its own
   bool whole_row = false;  // of heads: over all heads together, with a weight for every column
+  bool per_head = false;   // of heads: each for itself, with weights of its own
 };
 
-// Biases are bound where the files have them, and required where a family always has them.
+// Biases are bound where the files have them, and required where a family always has them. `fused`: several matrices
+// are stored as one; what the files have decides where both are possible.
 struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qkv_bias = false, out_bias = false;
+  bool fused = false;                      // q, k and v
   std::optional<NormSpec> q_norm, k_norm;  // of the heads, before the rotation
   bool norm_after_rotation = false;
-  int32_t rope = 0;  // of Description::ropes; -1: none
-  double scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
+  bool output_gate = false;  // q_proj has rows for a gate behind those of each head
+  int32_t rope = 0;          // of Description::ropes; -1: none
+  double scale = 0;          // of the scores; 0: 1 / sqrt(head_dim)
   double softcap = 0;
   int64_t window = 0;  // tokens, itself included, that a query sees; 0: all
   int64_t chunk = 0;
+  // Queries of the token at position p are multiplied by 1 + beta * ln(1 + floor(p / interval)).
+  double temperature_beta = 0;
+  int64_t temperature_interval = 1;
 };
 
 struct FeedForwardSpec {
@@ -43,17 +51,45 @@ struct FeedForwardSpec {
   Activation activation = Activation::kSilu;
   bool gated = true;  // activation(gate x) * (up x); else activation(up x)
   bool bias = false;
+  bool fused = false;  // gate and up
 };
 
-// One branch of a layer: x += scale * after(mixer(before(x))).
+// A mixture of experts, with one that all tokens go to beside them where `shared_width` is above 0.
+struct MixtureSpec {
+  int64_t experts = 0, chosen = 0;
+  int64_t width = 0;  // of an expert
+  Activation activation = Activation::kSilu;
+  RouteStep::Score score = RouteStep::Score::kSoftmax;
+  bool ranking_bias = false;  // the choice, and not the weights, is by score + bias
+  int64_t groups = 1, kept_groups = 1;
+  RouteStep::Rank rank = RouteStep::Rank::kBest;
+  bool normalized = false;  // weights are divided by their sum
+  double least_sum = 0;
+  double scale = 1;  // of the weights
+  int64_t shared_width = 0;
+  bool shared_score = false;  // the shared expert's result is multiplied by a sigmoid
+};
+
+// A gated delta net: a linear attention with a short convolution before it and a gated norm behind it.
+struct DeltaSpec {
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  int64_t taps = 4;                            // of the convolution
+  NormSpec norm;                               // of each head's result
+  Activation output_gate = Activation::kSilu;  // of the row that multiplies it
+  bool by_key_head = false;  // stored as two matrices, [q, k, v, z] and [rate, decay] of each key head
+};
+
+// One branch of a layer: x += scale * after(mixer(before(x))). A parallel one reads the x that the branch before it
+// read, and without a norm of its own also shares that one's.
 struct BlockSpec {
   struct NormUse {
     Role role;
     NormSpec spec;
   };
   std::optional<NormUse> before, after;
-  std::variant<AttentionSpec, FeedForwardSpec> mixer;
+  std::variant<AttentionSpec, FeedForwardSpec, MixtureSpec, DeltaSpec> mixer;
   double scale = 1;
+  bool parallel = false;
 };
 
 struct Description {
@@ -62,6 +98,7 @@ struct Description {
   int64_t vocab = 0;
   int64_t context = 0;  // tokens the model was made for (max_position_embeddings)
   double embed_scale = 1;
+  int64_t positions = 0;  // rows of a table of learned positions; 0: none
   std::vector<Rope> ropes;
   std::vector<std::vector<BlockSpec>> layers;  // the branches of each, in their order
   NormSpec final_norm;
@@ -76,7 +113,18 @@ struct Description {
     std::string_view prefix, head;
   };
   std::vector<NamePlace> places;
+  // Layers [first, second) that draft tokens for speculation; their tensors are ignored.
+  std::pair<int64_t, int64_t> drafting_layers = {0, 0};
   bool folded_norms = false;  // the files hold 1 + weight where plus_one asks for it (GGUF)
+  bool transposed = false;    // the layers' matrices are stored (inputs, outputs)
+  // The divisors of the frequencies of a rope, where config.json has them; the long ones are for contexts beyond the
+  // original one.
+  struct RopeFactors {
+    size_t rope = 0;
+    std::vector<float> factors, long_factors;  // (dim / 2)
+  };
+  std::vector<RopeFactors> rope_factors;
+  std::vector<std::string_view> buffers;  // ends of names of tensors that hold no weights
 };
 
 }  // namespace qgen

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxCount = int64_t{1} << 31;
-constexpr std::string_view kRopeFactors = "rope_freqs.weight";
+constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
 const Family& family_of(const Gguf& keys) {
   const auto name = keys.text("general.architecture");
@@ -47,13 +47,38 @@ std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& 
   return list.front();
 }
 
+// Keys with a number that config.json has by another name, where a family knows it (several families by commas).
+struct Number {
+  std::string_view key;  // after the architecture
+  std::string_view families;
+  std::string_view config_key;
+};
+constexpr Number kNumbers[] = {{"attn_logit_softcapping", "gemma2", "attn_logit_softcapping"},
+                               {"final_logit_softcapping", "gemma2", "final_logit_softcapping"},
+                               {"logit_scale", "granite", "logits_scaling"},
+                               {"embedding_scale", "granite", "embedding_multiplier"},
+                               {"residual_scale", "granite", "residual_multiplier"},
+                               {"attention.scale", "granite", "attention_multiplier"},
+                               {"logit_scale", "cohere,cohere2", "logit_scale"}};
+
+const Number* number_of(std::string_view key, std::string_view family) {
+  for (const Number& row : kNumbers) {
+    if (row.key != key) continue;
+    for (size_t at = 0; at < row.families.size();) {
+      const size_t end = std::min(row.families.find(',', at), row.families.size());
+      if (row.families.substr(at, end - at) == family) return &row;
+      at = end + 1;
+    }
+  }
+  return nullptr;
+}
+
 // Keys that change what a layer computes, each with the value that changes nothing.
 struct Neutral {
   std::string_view key;  // after the architecture
   double value;
 };
-constexpr Neutral kNeutral[] = {{"expert_count", 0},
-                                {"attention.clamp_kqv", 0},
+constexpr Neutral kNeutral[] = {{"attention.clamp_kqv", 0},
                                 {"attention.max_alibi_bias", 0},
                                 {"attn_logit_softcapping", 0},
                                 {"final_logit_softcapping", 0},
@@ -61,12 +86,22 @@ constexpr Neutral kNeutral[] = {{"expert_count", 0},
                                 {"embedding_scale", 1},
                                 {"residual_scale", 1},
                                 {"attention.temperature_scale", 0},
+                                {"attention.scale", 0},
                                 {"rope.scaling.yarn_ext_factor", 1},
                                 {"rope.scaling.yarn_log_multiplier", 0},
                                 {"rope.scaling.attn_factor", 1}};
 
-void check_neutral(const Gguf& keys, const std::string& arch) {
+// Whether the family reads what this key says.
+bool is_read(const GgufModel& model, std::string_view key, std::string_view family) {
+  if (number_of(key, family) != nullptr) return true;
+  if (key == "rope.scaling.attn_factor") return model.has_tensor(kLongRopeFactors);
+  return family == "ministral3" && (key == "attention.temperature_scale" || key == "rope.scaling.yarn_log_multiplier");
+}
+
+void check_neutral(const GgufModel& model, const std::string& arch, std::string_view family) {
+  const Gguf& keys = model.keys();
   for (const Neutral& row : kNeutral) {
+    if (is_read(model, row.key, family)) continue;
     const std::string key = fmt::format("{}.{}", arch, row.key);
     const auto value = keys.decimal(key);
     if (value && std::strtod(value->c_str(), nullptr) != row.value) {
@@ -93,6 +128,14 @@ std::vector<TensorView> GgufModel::tensors() const {
   return out;
 }
 
+bool GgufModel::has_tensor(std::string_view name) const {
+  const auto parts = parts_.all();
+  return std::any_of(parts.begin(), parts.end(), [&](const Gguf& part) {
+    const auto& tensors = part.tensors();
+    return std::any_of(tensors.begin(), tensors.end(), [&](const TensorView& tensor) { return tensor.name == name; });
+  });
+}
+
 std::string GgufModel::rope_scaling_json() const {
   const Gguf& file = keys();
   const std::string prefix = arch() + ".rope.";
@@ -117,6 +160,13 @@ std::string GgufModel::rope_scaling_json() const {
     }
     return R"({"rope_type":"factors"})";
   }
+  if (has_tensor(kLongRopeFactors)) {
+    // llama.cpp takes the type for none where it is not said, and the tensors by the context all the same.
+    const auto original = file.integer(prefix + "scaling.original_context_length", 1, kMaxCount);
+    if (!original) file.fail_key(prefix + "scaling.original_context_length", "missing");
+    return fmt::format(R"({{"rope_type":"longrope","original_max_position_embeddings":{},"attention_factor":{}}})",
+                       *original, file.decimal(prefix + "scaling.attn_factor").value_or("1"));
+  }
   if (name == "none") return "null";
   if (name == "linear") return fmt::format(R"({{"rope_type":"linear","factor":{}}})", factor.value_or("1"));
   if (name != "yarn") {
@@ -131,6 +181,11 @@ std::string GgufModel::rope_scaling_json() const {
   add("beta_fast", "scaling.yarn_beta_fast");
   add("beta_slow", "scaling.yarn_beta_slow");
   add("attention_factor", "scaling.yarn_attn_factor");
+  // Ministral 3: what its config.json calls mscale_all_dim, which its mscale equals.
+  add("mscale", "scaling.yarn_log_multiplier");
+  add("mscale_all_dim", "scaling.yarn_log_multiplier");
+  if (const auto beta = file.decimal(arch() + ".attention.temperature_scale"))
+    out += fmt::format(R"(,"llama_4_scaling_beta":{})", *beta);
   return out + "}";
 }
 
@@ -161,10 +216,15 @@ std::string GgufModel::config_json() const {
   const Family& row = family_of(file);
   const std::string name(row.gguf);
   const auto key = [&](const char* rest) { return fmt::format("{}.{}", name, rest); };
-  check_neutral(file, name);
   // Llama with a sliding window is called Mistral.
   const bool window = file.integer(key("attention.sliding_window"), 0, kMaxCount).value_or(0) > 0;
-  const std::string family(name == "llama" && window ? "mistral" : row.name);
+  const int64_t experts = file.integer(key("expert_count"), 0, kMaxCount).value_or(0);
+  const std::string family(name == "llama" && experts > 0 ? "mixtral"
+                           : name == "llama" && window    ? "mistral"
+                                                          : row.name);
+  if (experts > 0 && family != "mixtral" && family != "qwen3_moe")
+    file.fail_key(key("expert_count"), fmt::format("{} is not supported for this architecture", experts));
+  check_neutral(*this, name, family);
 
   const int64_t layers = required(file, key("block_count")), hidden = required(file, key("embedding_length"));
   const auto heads = same_for_all_layers(file, key("attention.head_count"));
@@ -177,18 +237,22 @@ std::string GgufModel::config_json() const {
     file.fail_key(key("attention.key_length"), fmt::format("missing, and {} elements are no {} heads", hidden, *heads));
   }
   const int64_t head_dim = key_length.value_or(hidden / *heads);
-  for (const char* rest : {"attention.value_length", "rope.dimension_count"}) {
-    if (const auto value = file.integer(key(rest), 0, kMaxCount); value && *value != head_dim) {
-      file.fail_key(key(rest),
-                    fmt::format("not supported (expected {}, the length of a key, found {})", head_dim, *value));
-    }
+  if (const auto value = file.integer(key("attention.value_length"), 0, kMaxCount); value && *value != head_dim) {
+    file.fail_key(key("attention.value_length"),
+                  fmt::format("not supported (expected {}, the length of a key, found {})", head_dim, *value));
+  }
+  const int64_t rotated = file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim);
+  if (rotated > head_dim) {
+    file.fail_key(key("rope.dimension_count"),
+                  fmt::format("not supported (expected at most {}, the length of a key, found {})", head_dim, rotated));
   }
   auto vocab = file.integer(key("vocab_size"), 1, kMaxCount);
   if (!vocab) {
     if (const GgufValue* tokens = file.find("tokenizer.ggml.tokens")) vocab = int64_t(tokens->count);
   }
   if (!vocab) file.fail_key(key("vocab_size"), "missing");
-  const auto epsilon = file.decimal(key("attention.layer_norm_rms_epsilon"));
+  auto epsilon = file.decimal(key("attention.layer_norm_rms_epsilon"));
+  if (!epsilon) epsilon = file.decimal(key("attention.layer_norm_epsilon"));
   if (!epsilon) file.fail_key(key("attention.layer_norm_rms_epsilon"), "missing");
 
   std::string out = fmt::format(
@@ -200,9 +264,24 @@ std::string GgufModel::config_json() const {
     out += fmt::format(R"(,"max_position_embeddings":{})", *context);
   }
   out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
+  // Models without rotation say 0.
+  if (rotated > 0) out += fmt::format(R"(,"partial_rotary_factor":{})", double(rotated) / double(head_dim));
+  // What Command R+ says by its tensors alone.
+  if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
+  for (const Number& number : kNumbers) {
+    const auto value = file.decimal(key(std::string(number.key).c_str()));
+    if (value && number_of(number.key, family) == &number) out += fmt::format(R"(,"{}":{})", number.config_key, *value);
+  }
   if (const auto base = file.decimal(key("rope.freq_base_swa")))
     out += fmt::format(R"(,"rope_local_base_freq":{})", *base);
   out += window_json(family, layers);
+  if (experts > 0) {
+    // llama.cpp divides the weights of both families by their sum.
+    out += fmt::format(R"(,"num_local_experts":{0},"num_experts":{0},"num_experts_per_tok":{1},)"
+                       R"("moe_intermediate_size":{2},"norm_topk_prob":true)",
+                       experts, required(file, key("expert_used_count")),
+                       file.integer(key("expert_feed_forward_length"), 1, kMaxCount).value_or(*inner));
+  }
   std::string called;
   for (const char* part : {"name", "basename", "size_label", "finetune"}) {
     if (const auto text = file.text(fmt::format("general.{}", part)))

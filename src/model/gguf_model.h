@@ -23,6 +23,7 @@ class GgufModel {
   const Gguf& keys() const { return parts_.first(); }
   const std::string& incomplete() const { return parts_.incomplete(); }
   std::vector<TensorView> tensors() const;
+  bool has_tensor(std::string_view name) const;
   std::string config_json() const;
   // What stands in for the tokenizer's and generation's files. The texts keep `model` alive.
   static ModelFiles files(const std::shared_ptr<const GgufModel>& model);

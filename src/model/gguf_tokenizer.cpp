@@ -46,6 +46,23 @@ constexpr std::string_view kTekkenWords =
     R"([\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},)"
     R"("behavior":"Isolated","invert":false},)";
 
+constexpr std::string_view kGpt4oWords =
+    R"({"type":"Split","pattern":{"Regex":"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*)"
+    R"([\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|)"
+    R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+constexpr std::string_view kSeedWords =
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}|)"
+    R"( ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+constexpr std::string_view kDeepSeek3Words =
+    R"({"type":"Split","pattern":{"Regex":"\\p{N}{1,3}"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"},)"
+    R"("behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|)"
+    R"([^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|)"
+    R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+
 constexpr PreTokenizer kPreTokenizers[] = {
     {"gpt-2", kNone, "", true, false, false},
     {"mpt", kNfc, "", true, false, false},
@@ -60,6 +77,15 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"qwen2", kNfc, kQwen2Words, false, false, false},
     {"deepseek-r1-qwen", kNone, kQwen2Words, false, false, false},
     {"tekken", kNone, kTekkenWords, false, true, true},
+    {"phi-2", kNone, "", true, false, false},
+    {"command-r", kNfc, kDigits, true, false, true},
+    {"dbrx", kNone, kLlama3Words, false, false, false},
+    {"glm4", kNone, kLlama3Words, false, false, false},
+    {"chatglm-bpe", kNone, kLlama3Words, false, false, false},
+    {"gpt-4o", kNone, kGpt4oWords, false, false, false},
+    {"stablelm2", kNone, kQwen2Words, false, false, false},
+    {"seed-coder", kNone, kSeedWords, false, false, false},
+    {"hunyuan-dense", kNone, kDeepSeek3Words, false, false, false},
 };
 
 const PreTokenizer& pre_tokenizer(const Gguf& keys) {
@@ -275,6 +301,7 @@ std::string gguf_tokenizer_config_json(const Gguf& keys) {
       const auto [bos, eos] = frame(keys, true);
       add("add_bos_token", bos ? "true" : "false");
       add("add_eos_token", eos ? "true" : "false");
+      if (keys.text("tokenizer.ggml.pre") == "chatglm-spm") add("tokenizer_class", R"("ChatGLMTokenizer")");
     }
   }
   if (const auto source = keys.text("tokenizer.chat_template")) add("chat_template", json_quote(*source));
@@ -289,7 +316,8 @@ std::vector<int64_t> gguf_end_tokens(const Gguf& keys) {
   if (keys.has(kTokensKey)) {
     // Most files name one end token where the model's generation_config.json had several.
     const Pieces pieces = read_pieces(keys);
-    constexpr std::string_view kEnds[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>"};
+    constexpr std::string_view kEnds[] = {"<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",
+                                          "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>"};
     for (size_t i = 0; i < pieces.texts.size(); ++i) {
       if (!pieces.is(i, kControl)) continue;
       if (std::find(std::begin(kEnds), std::end(kEnds), pieces.texts[i]) != std::end(kEnds)) {

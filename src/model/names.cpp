@@ -13,9 +13,12 @@ struct RoleRow {
 };
 constexpr RoleRow kRoles[] = {
     {Role::kEmbed, "@embed_tokens", "token_embd"},
+    {Role::kPositions, "", "position_embd"},
     {Role::kFinalNorm, "@norm", "output_norm"},
     {Role::kHead, "lm_head", "output"},
     {Role::kRopeFactors, "", "rope_freqs"},
+    {Role::kRopeShortFactors, "", "rope_factors_short"},
+    {Role::kRopeLongFactors, "", "rope_factors_long"},
     {Role::kAttnNorm, "@layers.#.input_layernorm", "blk.#.attn_norm"},
     {Role::kAttnQ, "@layers.#.self_attn.q_proj", "blk.#.attn_q"},
     {Role::kAttnK, "@layers.#.self_attn.k_proj", "blk.#.attn_k"},
@@ -31,6 +34,30 @@ constexpr RoleRow kRoles[] = {
     {Role::kFfnGateUp, "@layers.#.mlp.gate_up_proj", "blk.#.ffn_up"},
     {Role::kFfnDown, "@layers.#.mlp.down_proj", "blk.#.ffn_down"},
     {Role::kFfnPostNorm, "@layers.#.post_feedforward_layernorm", "blk.#.post_ffw_norm"},
+    {Role::kRouter, "@layers.#.mlp.gate", "blk.#.ffn_gate_inp"},
+    {Role::kRouterBias, "@layers.#.mlp.gate.e_score_correction_bias", "blk.#.exp_probs_b.bias"},
+    {Role::kExpertGate, "@layers.#.mlp.experts.*.gate_proj", ""},
+    {Role::kExpertUp, "@layers.#.mlp.experts.*.up_proj", ""},
+    {Role::kExpertDown, "@layers.#.mlp.experts.*.down_proj", ""},
+    {Role::kExpertGates, "@layers.#.mlp.experts.gate_proj", "blk.#.ffn_gate_exps"},
+    {Role::kExpertUps, "@layers.#.mlp.experts.up_proj", "blk.#.ffn_up_exps"},
+    {Role::kExpertGateUps, "@layers.#.mlp.experts.gate_up_proj", "blk.#.ffn_gate_up_exps"},
+    {Role::kExpertDowns, "@layers.#.mlp.experts.down_proj", "blk.#.ffn_down_exps"},
+    {Role::kSharedGate, "@layers.#.mlp.shared_expert.gate_proj", "blk.#.ffn_gate_shexp"},
+    {Role::kSharedUp, "@layers.#.mlp.shared_expert.up_proj", "blk.#.ffn_up_shexp"},
+    {Role::kSharedDown, "@layers.#.mlp.shared_expert.down_proj", "blk.#.ffn_down_shexp"},
+    {Role::kSharedScore, "@layers.#.mlp.shared_expert_gate", "blk.#.ffn_gate_inp_shexp"},
+    {Role::kDeltaQkv, "@layers.#.linear_attn.in_proj_qkv", "blk.#.attn_qkv"},
+    {Role::kDeltaZ, "@layers.#.linear_attn.in_proj_z", "blk.#.attn_gate"},
+    {Role::kDeltaQkvz, "@layers.#.linear_attn.in_proj_qkvz", ""},
+    {Role::kDeltaDecay, "@layers.#.linear_attn.in_proj_a", "blk.#.ssm_alpha"},
+    {Role::kDeltaRate, "@layers.#.linear_attn.in_proj_b", "blk.#.ssm_beta"},
+    {Role::kDeltaRateDecay, "@layers.#.linear_attn.in_proj_ba", ""},
+    {Role::kDeltaConv, "@layers.#.linear_attn.conv1d", "blk.#.ssm_conv1d"},
+    {Role::kDeltaALog, "@layers.#.linear_attn.A_log", "blk.#.ssm_a"},
+    {Role::kDeltaDecayBias, "@layers.#.linear_attn.dt_bias", "blk.#.ssm_dt.bias"},
+    {Role::kDeltaNorm, "@layers.#.linear_attn.norm", "blk.#.ssm_norm"},
+    {Role::kDeltaOut, "@layers.#.linear_attn.out_proj", "blk.#.ssm_out"},
 };
 static_assert(std::size(kRoles) == size_t(Role::kCount));
 
@@ -49,18 +76,25 @@ Names Names::gguf() {
   return names;
 }
 
-std::string Names::of(Role role, int64_t layer) const {
+std::string Names::of(Role role, int64_t layer, int64_t expert) const {
   std::string out;
   for (const char c : patterns_[size_t(role)]) {
     if (c == '@') {
       out += prefix_;
     } else if (c == '#') {
       out += fmt::format("{}", layer);
+    } else if (c == '*') {
+      out += fmt::format("{}", expert);
     } else {
       out += c;
     }
   }
   return out;
+}
+
+std::string Names::layer_prefix(int64_t layer) const {
+  const std::string norm = of(Role::kAttnNorm, layer);
+  return norm.substr(0, norm.rfind('.') + 1);
 }
 
 std::vector<std::string> Names::own_prefixes() const {

@@ -3,18 +3,23 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace qgen {
 
 enum class Role : uint8_t {
   kEmbed,
+  kPositions,  // learned positions
   kFinalNorm,
   kHead,
   kRopeFactors,
-  kAttnNorm,  // before attention
+  kRopeShortFactors,
+  kRopeLongFactors,  // for contexts beyond the original one
+  kAttnNorm,         // before attention
   kAttnQ,
   kAttnK,
   kAttnV,
@@ -29,11 +34,35 @@ enum class Role : uint8_t {
   kFfnGateUp,  // gate and up as one matrix
   kFfnDown,
   kFfnPostNorm,  // after the feed-forward network
+  kRouter,       // a mixture's scores of its experts
+  kRouterBias,   // what is added to them for the choice
+  kExpertGate,   // of expert number '*'
+  kExpertUp,
+  kExpertDown,
+  kExpertGates,  // of all experts, stacked
+  kExpertUps,
+  kExpertGateUps,  // gate and up as one matrix, stacked
+  kExpertDowns,
+  kSharedGate,  // of the expert that all tokens go to
+  kSharedUp,
+  kSharedDown,
+  kSharedScore,  // one number a token, which its result is multiplied with
+  kDeltaQkv,     // of a linear attention
+  kDeltaZ,       // its output gate
+  kDeltaQkvz,    // both as one matrix, key head after key head
+  kDeltaDecay,
+  kDeltaRate,
+  kDeltaRateDecay,  // both as one matrix, key head after key head
+  kDeltaConv,
+  kDeltaALog,
+  kDeltaDecayBias,
+  kDeltaNorm,
+  kDeltaOut,
   kCount,
 };
 
-// The names of one checkpoint's modules. In a pattern '@' stands for the prefix of the language model and '#' for the
-// layer; a module's tensors are NAME.weight, NAME.bias and so on.
+// The names of one checkpoint's modules. In a pattern '@' stands for the prefix of the language model, '#' for the
+// layer and '*' for the expert; a module's tensors are NAME.weight, NAME.bias and so on.
 class Names {
  public:
   // As most Hugging Face checkpoints have them, with the prefix "model.".
@@ -41,13 +70,18 @@ class Names {
   static Names gguf();
 
   void set(Role role, std::string_view pattern) { patterns_[size_t(role)] = pattern; }
+  void set(std::initializer_list<std::pair<Role, std::string_view>> patterns) {
+    for (const auto& [role, pattern] : patterns) set(role, pattern);
+  }
   // In multimodal checkpoints the language model lies deeper: "model.language_model.". The head keeps its name.
   void set_prefix(std::string_view prefix) { prefix_ = prefix; }
   const std::string& prefix() const { return prefix_; }
 
-  std::string of(Role role, int64_t layer = 0) const;
+  std::string of(Role role, int64_t layer = 0, int64_t expert = 0) const;
   // What the names of all tensors of the language model begin with.
   std::vector<std::string> own_prefixes() const;
+  // What those of a layer begin with.
+  std::string layer_prefix(int64_t layer) const;
 
  private:
   std::array<std::string_view, size_t(Role::kCount)> patterns_;

@@ -29,7 +29,7 @@ double matrix_operations(const Plan& plan, bool scored) {
   for (const Step& step : plan.steps) {
     if (is_scored(plan, step) != scored) continue;
     for_each_weight(step, [&](const Weight& weight, WeightUse use) {
-      if (use == WeightUse::kAll) total += 2 * double(weight.rows) * double(weight.cols);
+      if (use.multiplies) total += 2 * use.share * double(weight.rows) * double(weight.cols);
     });
   }
   return total;
@@ -70,14 +70,12 @@ size_t Plan::weight_bytes() const {
 }
 
 size_t Plan::bytes_per_token() const {
-  size_t bytes = 0;
+  double bytes = 0;
   for (const Step& step : steps) {
-    for_each_weight(step, [&](const Weight& weight, WeightUse use) {
-      bytes += use == WeightUse::kAll ? weight.bytes() : weight.bytes() / size_t(weight.rows);
-    });
-    for_each_vector(step, [&](const Vector& vector) { bytes += size_t(vector.size) * sizeof(float); });
+    for_each_weight(step, [&](const Weight& weight, WeightUse use) { bytes += use.share * double(weight.bytes()); });
+    for_each_vector(step, [&](const Vector& vector) { bytes += double(vector.size) * sizeof(float); });
   }
-  return bytes;
+  return size_t(bytes);
 }
 
 int64_t Plan::nan_codes() const {
@@ -123,8 +121,14 @@ int64_t state_bytes_per_token(const State& state, KvType type) {
   return state.kv_heads * (kv_row_bytes(type, state.key_dim) + kv_row_bytes(type, state.value_dim));
 }
 
+size_t fixed_state_bytes(const Plan& plan) {
+  size_t bytes = 0;
+  for (const State& state : plan.states) bytes += size_t(state.elements) * sizeof(float);
+  return bytes;
+}
+
 double kv_bytes_read(const Plan& plan, int64_t position, KvType type) {
-  double bytes = 0;
+  double bytes = double(fixed_state_bytes(plan));
   for_each_attend(plan, [&](const AttendStep& step) {
     bytes += double(state_bytes_per_token(plan.states[size_t(step.state)], type)) * keys_seen(step, position);
   });
@@ -136,6 +140,12 @@ double operations(const Plan& plan, int64_t position) {
   for_each_attend(plan, [&](const AttendStep& step) {
     total += 2 * double(step.heads) * double(step.key_dim + step.value_dim) * keys_seen(step, position);
   });
+  for (const Step& step : plan.steps) {
+    if (const auto* conv = std::get_if<ConvStep>(&step.op)) total += 2 * double(conv->taps) * double(conv->in.cols);
+    // S^T k, the update of S, and S^T q.
+    if (const auto* recur = std::get_if<RecurStep>(&step.op))
+      total += 6 * double(recur->heads) * double(recur->key_dim) * double(recur->value_dim);
+  }
   return total;
 }
 

@@ -45,7 +45,7 @@ struct Plan {
   std::string method() const;
   int64_t parameters() const;  // elements of all matrices and vectors
   size_t weight_bytes() const;
-  // Bytes of weights that one decoded token reads; of a table it is one row.
+  // Bytes of weights that one decoded token reads: of a table one row, of a mixture the chosen experts.
   size_t bytes_per_token() const;
   int64_t nan_codes() const;  // in all weights, known after a WeightScan
   // How long drafts may make a sequence of `context` tokens: where a rotation depends on the length, a token must not
@@ -61,7 +61,9 @@ int64_t kv_element_bytes(KvType type);
 int64_t kv_row_bytes(KvType type, int64_t dim);
 // Keys and values of one token in a state.
 int64_t state_bytes_per_token(const State& state, KvType type);
-// Bytes of keys and values that the token at `position` reads; windows read less.
+// Of a sequence's states that do not grow with it.
+size_t fixed_state_bytes(const Plan& plan);
+// Bytes of states that the token at `position` reads; windows read less.
 double kv_bytes_read(const Plan& plan, int64_t position, KvType type);
 // Multiplications and additions for the token at `position`, its scores aside; and those of a token's scores.
 double operations(const Plan& plan, int64_t position);

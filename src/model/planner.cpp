@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/families/table.h"
+#include "quant/transpose.h"
 
 namespace qgen {
 namespace {
@@ -17,8 +18,10 @@ class Source {
   virtual ~Source() = default;
   virtual bool has_matrix(const std::string& module) = 0;
   virtual bool has_tensor(const std::string& tensor) = 0;
+  virtual bool has_stack(const std::string& module) = 0;
   virtual Weight matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
-  virtual Vector vector(const std::string& tensor, int64_t n) = 0;
+  virtual std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) = 0;
+  virtual Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1) = 0;
 };
 
 class CheckpointSource : public Source {
@@ -29,7 +32,11 @@ class CheckpointSource : public Source {
   Weight matrix(const std::string& module, int64_t rows, int64_t cols) override {
     return binder_.matrix(module, rows, cols);
   }
-  Vector vector(const std::string& tensor, int64_t n) override { return binder_.vector(tensor, n); }
+  bool has_stack(const std::string& module) override { return binder_.has_stack(module); }
+  std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) override {
+    return binder_.stack(module, count, rows, cols);
+  }
+  Vector vector(const std::string& tensor, int64_t n, int64_t cols) override { return binder_.vector(tensor, n, cols); }
   const Binder& binder() const { return binder_; }
 
  private:
@@ -46,7 +53,12 @@ class Recorder : public Source {
     requests.push_back({module, rows, cols});
     return {};
   }
-  Vector vector(const std::string& tensor, int64_t n) override {
+  bool has_stack(const std::string& module) override { return has_(module) || has_(module + ".weight"); }
+  std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) override {
+    requests.push_back({module, rows, cols, count});
+    return std::vector<Weight>(size_t(count));
+  }
+  Vector vector(const std::string& tensor, int64_t n, int64_t) override {
     requests.push_back({tensor, n, 0});
     Vector out;
     out.size = n;
@@ -73,17 +85,19 @@ class Planner {
     LookupStep lookup;
     lookup.table = embed;
     lookup.scale = model_.embed_scale;
+    if (model_.positions > 0)
+      lookup.positions = matrix(model_.names.of(Role::kPositions), model_.positions, model_.hidden);
     lookup.out = residual_;
     plan_.steps.push_back({-1, lookup});
     for (layer_ = 0; layer_ < int64_t(model_.layers.size()); ++layer_) {
-      for (const BlockSpec& block : model_.layers[size_t(layer_)]) add_block(block);
+      add_layer(model_.layers[size_t(layer_)]);
     }
     add_head(embed);
     link();
   }
 
  private:
-  std::string module(Role role) const { return model_.names.of(role, layer_); }
+  std::string module(Role role, int64_t expert = 0) const { return model_.names.of(role, layer_, expert); }
 
   // A row of this name and width: the same one for every layer.
   View row(const std::string& name, int64_t cols, bool scored = false) {
@@ -99,37 +113,81 @@ class Planner {
     plan_.steps.push_back({int32_t(layer_), std::move(op)});
   }
 
-  void add_block(const BlockSpec& block) {
-    const Norm before = block.before ? norm(block.before->spec, module(block.before->role), model_.hidden) : Norm();
-    std::visit([&](const auto& mixer) { add_mixer(block, mixer, before); }, block.mixer);
+  // Parallel branches read the residual before any of them adds to it.
+  void add_layer(const std::vector<BlockSpec>& blocks) {
+    for (auto block = blocks.begin(); block != blocks.end();) {
+      if (is_whole(*block)) {
+        add_whole(*block++);
+        continue;
+      }
+      const auto end = std::find_if(block + 1, blocks.end(), [](const BlockSpec& next) { return !next.parallel; });
+      std::vector<View> inner;
+      for (auto branch = block; branch != end; ++branch) inner.push_back(add_inner(*branch));
+      for (size_t i = 0; block != end; ++block, ++i)
+        std::visit([&](const auto& mixer) { add_outer(*block, mixer, inner[i]); }, block->mixer);
+    }
   }
 
-  void add_mixer(const BlockSpec& block, const AttentionSpec& spec, const Norm& before) {
-    const int64_t q_cols = spec.heads * spec.head_dim, kv_cols = spec.kv_heads * spec.head_dim;
-    const View qkv = row("qkv", q_cols + 2 * kv_cols);
-    const View q{qkv.row, 0, q_cols}, k{qkv.row, q_cols, kv_cols}, v{qkv.row, q_cols + kv_cols, kv_cols};
-    LinearStep projections;
-    projections.in = residual_;
-    projections.norm = before;
-    if (source_.has_matrix(module(Role::kAttnQkv))) {
-      const auto parts = fused(Role::kAttnQkv, {q_cols, kv_cols, kv_cols}, model_.hidden, spec.qkv_bias);
-      projections.projections = {to(parts[0], q), to(parts[1], k), to(parts[2], v)};
-    } else {
-      projections.projections = {to(linear(Role::kAttnQ, q_cols, model_.hidden, spec.qkv_bias), q),
-                                 to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k),
-                                 to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v)};
-    }
-    add(std::move(projections));
+  // Blocks of steps between which nothing else comes.
+  static bool is_whole(const BlockSpec& block) {
+    return std::holds_alternative<MixtureSpec>(block.mixer) || std::holds_alternative<DeltaSpec>(block.mixer);
+  }
+  void add_whole(const BlockSpec& block) {
+    const Norm before = block.before ? norm(block.before->spec, module(block.before->role), model_.hidden) : Norm();
+    if (const auto* mixture = std::get_if<MixtureSpec>(&block.mixer)) add_mixer(block, *mixture, before);
+    if (const auto* delta = std::get_if<DeltaSpec>(&block.mixer)) add_mixer(block, *delta, before);
+  }
+  View add_inner(LinearStep&, const MixtureSpec&) { return {}; }
+  View add_inner(LinearStep&, const DeltaSpec&) { return {}; }
+  void add_outer(const BlockSpec&, const MixtureSpec&, const View&) {}
+  void add_outer(const BlockSpec&, const DeltaSpec&, const View&) {}
 
+  // The products of the residual that a branch begins with; gives what they are.
+  View add_inner(const BlockSpec& block) {
+    LinearStep step;
+    step.in = residual_;
+    if (block.before) step.norm = norm(block.before->spec, module(block.before->role), model_.hidden);
+    const View out = std::visit([&](const auto& mixer) { return add_inner(step, mixer); }, block.mixer);
+    if (block.parallel && !block.before) {
+      auto& shared = std::get<LinearStep>(plan_.steps.back().op).projections;
+      shared.insert(shared.end(), step.projections.begin(), step.projections.end());
+    } else {
+      add(std::move(step));
+    }
+    return out;
+  }
+
+  // A gate's columns lie behind those of each head.
+  static int64_t q_stride(const AttentionSpec& spec) { return spec.output_gate ? 2 * spec.head_dim : spec.head_dim; }
+
+  View add_inner(LinearStep& step, const AttentionSpec& spec) {
+    const int64_t q_rows = spec.heads * q_stride(spec), kv_cols = spec.kv_heads * spec.head_dim;
+    const View qkv = row("qkv", q_rows + 2 * kv_cols);
+    const View q{qkv.row, 0, q_rows}, k{qkv.row, q_rows, kv_cols}, v{qkv.row, q_rows + kv_cols, kv_cols};
+    if (is_fused(Role::kAttnQkv, Role::kAttnQ, spec.fused)) {
+      const auto parts = fused(Role::kAttnQkv, {q_rows, kv_cols, kv_cols}, model_.hidden, spec.qkv_bias);
+      step.projections = {to(parts[0], q), to(parts[1], k), to(parts[2], v)};
+    } else {
+      step.projections = {to(linear(Role::kAttnQ, q_rows, model_.hidden, spec.qkv_bias), q),
+                          to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k),
+                          to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v)};
+    }
+    return qkv;
+  }
+
+  void add_outer(const BlockSpec& block, const AttentionSpec& spec, const View& qkv) {
+    const int64_t q_cols = spec.heads * spec.head_dim, kv_cols = spec.kv_heads * spec.head_dim;
+    const int64_t q_rows = spec.heads * q_stride(spec);
     AttendStep attend;
     attend.state = StateId(plan_.states.size());
-    plan_.states.push_back({State::Kind::kKv, spec.kv_heads, spec.head_dim, spec.head_dim, spec.window});
+    plan_.states.push_back({State::Kind::kKv, spec.kv_heads, spec.head_dim, spec.head_dim, spec.window, 0});
     attend.heads = spec.heads;
     attend.kv_heads = spec.kv_heads;
     attend.key_dim = attend.value_dim = spec.head_dim;
-    attend.q = {q.row, q.first, spec.head_dim};
-    attend.k = {k.row, k.first, spec.head_dim};
-    attend.v = {v.row, v.first, spec.head_dim};
+    attend.q = {qkv.row, 0, q_stride(spec)};
+    if (spec.output_gate) attend.gate = {qkv.row, spec.head_dim, q_stride(spec)};
+    attend.k = {qkv.row, q_rows, spec.head_dim};
+    attend.v = {qkv.row, q_rows + kv_cols, spec.head_dim};
     if (spec.q_norm) attend.q_norm = head_norm(*spec.q_norm, Role::kAttnQNorm, spec.heads, spec.head_dim);
     if (spec.k_norm) attend.k_norm = head_norm(*spec.k_norm, Role::kAttnKNorm, spec.kv_heads, spec.head_dim);
     attend.norm_after_rotation = spec.norm_after_rotation;
@@ -138,21 +196,20 @@ class Planner {
     attend.softcap = spec.softcap;
     attend.window = spec.window;
     attend.chunk = spec.chunk;
+    attend.temperature_beta = spec.temperature_beta;
+    attend.temperature_interval = spec.temperature_interval;
     attend.out = row("mixed", q_cols);
     const View mixed = attend.out;
     add(std::move(attend));
     add_output(block, linear(Role::kAttnOut, model_.hidden, q_cols, spec.out_bias), mixed);
   }
 
-  void add_mixer(const BlockSpec& block, const FeedForwardSpec& spec, const Norm& before) {
-    LinearStep inner;
-    inner.in = residual_;
-    inner.norm = before;
+  View add_inner(LinearStep& step, const FeedForwardSpec& spec) {
     const View out = row("inner", spec.width);
     Projection up;
     if (!spec.gated) {
       up = linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias);
-    } else if (!source_.has_matrix(module(Role::kFfnGate)) && source_.has_matrix(module(Role::kFfnGateUp))) {
+    } else if (is_fused(Role::kFfnGateUp, Role::kFfnGate, spec.fused)) {
       const auto parts = fused(Role::kFfnGateUp, {spec.width, spec.width}, model_.hidden, spec.bias);
       up = gated(parts[0], parts[1]);
     } else {
@@ -160,9 +217,193 @@ class Planner {
       up = gated(gate, linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias));
     }
     up.activation = spec.activation;
+    step.projections = {to(up, out)};
+    return out;
+  }
+
+  void add_outer(const BlockSpec& block, const FeedForwardSpec& spec, const View& inner) {
+    add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), inner);
+  }
+
+  void add_mixer(const BlockSpec& block, const MixtureSpec& spec, const Norm& before) {
+    // Router, experts and the shared expert read the same normed row.
+    CombineStep normalize;
+    normalize.y = residual_;
+    normalize.norm = before;
+    const View normed = normalize.out = row("normed", model_.hidden);
+    add(normalize);
+    const View target = block.after || block.scale != 1 ? row("branch", model_.hidden) : residual_;
+    const bool adds = target.row == residual_.row;
+
+    LinearStep router;
+    router.in = normed;
+    const View logits = row("router", spec.experts);
+    router.projections = {to(linear(Role::kRouter, spec.experts, model_.hidden, false), logits)};
+    const View shared_score = spec.shared_score ? row("shared_score", 1) : View();
+    if (spec.shared_score)
+      router.projections.push_back(to(linear(Role::kSharedScore, 1, model_.hidden, false), shared_score));
+    add(std::move(router));
+
+    RouteStep route;
+    route.logits = logits;
+    route.chosen = spec.chosen;
+    route.score = spec.score;
+    if (spec.ranking_bias) route.bias = keep(source_.vector(module(Role::kRouterBias), spec.experts));
+    route.groups = spec.groups;
+    route.kept_groups = spec.kept_groups;
+    route.rank = spec.rank;
+    route.normalized = spec.normalized;
+    route.least_sum = spec.least_sum;
+    route.scale = spec.scale;
+    route.out = row("route", 2 * spec.chosen);
+    const View chosen = route.out;
+    add(route);
+
+    ExpertsStep experts;
+    experts.in = normed;
+    experts.route = chosen;
+    bind_experts(spec, experts);
+    experts.activation = spec.activation;
+    experts.out = target;
+    experts.add = adds;
+    add(std::move(experts));
+    if (spec.shared_width > 0) add_shared_expert(spec, normed, shared_score, target);
+    if (!adds) add_branch(block, target);
+  }
+
+  void bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
+    const auto append = [&](std::vector<const Weight*>& bank, Weight weight) {
+      plan_.weights.push_back(std::move(weight));
+      bank.push_back(&plan_.weights.back());
+    };
+    if (source_.has_stack(module(Role::kExpertDowns))) {
+      const auto stack = [&](Role role, int64_t rows, int64_t cols) {
+        return source_.stack(module(role), spec.experts, rows, cols);
+      };
+      if (source_.has_stack(module(Role::kExpertGateUps))) {
+        for (const Weight& whole : stack(Role::kExpertGateUps, 2 * spec.width, model_.hidden)) {
+          append(out.gate, slice_rows(whole, 0, spec.width));
+          append(out.up, slice_rows(whole, spec.width, spec.width));
+        }
+      } else {
+        for (Weight& weight : stack(Role::kExpertGates, spec.width, model_.hidden)) append(out.gate, std::move(weight));
+        for (Weight& weight : stack(Role::kExpertUps, spec.width, model_.hidden)) append(out.up, std::move(weight));
+      }
+      for (Weight& weight : stack(Role::kExpertDowns, model_.hidden, spec.width)) append(out.down, std::move(weight));
+      return;
+    }
+    for (int64_t e = 0; e < spec.experts; ++e) {
+      append(out.gate, source_.matrix(module(Role::kExpertGate, e), spec.width, model_.hidden));
+      append(out.up, source_.matrix(module(Role::kExpertUp, e), spec.width, model_.hidden));
+      append(out.down, source_.matrix(module(Role::kExpertDown, e), model_.hidden, spec.width));
+    }
+  }
+
+  // target += sigmoid(score) * the shared expert's result
+  void add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score, const View& target) {
+    LinearStep inner;
+    inner.in = normed;
+    const View out = row("inner", spec.shared_width);
+    Projection up = gated(linear(Role::kSharedGate, spec.shared_width, model_.hidden, false),
+                          linear(Role::kSharedUp, spec.shared_width, model_.hidden, false));
+    up.activation = spec.activation;
     inner.projections = {to(up, out)};
     add(std::move(inner));
-    add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), out);
+    LinearStep down;
+    down.in = out;
+    Projection projection = linear(Role::kSharedDown, model_.hidden, spec.shared_width, false);
+    projection.add = !score;
+    const View result = score ? row("shared", model_.hidden) : target;
+    down.projections = {to(projection, result)};
+    add(std::move(down));
+    if (!score) return;
+    CombineStep sum;
+    sum.x = sum.out = target;
+    sum.y = result;
+    sum.gate = score;
+    sum.activation = Activation::kSigmoid;
+    add(sum);
+  }
+
+  void add_mixer(const BlockSpec& block, const DeltaSpec& spec, const Norm& before) {
+    const int64_t keys = spec.key_heads * spec.key_dim, values = spec.value_heads * spec.value_dim;
+    const View all = row("delta", 2 * keys + 2 * values + 2 * spec.value_heads);
+    const View qkv{all.row, 0, 2 * keys + values}, z{all.row, qkv.cols, values},
+        decay{all.row, qkv.cols + values, spec.value_heads}, rate{all.row, decay.first + decay.cols, spec.value_heads};
+    LinearStep projections;
+    projections.in = residual_;
+    projections.norm = before;
+    if (spec.by_key_head) {
+      const View q{all.row, 0, keys}, k{all.row, keys, keys}, v{all.row, 2 * keys, values};
+      add_by_head(Role::kDeltaQkvz, spec.key_heads, {q, k, v, z}, projections);
+      add_by_head(Role::kDeltaRateDecay, spec.key_heads, {rate, decay}, projections);
+    } else {
+      projections.projections = {to(linear(Role::kDeltaQkv, qkv.cols, model_.hidden, false), qkv),
+                                 to(linear(Role::kDeltaZ, z.cols, model_.hidden, false), z),
+                                 to(linear(Role::kDeltaDecay, decay.cols, model_.hidden, false), decay),
+                                 to(linear(Role::kDeltaRate, rate.cols, model_.hidden, false), rate)};
+    }
+    add(std::move(projections));
+
+    ConvStep conv;
+    conv.state = fixed_state((spec.taps - 1) * qkv.cols);
+    conv.taps = spec.taps;
+    conv.in = conv.out = qkv;
+    conv.weight = keep(source_.vector(module(Role::kDeltaConv) + ".weight", qkv.cols * spec.taps, spec.taps));
+    conv.activation = Activation::kSilu;
+    add(conv);
+
+    RecurStep recur;
+    recur.kind = RecurStep::Kind::kGatedDelta;
+    recur.state = fixed_state(spec.value_heads * spec.key_dim * spec.value_dim);
+    recur.heads = spec.value_heads;
+    recur.key_heads = spec.key_heads;
+    recur.key_dim = spec.key_dim;
+    recur.value_dim = spec.value_dim;
+    recur.q = {all.row, 0, spec.key_dim};
+    recur.k = {all.row, keys, spec.key_dim};
+    recur.v = {all.row, 2 * keys, spec.value_dim};
+    recur.decay = decay;
+    recur.rate = rate;
+    recur.a_log = keep(source_.vector(module(Role::kDeltaALog), spec.value_heads));
+    recur.decay_bias = keep(source_.vector(module(Role::kDeltaDecayBias), spec.value_heads));
+    recur.unit_keys = true;
+    recur.eps = 1e-6;
+    recur.scale = 1 / std::sqrt(double(spec.key_dim));
+    recur.out = row("mixed", values);
+    const View mixed = recur.out;
+    add(recur);
+
+    CombineStep gate;
+    gate.y = gate.out = mixed;
+    gate.norm = norm(spec.norm, module(Role::kDeltaNorm), spec.value_dim);
+    gate.gate = z;
+    gate.activation = spec.output_gate;
+    add(gate);
+    add_output(block, linear(Role::kDeltaOut, model_.hidden, values, false), mixed);
+  }
+
+  // The products of a matrix whose rows are those of the views' parts for the first of `heads`, then for the next.
+  void add_by_head(Role role, int64_t heads, const std::vector<View>& views, LinearStep& out) {
+    std::vector<int64_t> rows;
+    std::vector<View> parts;
+    for (int64_t h = 0; h < heads; ++h) {
+      for (const View& view : views) {
+        const int64_t cols = view.cols / heads;
+        rows.push_back(cols);
+        parts.push_back({view.row, view.first + h * cols, cols});
+      }
+    }
+    const std::vector<Projection> projections = fused(role, rows, model_.hidden, false);
+    for (size_t i = 0; i < parts.size(); ++i) out.projections.push_back(to(projections[i], parts[i]));
+  }
+
+  StateId fixed_state(int64_t elements) {
+    State state;
+    state.kind = State::Kind::kFixed;
+    state.elements = elements;
+    plan_.states.push_back(state);
+    return StateId(plan_.states.size() - 1);
   }
 
   // residual += scale * after(W in)
@@ -180,11 +421,16 @@ class Planner {
     const View branch = row("branch", model_.hidden);
     output.projections = {to(projection, branch)};
     add(std::move(output));
+    add_branch(block, branch);
+  }
+
+  // residual += scale * after(branch)
+  void add_branch(const BlockSpec& block, const View& branch) {
     CombineStep combine;
     combine.x = combine.out = residual_;
     combine.y = branch;
     combine.y_scale = block.scale;
-    combine.norm = norm(block.after->spec, module(block.after->role), model_.hidden);
+    if (block.after) combine.norm = norm(block.after->spec, module(block.after->role), model_.hidden);
     add(combine);
   }
 
@@ -219,7 +465,7 @@ class Planner {
       plan_.links[i].next_weight = next;
       const Weight* first = nullptr;
       for_each_weight(plan_.steps[i], [&](const Weight& weight, WeightUse use) {
-        if (first == nullptr && use == WeightUse::kAll) first = &weight;
+        if (first == nullptr && use.multiplies && use.share == 1) first = &weight;
       });
       if (first != nullptr) next = first;
     }
@@ -235,9 +481,22 @@ class Planner {
     return up;
   }
 
+  // Whether the files have a matrix for several, rather than one for each of which `single` is the first; where they
+  // have neither, or nothing is known of them, what the family says.
+  bool is_fused(Role several, Role single, bool by_family) {
+    if (source_.has_matrix(module(single))) return false;
+    return by_family || source_.has_matrix(module(several));
+  }
+
+  bool is_transposed(Role role) const { return model_.transposed && role != Role::kHead; }
+
   Projection linear(Role role, int64_t rows, int64_t cols, bool bias_required) {
     Projection out;
-    out.weight = matrix(module(role), rows, cols);
+    if (is_transposed(role)) {
+      out.weight = keep(transposed_rows(source_.matrix(module(role), cols, rows), 0, rows));
+    } else {
+      out.weight = matrix(module(role), rows, cols);
+    }
     out.bias = bias(module(role), rows, bias_required);
     return out;
   }
@@ -246,14 +505,19 @@ class Planner {
   std::vector<Projection> fused(Role role, const std::vector<int64_t>& rows, int64_t cols, bool bias_required) {
     int64_t total = 0;
     for (const int64_t n : rows) total += n;
-    const Weight whole = source_.matrix(module(role), total, cols);
+    const bool transposed = is_transposed(role);
+    const Weight whole = source_.matrix(module(role), transposed ? cols : total, transposed ? total : cols);
+    if (!transposed && whole.repack != nullptr && (whole.ordered || whole.data.empty())) {
+      fail(ErrorKind::kModel, fmt::format("{}: a matrix for several layers in the order of their activations is not "
+                                          "supported",
+                                          whole.tensor));
+    }
     const Vector* biases = bias(module(role), total, bias_required);
     std::vector<Projection> out;
     int64_t first = 0;
     for (const int64_t n : rows) {
-      plan_.weights.push_back(slice_rows(whole, first, n));
       Projection& part = out.emplace_back();
-      part.weight = &plan_.weights.back();
+      part.weight = keep(transposed ? transposed_rows(whole, first, n) : slice_rows(whole, first, n));
       if (biases != nullptr) part.bias = part_of(*biases, first, n);
       first += n;
     }
@@ -285,21 +549,42 @@ class Planner {
   }
 
   Norm head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim) {
-    return norm(spec, module(role), spec.whole_row ? heads * dim : dim);
+    Norm out = norm(spec, module(role), spec.whole_row || spec.per_head ? heads * dim : dim);
+    if (spec.per_head) out.group = dim;
+    return out;
   }
 
-  // GGUF files have the divisors of scaled rotary frequencies as a tensor.
+  // What frequencies are divided by: given by config.json, or tensors of a GGUF file.
   void bind_rope_factors() {
-    const std::string name = model_.names.of(Role::kRopeFactors);
-    for (Rope& rope : plan_.ropes) {
-      if (rope.scaling != Rope::Scaling::kFactors) continue;
-      if (name.empty()) fail(ErrorKind::kModel, fmt::format("{}: rope_type 'factors' is not supported", name_));
-      rope.factors = keep(source_.vector(name + ".weight", rope.dim / 2));
+    for (const Description::RopeFactors& given : model_.rope_factors) {
+      Rope& rope = plan_.ropes[given.rope];
+      rope.factors = keep(given_vector("short_factor", given.factors));
+      rope.long_factors = keep(given_vector("long_factor", given.long_factors));
     }
+    const std::string name = model_.names.of(Role::kRopeFactors) + ".weight";
+    const std::string long_name = model_.names.of(Role::kRopeLongFactors) + ".weight";
+    for (Rope& rope : plan_.ropes) {
+      if (rope.scaling != Rope::Scaling::kFactors || rope.factors != nullptr) continue;
+      if (name == ".weight") fail(ErrorKind::kModel, fmt::format("{}: rope_type 'factors' is not supported", name_));
+      const bool has_long = source_.has_tensor(long_name);
+      const std::string short_name = model_.names.of(Role::kRopeShortFactors) + ".weight";
+      rope.factors = keep(source_.vector(has_long ? short_name : name, rope.dim / 2));
+      if (has_long) rope.long_factors = keep(source_.vector(long_name, rope.dim / 2));
+    }
+  }
+  static Vector given_vector(std::string name, std::vector<float> values) {
+    Vector out;
+    out.name = std::move(name);
+    out.size = int64_t(values.size());
+    out.given = std::move(values);
+    return out;
   }
 
   const Weight* matrix(const std::string& module, int64_t rows, int64_t cols) {
-    plan_.weights.push_back(source_.matrix(module, rows, cols));
+    return keep(source_.matrix(module, rows, cols));
+  }
+  const Weight* keep(Weight weight) {
+    plan_.weights.push_back(std::move(weight));
     return &plan_.weights.back();
   }
   const Vector* keep(Vector vector) {
@@ -327,7 +612,13 @@ int64_t extended_context(const Description& model) {
   return int64_t(std::min(kMost, context));
 }
 
-// Where the language model's tensors are.
+void set_info(Plan& plan, const Description& model) {
+  plan.model = {model.family, int64_t(model.layers.size()), model.hidden,
+                model.vocab,  extended_context(model),      model.end_tokens};
+}
+
+}  // namespace
+
 void find_place(Description& model, const std::function<bool(const std::string&)>& has) {
   for (const Description::NamePlace& place : model.places) {
     Names names = model.names;
@@ -338,13 +629,6 @@ void find_place(Description& model, const std::function<bool(const std::string&)
     return;
   }
 }
-
-void set_info(Plan& plan, const Description& model) {
-  plan.model = {model.family, int64_t(model.layers.size()), model.hidden,
-                model.vocab,  extended_context(model),      model.end_tokens};
-}
-
-}  // namespace
 
 std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) {
   auto plan = std::make_unique<Plan>();
@@ -360,7 +644,10 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) {
   set_info(*plan, model);
   Planner(model, *plan, source, plan->checkpoint.location().name).run();
   plan->bindings = source.binder().bindings();
-  plan->ignored = source.binder().finish(model.names.own_prefixes(), model.family);
+  std::vector<std::string> drafting;
+  for (int64_t i = model.drafting_layers.first; i < model.drafting_layers.second; ++i)
+    drafting.push_back(model.names.layer_prefix(i));
+  plan->ignored = source.binder().finish(model.names.own_prefixes(), drafting, model.buffers, model.family);
   return plan;
 }
 

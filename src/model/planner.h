@@ -14,12 +14,16 @@ namespace qgen {
 // The plan of a checkpoint, from headers alone. Throws a model Error.
 std::unique_ptr<Plan> make_plan(Checkpoint checkpoint);
 
+// Gives a model the names by which the files know its tensors, where a family has several places for them.
+void find_place(Description& model, const std::function<bool(const std::string& tensor)>& has);
+
 // What make_plan() asks a checkpoint for: the (rows, cols) weight of a module, or with no cols a vector by the name of
 // its tensor. `has` says which tensors are there, where that is optional (biases, a head of its own).
 struct TensorRequest {
   std::string name;
   int64_t rows = 0;
   int64_t cols = 0;
+  int64_t stacked = 0;  // so many of them in each tensor; 0: one, without a dimension for it
 };
 std::vector<TensorRequest> plan_requests(const Description& model, const std::string& name,
                                          const std::function<bool(const std::string& tensor)>& has);

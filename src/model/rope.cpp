@@ -24,7 +24,8 @@ std::vector<double> inverse_frequencies(const Rope& rope, int64_t length) {
       for (double& f : out) f /= rope.factor;
       break;
     case Rope::Scaling::kFactors: {
-      const std::vector<float> factors = rope.factors->values();
+      const bool is_long = rope.long_factors != nullptr && length > rope.original_context;
+      const std::vector<float> factors = (is_long ? rope.long_factors : rope.factors)->values();
       for (int64_t i = 0; i < half; ++i) out[i] /= double(factors[size_t(i)]);
       break;
     }

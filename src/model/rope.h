@@ -26,13 +26,15 @@ struct Rope {
   double beta_slow = 1;
   double attention_factor = 1;  // multiplies cos and sin
   bool truncate = true;
-  // factors: what each frequency is divided by, (dim / 2)
+  // factors: what each frequency is divided by, (dim / 2); the long ones in contexts beyond original_context, null:
+  // none
   const Vector* factors = nullptr;
+  const Vector* long_factors = nullptr;
 
   bool operator==(const Rope&) const = default;
 };
 
-// Inverse frequencies (dim / 2) for a sequence of `length` tokens; only dynamic scaling depends on it.
+// Inverse frequencies (dim / 2) for a sequence of `length` tokens; only dynamic scaling and long factors depend on it.
 std::vector<double> inverse_frequencies(const Rope& rope, int64_t length);
 
 }  // namespace qgen

@@ -45,72 +45,74 @@ struct RowList {
 }  // namespace
 
 std::vector<RowId> rows_read(const Step& step) {
-  struct Visitor {
-    RowList list;
-    void operator()(const LookupStep&) {}
-    void operator()(const LinearStep& s) {
-      list.add(s.in.row);
-      for (const Projection& p : s.projections) {
-        if (p.add) list.add(p.out.row);
-      }
-    }
-    void operator()(const CombineStep& s) {
-      list.add(s.x.row);
-      list.add(s.y.row);
-      list.add(s.gate.row);
-    }
-    void operator()(const AttendStep& s) {
-      list.add(s.q.row);
-      if (s.stores) list.add(s.k.row);
-      if (s.stores) list.add(s.v.row);
-      list.add(s.gate.row);
-    }
-  } visitor;
-  std::visit(visitor, step.op);
-  return visitor.list.rows;
+  RowList list;
+  std::visit(Overloaded{[](const LookupStep&) {},
+                        [&](const LinearStep& s) {
+                          list.add(s.in.row);
+                          for (const Projection& p : s.projections) {
+                            if (p.add) list.add(p.out.row);
+                          }
+                        },
+                        [&](const CombineStep& s) {
+                          for (const View& view : {s.x, s.y, s.gate}) list.add(view.row);
+                        },
+                        [&](const AttendStep& s) {
+                          list.add(s.q.row);
+                          if (s.stores) list.add(s.k.row);
+                          if (s.stores) list.add(s.v.row);
+                          list.add(s.gate.row);
+                        },
+                        [&](const RouteStep& s) { list.add(s.logits.row); },
+                        [&](const ExpertsStep& s) {
+                          list.add(s.in.row);
+                          list.add(s.route.row);
+                          if (s.add) list.add(s.out.row);
+                        },
+                        [&](const ConvStep& s) { list.add(s.in.row); },
+                        [&](const RecurStep& s) {
+                          for (const RowId row : {s.q.row, s.k.row, s.v.row, s.decay.row, s.rate.row}) list.add(row);
+                        }},
+             step.op);
+  return list.rows;
 }
 
 std::vector<RowId> rows_written(const Step& step) {
-  struct Visitor {
-    RowList list;
-    void operator()(const LookupStep& s) { list.add(s.out.row); }
-    void operator()(const LinearStep& s) {
-      for (const Projection& p : s.projections) list.add(p.out.row);
-    }
-    void operator()(const CombineStep& s) { list.add(s.out.row); }
-    void operator()(const AttendStep& s) { list.add(s.out.row); }
-  } visitor;
-  std::visit(visitor, step.op);
-  return visitor.list.rows;
+  RowList list;
+  std::visit(Overloaded{[&](const LinearStep& s) {
+                          for (const Projection& p : s.projections) list.add(p.out.row);
+                        },
+                        [&](const auto& s) { list.add(s.out.row); }},
+             step.op);
+  return list.rows;
 }
 
 View result_of(const Step& step) {
-  struct Visitor {
-    View operator()(const LookupStep& s) const { return s.out; }
-    View operator()(const LinearStep& s) const { return s.projections.front().out; }
-    View operator()(const CombineStep& s) const { return s.out; }
-    View operator()(const AttendStep& s) const { return s.out; }
-  };
-  return std::visit(Visitor{}, step.op);
+  return std::visit(
+      Overloaded{[](const LinearStep& s) { return s.projections.front().out; }, [](const auto& s) { return s.out; }},
+      step.op);
 }
 
 std::string step_name(const Step& step) {
-  struct Visitor {
-    std::string operator()(const LookupStep&) const { return "lookup"; }
-    std::string operator()(const LinearStep& s) const {
-      std::string out = s.norm ? "norm+linear" : "linear";
-      const Projection& first = s.projections.front();
-      if (first.activation != Activation::kNone) out += "+" + std::string(activation_name(first.activation));
-      if (first.add) out += "+add";
-      return out;
-    }
-    std::string operator()(const CombineStep& s) const { return s.norm ? "norm+combine" : "combine"; }
-    std::string operator()(const AttendStep& s) const {
-      return s.q_norm || s.k_norm ? (s.rope >= 0 ? "norm+rotate+attend" : "norm+attend")
-                                  : (s.rope >= 0 ? "rotate+attend" : "attend");
-    }
+  const auto with = [](std::string name, Activation activation) {
+    return activation == Activation::kNone ? name : name + "+" + std::string(activation_name(activation));
   };
-  return std::visit(Visitor{}, step.op);
+  return std::visit(
+      Overloaded{[](const LookupStep&) -> std::string { return "lookup"; },
+                 [&](const LinearStep& s) {
+                   const Projection& first = s.projections.front();
+                   return with(s.norm ? "norm+linear" : "linear", first.activation) + (first.add ? "+add" : "");
+                 },
+                 [](const CombineStep& s) -> std::string { return s.norm ? "norm+combine" : "combine"; },
+                 [](const AttendStep& s) {
+                   return std::string(s.q_norm || s.k_norm ? "norm+" : "") + (s.rope >= 0 ? "rotate+" : "") + "attend";
+                 },
+                 [](const RouteStep&) -> std::string { return "route"; },
+                 [&](const ExpertsStep& s) { return with("experts", s.activation) + (s.add ? "+add" : ""); },
+                 [&](const ConvStep& s) { return with("conv", s.activation); },
+                 [](const RecurStep& s) -> std::string {
+                   return s.kind == RecurStep::Kind::kGatedDelta ? "gated-delta" : "ssd";
+                 }},
+      step.op);
 }
 
 }  // namespace qgen

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/overloaded.h"
 #include "quant/weight.h"
 
 namespace qgen {
@@ -41,13 +42,15 @@ struct Heads {
 using StateId = int32_t;
 struct State {
   enum class Kind : uint8_t {
-    kKv,  // keys (kv_heads, key_dim) and values (kv_heads, value_dim) of every token, or of the last `window`
+    kKv,     // keys (kv_heads, key_dim) and values (kv_heads, value_dim) of every token, or of the last `window`
+    kFixed,  // `elements` F32 values, however long the sequence is: recurrent states and the last rows of convolutions
   };
   Kind kind = Kind::kKv;
   int64_t kv_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t window = 0;  // tokens that are looked at, the newest included; 0: all
+  int64_t elements = 0;
 };
 
 // y = normalize(x) * weight + bias over groups of columns (a head, or a whole row).
@@ -116,7 +119,7 @@ struct CombineStep {
   View y;
   double y_scale = 1;
   Norm norm;
-  View gate;  // none: 1
+  View gate;  // none: 1; of one column: the same for all
   Activation activation = Activation::kNone;
   View out;  // may be x or y
 };
@@ -145,9 +148,85 @@ struct AttendStep {
   View out;                       // (heads * value_dim)
 };
 
+// Which experts of a mixture a token goes to, and with what weights: from the router's logits,
+//   s = softmax(logits), sigmoid(logits) or sqrt(softplus(logits)); the `chosen` experts with the largest s + bias, of
+//   those groups whose rank is among the `kept_groups` best; their weights w = s, divided by their sum where
+//   `normalized`, times `scale` and the expert's own scale.
+struct RouteStep {
+  enum class Score : uint8_t { kSoftmax, kSigmoid, kRootSoftplus };
+  enum class Rank : uint8_t { kBest, kTwoBest };  // of a group: its largest s + bias, or the sum of its two largest
+  View logits;                                    // (experts)
+  int64_t chosen = 0;
+  Score score = Score::kSoftmax;
+  const Vector* bias = nullptr;  // (experts), for the choice alone; null: 0
+  int64_t groups = 1, kept_groups = 1;
+  Rank rank = Rank::kBest;
+  bool normalized = false;
+  double least_sum = 0;  // added to the sum that weights are divided by
+  double scale = 1;
+  const Vector* expert_scale = nullptr;  // (experts) or null
+  View out;                              // (2 * chosen): the weights, then the experts' numbers, the best one first
+};
+
+// The feed-forward networks of the experts that a RouteStep has chosen:
+//   out (+)= sum over them of w * (down (activation(gate x) * (up x)) + down_bias)
+// Each bank has a weight for every expert; the biases are (experts, rows of a weight).
+struct ExpertsStep {
+  View in;
+  View route;  // what a RouteStep wrote
+  std::vector<const Weight*> gate, up, down;
+  const Vector *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+  Activation activation = Activation::kSilu;
+  bool weighted_input = false;  // w multiplies x instead (Llama 4)
+  View out;
+  bool add = false;
+
+  int64_t experts() const { return int64_t(up.size()); }
+  int64_t chosen() const { return route.cols / 2; }
+  int64_t width() const { return up.front()->rows; }
+};
+
+// A causal convolution of each column by itself, over the last `taps` tokens of a sequence; tokens before its first
+// are 0:
+//   out[t] = activation(sum over i of weight[i] * in[t - taps + 1 + i] + bias)
+struct ConvStep {
+  StateId state = -1;  // (taps - 1, cols): the rows of `in` before the next token, the oldest first
+  int64_t taps = 0;
+  View in;
+  const Vector* weight = nullptr;  // (cols, taps)
+  const Vector* bias = nullptr;    // (cols) or null
+  Activation activation = Activation::kNone;
+  View out;  // may be in
+};
+
+// A linear recurrence: each of `heads` has a matrix S (key_dim, value_dim), which starts at 0. For every token
+//   g = exp(-exp(a_log) * softplus(decay + decay_bias))
+//   kGatedDelta:  S = g S + k (sigmoid(rate) (v - g S^T k))^T    (Yang, Kautz and Hatamizadeh 2024, gated delta rule)
+//   kSsd:         S = g S + k (softplus(decay + decay_bias) v)^T (Dao and Gu 2024, Mamba-2)
+//   out = scale * S^T q + skip * v
+// with k and q divided by their lengths, sqrt(sum of squares + eps), where `unit_keys`. Value head h takes the key head
+// h / (heads / key_heads), or h % key_heads where `key_heads_repeat`.
+struct RecurStep {
+  enum class Kind : uint8_t { kGatedDelta, kSsd };
+  Kind kind = Kind::kGatedDelta;
+  StateId state = -1;  // (heads, key_dim, value_dim)
+  int64_t heads = 0, key_heads = 0, key_dim = 0, value_dim = 0;
+  Heads q, k, v;
+  View decay, rate;                                      // (heads); kSsd has no rate
+  const Vector *a_log = nullptr, *decay_bias = nullptr;  // (heads)
+  const Vector* skip = nullptr;                          // (heads) or null: 0
+  bool key_heads_repeat = false;
+  bool unit_keys = false;
+  double eps = 0;
+  double scale = 1;
+  View out;  // (heads * value_dim)
+
+  int64_t key_head(int64_t head) const { return key_heads_repeat ? head % key_heads : head / (heads / key_heads); }
+};
+
 struct Step {
   int32_t layer = -1;  // -1: before or behind the layers
-  std::variant<LookupStep, LinearStep, CombineStep, AttendStep> op;
+  std::variant<LookupStep, LinearStep, CombineStep, AttendStep, RouteStep, ExpertsStep, ConvStep, RecurStep> op;
 };
 
 // What planners write beside the steps for engines that look ahead.
@@ -155,45 +234,47 @@ struct Link {
   const Weight* next_weight = nullptr;  // the first weight that a later step reads; null at the end
 };
 
-// How much of a weight a token reads.
-enum class WeightUse : uint8_t { kAll, kOneRow };
+// How a step uses a weight: as a matrix that multiplies, or row by row; and how much of it a token reads in the mean.
+struct WeightUse {
+  bool multiplies = true;
+  double share = 1;
+};
 
 // Calls use(weight, WeightUse) for every weight of a step, in the order in which it is read.
 template <typename Use>
 void for_each_weight(const Step& step, const Use& use) {
-  struct Visitor {
-    const Use& use;
-    void operator()(const LookupStep& s) const {
-      use(*s.table, WeightUse::kOneRow);
-      if (s.positions != nullptr) use(*s.positions, WeightUse::kOneRow);
-    }
-    void operator()(const LinearStep& s) const {
-      for (const Projection& p : s.projections) {
-        if (p.gate != nullptr) use(*p.gate, WeightUse::kAll);
-        use(*p.weight, WeightUse::kAll);
-      }
-    }
-    void operator()(const CombineStep&) const {}
-    void operator()(const AttendStep&) const {}
-  };
-  std::visit(Visitor{use}, step.op);
+  std::visit(Overloaded{[&](const LookupStep& s) {
+                          for (const Weight* table : {s.table, s.positions}) {
+                            if (table != nullptr) use(*table, WeightUse{false, 1 / double(table->rows)});
+                          }
+                        },
+                        [&](const LinearStep& s) {
+                          for (const Projection& p : s.projections) {
+                            if (p.gate != nullptr) use(*p.gate, WeightUse{});
+                            use(*p.weight, WeightUse{});
+                          }
+                        },
+                        [&](const ExpertsStep& s) {
+                          const WeightUse chosen{true, double(s.chosen()) / double(s.experts())};
+                          for (const auto* bank : {&s.gate, &s.up, &s.down}) {
+                            for (const Weight* weight : *bank) use(*weight, chosen);
+                          }
+                        },
+                        [](const auto&) {}},
+             step.op);
 }
 
 // Calls use(norm) for every norm of a step.
 template <typename Use>
 void for_each_norm(const Step& step, const Use& use) {
-  struct Visitor {
-    const Use& use;
-    void operator()(const LookupStep&) const {}
-    void operator()(const LinearStep& s) const { use(s.norm); }
-    void operator()(const CombineStep& s) const { use(s.norm); }
-    void operator()(const AttendStep& s) const {
-      use(s.q_norm);
-      use(s.k_norm);
-      use(s.v_norm);
-    }
-  };
-  std::visit(Visitor{use}, step.op);
+  std::visit(Overloaded{[&](const LinearStep& s) { use(s.norm); }, [&](const CombineStep& s) { use(s.norm); },
+                        [&](const AttendStep& s) {
+                          use(s.q_norm);
+                          use(s.k_norm);
+                          use(s.v_norm);
+                        },
+                        [](const auto&) {}},
+             step.op);
 }
 
 // Calls use(vector) for every vector of a step.
@@ -206,13 +287,21 @@ void for_each_vector(const Step& step, const Use& use) {
     one(norm.weight);
     one(norm.bias);
   });
+  const auto all = [&](std::initializer_list<const Vector*> vectors) {
+    for (const Vector* vector : vectors) one(vector);
+  };
   if (const auto* linear = std::get_if<LinearStep>(&step.op)) {
-    for (const Projection& p : linear->projections) {
-      one(p.gate_bias);
-      one(p.bias);
-    }
+    for (const Projection& p : linear->projections) all({p.gate_bias, p.bias});
   } else if (const auto* attend = std::get_if<AttendStep>(&step.op)) {
-    one(attend->sinks);
+    all({attend->sinks});
+  } else if (const auto* route = std::get_if<RouteStep>(&step.op)) {
+    all({route->bias, route->expert_scale});
+  } else if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) {
+    all({experts->gate_bias, experts->up_bias, experts->down_bias});
+  } else if (const auto* conv = std::get_if<ConvStep>(&step.op)) {
+    all({conv->weight, conv->bias});
+  } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
+    all({recur->a_log, recur->decay_bias, recur->skip});
   }
 }
 

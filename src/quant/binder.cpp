@@ -25,7 +25,7 @@ constexpr Ignorable kIgnorable[] = {
     {".v_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".q_scale", "FP8 attention scale; attention is computed in float"},
     {".kv_scale", "FP8 cache scale; the cache is kept in 16 bits"},
-    {".output_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".output_scale", "static output or cache scale; neither is quantized so"},
     {".rotary_emb.inv_freq", "rotary frequencies are computed from config.json"},
     {"rope_freqs.weight", "rotary divisors are part of the configuration"},
     {".masked_bias", "attention mask buffer"},
@@ -35,17 +35,18 @@ constexpr Ignorable kIgnorable[] = {
 bool looks_like_quantization(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
   for (const std::string_view part : {"scale", "zero", "packed", "qweight", "g_idx", "SCB", "quant", "weight_shape",
-                                      "absmax", "weight_format", "weight_offset", "W_q", "_data", "qdata"}) {
+                                      "absmax", "weight_format", "weight_offset", "W_q", "_data", "qdata", "biases"}) {
     if (last.find(part) != last.npos) return true;
   }
   return false;
 }
 
-[[noreturn]] void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint = {}) {
+}  // namespace
+
+void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint) {
   fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", tensor.file, tensor.name, problem), std::move(hint));
 }
 
-// How a grid's values are stored. Zero points are integers of a byte, or floats that hold integers.
 ScaleType scale_type(const TensorView& tensor, bool zero_points) {
   switch (tensor.dtype) {
     case Dtype::kF32: return ScaleType::kF32;
@@ -62,24 +63,109 @@ ScaleType scale_type(const TensorView& tensor, bool zero_points) {
   }
 }
 
-}  // namespace
+const TensorView* Module::find(std::string_view suffix) const {
+  constexpr std::string_view kWeight = "weight";
+  const TensorView* tensor = checkpoint_.find(fmt::format("{}.{}", name_, suffix));
+  if (tensor == nullptr && part_.count > 0 && suffix.starts_with(kWeight))
+    tensor = checkpoint_.find(fmt::format("{}{}", name_, suffix.substr(kWeight.size())));
+  return tensor;
+}
 
 const TensorView* Module::peek(std::string_view suffix) const {
-  return checkpoint_.find(fmt::format("{}.{}", name_, suffix));
+  const TensorView* const tensor = find(suffix);
+  if (tensor == nullptr || part_.count == 0) return tensor;
+  if (const auto known = parts_.find(suffix); known != parts_.end()) return &known->second;
+  if (tensor->shape.empty() || tensor->shape[0] != part_.count)
+    fail_tensor(*tensor, fmt::format("wrong shape (expected a first dimension of {}, found {})", part_.count,
+                                     tensor->shape_text()));
+  TensorView part = *tensor;
+  part.shape.erase(part.shape.begin());
+  const size_t bytes = tensor->bytes.size() / size_t(part_.count);
+  part.bytes = tensor->bytes.subspan(size_t(part_.index) * bytes, bytes);
+  return &parts_.emplace(suffix, std::move(part)).first->second;
 }
 
 const TensorView& Module::take(std::string_view suffix) {
-  const std::string name = fmt::format("{}.{}", name_, suffix);
-  const TensorView* tensor = checkpoint_.find(name);
+  const TensorView* const tensor = peek(suffix);
   if (tensor == nullptr)
-    fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, name));
-  consumed_.insert(name);
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {}.{} is missing", checkpoint_.location().name, name_, suffix));
+  taken_.push_back(tensor->name);
   return *tensor;
+}
+
+const TensorView& Module::take(std::string_view suffix, std::initializer_list<Dtype> types,
+                               const std::vector<int64_t>& shape) {
+  const TensorView& tensor = take(suffix);
+  if (std::find(types.begin(), types.end(), tensor.dtype) == types.end()) {
+    std::vector<std::string_view> names;
+    for (const Dtype type : types) names.push_back(dtype_name(type));
+    fail_tensor(tensor,
+                fmt::format("wrong type (expected {}, found {})", fmt::join(names, " or "), dtype_name(tensor.dtype)));
+  }
+  if (tensor.shape != shape) {
+    fail_tensor(tensor,
+                fmt::format("wrong shape (expected [{}], found {})", fmt::join(shape, ", "), tensor.shape_text()),
+                "the configuration and the weights do not belong together?");
+  }
+  return tensor;
+}
+
+void Module::skip(std::string_view suffix) {
+  if (has(suffix)) take(suffix);
+}
+
+ScaleGrid Module::take_zero_points(std::string_view suffix, const ScaleGrid& scale) {
+  ScaleGrid grid = take_grid(suffix, GridKind::kZeroPoints);
+  if (grid.rows != scale.rows || grid.cols != scale.cols) {
+    const TensorView& tensor = *peek(suffix);
+    fail_tensor(tensor, fmt::format("not the shape of its scale (expected {}x{} groups, found {})", scale.rows,
+                                    scale.cols, tensor.shape_text()));
+  }
+  return grid;
+}
+
+ScaleGrid Module::transposed_groups(const TensorView& scales) const {
+  if (scales.shape.size() != 2 || scales.shape[1] != rows_ || scales.shape[0] < 1)
+    fail_tensor(scales, fmt::format("wrong shape (expected [groups, {}], found {})", rows_, scales.shape_text()));
+  ScaleGrid grid = make_grid(rows_, cols_, 1, group_columns(scales, scales.shape[0]));
+  grid.type = scale_type(scales);
+  grid.data = scales.bytes.data();
+  grid.row_pitch = scale_bytes(grid.type);
+  grid.col_pitch = rows_ * grid.row_pitch;
+  grid.tensor = fmt::format("{}: tensor {}", scales.file, scales.name);
+  return grid;
+}
+
+int64_t Module::group_columns(const TensorView& scales, int64_t groups) const {
+  if (groups == 1) return cols_;
+  int64_t found = 0;
+  for (const auto& [group_rows, group_cols] : config_.groups) {
+    if (group_rows != 1 || group_cols >= cols_ || (cols_ + group_cols - 1) / group_cols != groups) continue;
+    if (found == 0 || cols_ % group_cols == 0) found = group_cols;
+  }
+  if (found == 0 && groups > 0 && cols_ % groups == 0) found = cols_ / groups;
+  if (found == 0)
+    fail_tensor(scales, fmt::format("its shape {} has {} groups, which are none of the {} columns of a row",
+                                    scales.shape_text(), groups, cols_));
+  return found;
+}
+
+Weight Module::repacked_codes(const TensorView& source, Codes codes) const {
+  Weight weight;
+  weight.name = name_;
+  weight.rows = rows_;
+  weight.cols = cols_;
+  weight.codes = codes;
+  weight.data = source.bytes;
+  weight.row_bytes = cols_ * code_bytes(codes);
+  weight.tensor = fmt::format("{}: tensor {}", source.file, source.name);
+  return weight;
 }
 
 Weight Module::take_codes(std::string_view suffix, Codes codes) {
   const TensorView& tensor = take(suffix);
-  if (tensor.shape != std::vector<int64_t>{rows_, cols_}) {
+  const bool is_vector = rows_ == 1 && tensor.shape == std::vector<int64_t>{cols_};
+  if (!is_vector && tensor.shape != std::vector<int64_t>{rows_, cols_}) {
     fail_tensor(tensor, fmt::format("wrong shape (expected [{}, {}], found {})", rows_, cols_, tensor.shape_text()),
                 "the configuration and the weights do not belong together?");
   }
@@ -92,6 +178,15 @@ Weight Module::take_codes(std::string_view suffix, Codes codes) {
   weight.row_bytes = cols_ * code_bytes(codes);
   weight.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
   return weight;
+}
+
+Weight Module::take_byte_codes(std::string_view suffix) {
+  const TensorView& tensor = take(suffix);
+  const auto codes = byte_codes(tensor);
+  if (!codes)
+    fail_tensor(tensor,
+                fmt::format("wrong type (expected I8, F8_E4M3 or F8_E5M2, found {})", dtype_name(tensor.dtype)));
+  return take_codes(suffix, *codes);
 }
 
 ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
@@ -159,17 +254,37 @@ std::optional<Codes> byte_codes(const TensorView& tensor) {
   return {};
 }
 
-bool Binder::has_matrix(const std::string& module) const { return has_tensor(module + ".weight"); }
+bool Binder::has_matrix(const std::string& module_name) const {
+  if (has_tensor(module_name + ".weight")) return true;
+  const Module module(checkpoint_, config_, module_name, 0, 0);
+  return std::any_of(formats().begin(), formats().end(), [&](const Format& format) { return format.detect(module); });
+}
 
-Weight Binder::matrix(const std::string& module_name, int64_t rows, int64_t cols) {
-  Module module(checkpoint_, config_, consumed_, module_name, rows, cols);
+bool Binder::has_stack(const std::string& module) const { return has_matrix(module) || has_tensor(module); }
+
+Weight Binder::matrix(const std::string& name, int64_t rows, int64_t cols) {
+  Module module(checkpoint_, config_, name, rows, cols);
+  return bind(module, name);
+}
+
+std::vector<Weight> Binder::stack(const std::string& name, int64_t count, int64_t rows, int64_t cols) {
+  std::vector<Weight> out;
+  for (int64_t i = 0; i < count; ++i) {
+    Module module(checkpoint_, config_, name, rows, cols, {i, count});
+    out.push_back(bind(module, fmt::format("{}[{}]", name, i)));
+    out.back().name = bindings_.back().module;
+  }
+  return out;
+}
+
+Weight Binder::bind(Module& module, const std::string& name) {
   for (const Format& format : formats()) {
     if (!format.detect(module)) continue;
     Weight weight = format.bind(module);
-    Binding& binding = bindings_.emplace_back(Binding{module_name, format.name, {}});
-    const std::string prefix = module_name + ".";
-    for (auto it = consumed_.lower_bound(prefix); it != consumed_.end() && it->starts_with(prefix); ++it)
-      binding.tensors.push_back(*it);
+    consumed_.insert(module.taken().begin(), module.taken().end());
+    std::vector<std::string> tensors = module.taken();
+    std::sort(tensors.begin(), tensors.end());
+    bindings_.push_back({name, format.name, std::move(tensors)});
     return weight;
   }
   for (const UnsupportedLayout& row : unsupported_layouts()) {
@@ -181,19 +296,24 @@ Weight Binder::matrix(const std::string& module_name, int64_t rows, int64_t cols
   if (byte_codes(weight)) {
     fail_tensor(weight,
                 fmt::format("{} codes without their scale (expected {}.weight_scale or {}.weight_scale_inv)",
-                            dtype_name(weight.dtype), module_name, module_name),
+                            dtype_name(weight.dtype), name, name),
                 "without it the model would write garbage; is a shard missing?");
   }
   fail_tensor(weight, fmt::format("weights of type {} are not supported", dtype_name(weight.dtype)));
 }
 
-Vector Binder::vector(const std::string& name, int64_t n) {
+Vector Binder::vector(const std::string& name, int64_t n, int64_t cols) {
   const TensorView* tensor = checkpoint_.find(name);
   if (tensor == nullptr)
     fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, name));
   consumed_.insert(name);
-  if (tensor->shape != std::vector<int64_t>{n}) {
-    fail_tensor(*tensor, fmt::format("wrong shape (expected [{}], found {})", n, tensor->shape_text()));
+  std::vector<int64_t> shape = tensor->shape;
+  if (cols > 1) std::erase(shape, 1);
+  const bool of_heads = shape.size() == 2 && shape[0] > 0 && n % shape[0] == 0 && shape[1] == n / shape[0];
+  if (shape != std::vector<int64_t>{n} && (!of_heads || (cols > 1 && shape[1] != cols))) {
+    fail_tensor(*tensor, fmt::format("wrong shape (expected [{}], found {})",
+                                     cols > 1 ? fmt::format("{}, {}", n / cols, cols) : fmt::format("{}", n),
+                                     tensor->shape_text()));
   }
   if (tensor->dtype != Dtype::kF32 && tensor->dtype != Dtype::kF16 && tensor->dtype != Dtype::kBf16) {
     fail_tensor(*tensor, fmt::format("wrong type (expected F32, F16 or BF16, found {})", dtype_name(tensor->dtype)));
@@ -206,14 +326,33 @@ Vector Binder::vector(const std::string& name, int64_t n) {
   return out;
 }
 
-std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes, std::string_view family) const {
+std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes,
+                                            std::span<const std::string> drafting,
+                                            std::span<const std::string_view> buffers, std::string_view family) const {
   std::vector<Ignored> ignored;
+  const auto under = [](std::span<const std::string> list, const std::string& name) {
+    return std::any_of(list.begin(), list.end(), [&](const std::string& prefix) { return name.starts_with(prefix); });
+  };
   for (const TensorView& tensor : checkpoint_.tensors()) {
     if (consumed_.contains(tensor.name)) continue;
+    if (under(drafting, tensor.name)) {
+      ignored.push_back({tensor.name, "a layer that drafts tokens, which is not used"});
+      continue;
+    }
     const auto row = std::find_if(std::begin(kIgnorable), std::end(kIgnorable),
                                   [&](const Ignorable& candidate) { return tensor.name.ends_with(candidate.suffix); });
     if (row != std::end(kIgnorable)) {
       ignored.push_back({tensor.name, row->reason});
+      continue;
+    }
+    if (std::any_of(buffers.begin(), buffers.end(),
+                    [&](std::string_view suffix) { return tensor.name.ends_with(suffix); })) {
+      ignored.push_back({tensor.name, "a buffer of the model's program"});
+      continue;
+    }
+    // Other parts of a checkpoint (vision, layers that draft) may be quantized as they like.
+    if (!under(prefixes, tensor.name)) {
+      ignored.push_back({tensor.name, "not part of the language model"});
       continue;
     }
     for (const UnsupportedLayout& layout : unsupported_layouts()) {
@@ -224,10 +363,7 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixe
       fail_tensor(tensor, "a quantization parameter that nothing here understands",
                   "to read the weights without it would give wrong text");
     }
-    const bool ours = std::any_of(prefixes.begin(), prefixes.end(),
-                                  [&](const std::string& prefix) { return tensor.name.starts_with(prefix); });
-    if (ours) fail_tensor(tensor, fmt::format("not part of a {} model as its configuration describes it", family));
-    ignored.push_back({tensor.name, "not part of the language model"});
+    fail_tensor(tensor, fmt::format("not part of a {} model as its configuration describes it", family));
   }
   return ignored;
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -21,39 +23,62 @@ struct Format;
 
 // One module X while it is being bound: X.<suffix> tensors are looked up here, and what is taken is remembered, so that
 // nothing in the files is left over unnoticed.
+//
+// A module may be one of several that are stacked in tensors with one more dimension, as the experts of a mixture are:
+// then each tensor looks like its part of it. The tensors of a stack may lack ".weight": X, X_scale_inv.
 class Module {
  public:
-  Module(const Checkpoint& checkpoint, const QuantConfig& config, std::set<std::string>& consumed, std::string name,
-         int64_t rows, int64_t cols)
-      : checkpoint_(checkpoint),
-        config_(config),
-        consumed_(consumed),
-        name_(std::move(name)),
-        rows_(rows),
-        cols_(cols) {}
+  struct Part {
+    int64_t index, count;  // count 0: a module of its own
+  };
+  Module(const Checkpoint& checkpoint, const QuantConfig& config, std::string name, int64_t rows, int64_t cols,
+         Part part = {0, 0})
+      : checkpoint_(checkpoint), config_(config), name_(std::move(name)), rows_(rows), cols_(cols), part_(part) {}
 
   const std::string& name() const { return name_; }
+  // The tensors that were taken, by their names in the checkpoint.
+  const std::vector<std::string>& taken() const { return taken_; }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
 
   const TensorView* peek(std::string_view suffix) const;  // nullptr if absent
   bool has(std::string_view suffix) const { return peek(suffix) != nullptr; }
   const TensorView& take(std::string_view suffix);  // an error if absent
+  // An error, too, unless its type is one of these and its shape this one.
+  const TensorView& take(std::string_view suffix, std::initializer_list<Dtype> types,
+                         const std::vector<int64_t>& shape);
+  void skip(std::string_view suffix);  // a tensor without effect, if it is there
+  const QuantConfig& config() const { return config_; }
 
   // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that.
   Weight take_codes(std::string_view suffix, Codes codes);
+  // The same for codes of a byte, whatever their type.
+  Weight take_byte_codes(std::string_view suffix);
   // The grid that X.<suffix> is over the module's matrix, by its shape and the declared groups: of scales, or of zero
   // points, whose bytes are plain integers.
   enum class GridKind { kScales, kZeroPoints };
   ScaleGrid take_grid(std::string_view suffix, GridKind kind = GridKind::kScales);
+  // Zero points in the groups of `scale`; an error where they are in others.
+  ScaleGrid take_zero_points(std::string_view suffix, const ScaleGrid& scale);
+  // The grid of scales that lie as (groups, N), as GPTQ and AWQ have them.
+  ScaleGrid transposed_groups(const TensorView& scales) const;
+  // Columns of a group where a row has so many groups: as declared, else those that divide the row. An error, about
+  // `scales`, where there are none.
+  int64_t group_columns(const TensorView& scales, int64_t groups) const;
+  // An (N, K) weight whose codes a repack will make of those of `source`.
+  Weight repacked_codes(const TensorView& source, Codes codes) const;
 
  private:
+  const TensorView* find(std::string_view suffix) const;
+
   const Checkpoint& checkpoint_;
   const QuantConfig& config_;
-  std::set<std::string>& consumed_;
   std::string name_;
   int64_t rows_;
   int64_t cols_;
+  Part part_;
+  std::vector<std::string> taken_;
+  mutable std::map<std::string, TensorView, std::less<>> parts_;  // by suffix
 };
 
 class Binder {
@@ -72,8 +97,12 @@ class Binder {
   // W of module X, (rows, cols).
   Weight matrix(const std::string& module, int64_t rows, int64_t cols);
   bool has_matrix(const std::string& module) const;
-  // An unquantized vector of n elements.
-  Vector vector(const std::string& tensor, int64_t n);
+  // The `count` matrices, (rows, cols) each, that are stacked in the tensors of one module.
+  std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols);
+  bool has_stack(const std::string& module) const;
+  // An unquantized vector of n elements, which may be stored as a matrix (of several heads), or a matrix of n elements
+  // with `cols` columns whose rows lie one after the other; further dimensions of 1 do not count.
+  Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1);
   bool has_tensor(const std::string& tensor) const { return checkpoint_.find(tensor) != nullptr; }
 
   struct Ignored {
@@ -81,15 +110,23 @@ class Binder {
     std::string_view reason;
   };
   // After all binding. Tensors that no engine needs (activation and cache scales, buffers) are returned; quantization
-  // parameters that no method took, and anything under one of the model's own `prefixes`, are errors.
-  std::vector<Ignored> finish(std::span<const std::string> prefixes, std::string_view family) const;
+  // parameters that no method took, and anything under one of the model's own `prefixes` whose name does not end as one
+  // of its `buffers`, are errors. What is under one of `drafting`, layers that draft tokens, is not.
+  std::vector<Ignored> finish(std::span<const std::string> prefixes, std::span<const std::string> drafting,
+                              std::span<const std::string_view> buffers, std::string_view family) const;
 
  private:
+  Weight bind(Module& module, const std::string& name);
+
   const Checkpoint& checkpoint_;
   QuantConfig config_;
   std::set<std::string> consumed_;
   std::vector<Binding> bindings_;
 };
+
+[[noreturn]] void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint = {});
+// How a grid's values are stored; an error for other types. Zero points are integers of a byte, or floats.
+ScaleType scale_type(const TensorView& tensor, bool zero_points = false);
 
 // I8, F8_E4M3 and F8_E5M2 as codes; nothing for other types.
 std::optional<Codes> byte_codes(const TensorView& tensor);

@@ -76,11 +76,18 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+// Older compressed-tensors files call it compression_config, MLX's say it twice.
+std::optional<Json> quantization_of(const Json& config) {
+  for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
+    if (const auto json = config.get(key); json && json->is_object()) return json;
+  }
+  return {};
+}
+
 QuantSource find_source(const Json& config, const JsonDocument* side_file) {
   QuantSource source;
   source.plain = read_plain_type(config);
-  source.json = config.get("quantization_config");
-  if (!source.json) source.json = config.get("compression_config");
+  source.json = quantization_of(config);
   if (!source.json && side_file != nullptr) {
     source.json = side_file->root().get("quantization");
     if (source.json) source.method = "modelopt";
@@ -92,6 +99,10 @@ QuantSource find_source(const Json& config, const JsonDocument* side_file) {
     source.method = "modelopt";
   } else if (source.json->get("config_groups")) {
     source.method = "compressed-tensors";
+  } else if (source.json->flag_or("load_in_8bit", false)) {
+    source.method = "bitsandbytes";
+  } else if (source.json->get("bits") && source.json->get("group_size")) {
+    source.method = "mlx";
   }
   return source;
 }
@@ -103,13 +114,32 @@ void read_group_shapes(const Json& weights, QuantConfig& out) {
   }
 }
 
+// GPTQ, MLX: a size for all modules, and further ones for modules of their own, as members or in a table of them.
+void read_group_sizes(const Json& quantization, QuantConfig& out) {
+  const auto read = [&](const Json& json) {
+    if (const auto group = json.get("group_size"); group && group->is_integer()) {
+      if (const int64_t g = group->as_integer(-1, kMaxGroup); g > 0) out.groups.emplace_back(1, g);
+    }
+  };
+  read(quantization);
+  for (const auto& [name, value] : quantization.members()) {
+    if (!value.is_object()) continue;
+    read(value);
+    if (name != "dynamic" && name != "extra_config") continue;
+    for (const auto& [module, own] : value.members()) {
+      if (own.is_object()) read(own);
+    }
+  }
+}
+
 }  // namespace
 
 QuantConfig QuantConfig::read(const Json& config) {
   QuantConfig out;
-  std::optional<Json> quant = config.get("quantization_config");
-  if (!quant) quant = config.get("compression_config");
+  const std::optional<Json> quant = quantization_of(config);
+  out.json = quant;
   if (!quant) return out;
+  read_group_sizes(*quant, out);
   if (const auto block = quant->get("weight_block_size")) out.groups.push_back(read_block(*block));
   if (const auto groups = quant->get("config_groups")) {
     for (const auto& [name, group] : groups->members()) {
@@ -147,7 +177,7 @@ Declaration Declaration::read(const Json& config, const JsonDocument* side_file)
           ? "says no quant_method"
           : fmt::format("quant_method '{}'{} is not supported", source.method,
                         bits && bits->is_integer() ? fmt::format(" with {} bits", bits->as_integer()) : ""),
-      "supported: unquantized, fp8, 8-bit compressed-tensors, ModelOpt FP8");
+      "`qgen models` lists what is");
 }
 
 const Scheme* Declaration::scheme_of(std::string_view module) const {

@@ -34,6 +34,10 @@ struct Scheme {
   bool zero_points = false;
   bool activation_order = false;
   bool static_inputs = false;  // the files have a scale of the module's input
+  int bits = 8;                // of a code
+  bool packed = false;         // codes lie in words
+  bool group_index = false;    // the files say of each column which group it is in
+  bool whole_groups = false;   // a module whose rows are no whole groups is left unquantized
 };
 
 // How a list of modules names them.
@@ -56,6 +60,7 @@ struct Declaration {
   std::vector<Scheme> schemes;
   Matching matching = Matching::kPaths;
   std::vector<std::string> excluded;
+  bool embeddings = false;  // the embedding is quantized as well
 
   // Throws a model Error that names what is declared and not supported. `side_file` is hf_quant_config.json, or null.
   static Declaration read(const Json& config, const JsonDocument* side_file);
@@ -71,6 +76,7 @@ int64_t scheme_grid_cols(const Scheme& scheme, int64_t cols);
 // refuse.
 struct QuantConfig {
   std::vector<std::pair<int64_t, int64_t>> groups;  // declared blocks (r, c) and groups (1, g)
+  std::optional<Json> json;                         // the object that says it; none if unquantized
 
   // Throws a model Error on contents that are wrong or that change the arithmetic (rotations, sparsity).
   static QuantConfig read(const Json& config);

@@ -4,18 +4,16 @@ namespace qgen {
 namespace {
 
 // The first row whose tensors are there binds the module.
-const Format kFormats[] = {kPlainFormat, kFp8Format, kScaledFormat, kQ8_0Format};
+const Format kFormats[] = {kPlainFormat,        kFp8Format, kScaledFormat, kPackFormat,    kAwqFormat,    kGptqFormat,
+                           kBitsandbytesFormat, kMlxFormat, kHqqFormat,    kTorchaoFormat, kQuantoFormat, kQ8_0Format};
 
 constexpr UnsupportedLayout kUnsupported[] = {
-    {"weight_packed", "compressed-tensors pack-quantized or 4-bit"},
-    {"qweight", "GPTQ or AWQ"},
-    {"SCB", "bitsandbytes LLM.int8"},
+    {"weight_packed", "compressed-tensors packed floats or sparse"},
+    {"qweight", "marlin or bitblas"},
+    {"weight.absmax", "bitsandbytes 4-bit"},
     {"deq_scale", "msModelSlim W8A8"},
     {"weight_offset", "msModelSlim"},
-    {"scales", "MLX"},
-    {"W_q", "HQQ"},
-    {"weight._data", "quanto"},
-    {"_weight_qdata", "torchao"},
+    {"weight._shift", "quanto with fewer than 8 bits"},
     {"weight_scales", "EETQ"},
     {"qscale_weight", "Mistral's own FP8 layout"},
 };

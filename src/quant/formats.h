@@ -38,5 +38,13 @@ extern const Format kPlainFormat;
 extern const Format kFp8Format;
 extern const Format kScaledFormat;
 extern const Format kQ8_0Format;
+extern const Format kAwqFormat;
+extern const Format kGptqFormat;
+extern const Format kPackFormat;
+extern const Format kBitsandbytesFormat;
+extern const Format kMlxFormat;
+extern const Format kHqqFormat;
+extern const Format kTorchaoFormat;
+extern const Format kQuantoFormat;
 
 }  // namespace qgen

@@ -2,15 +2,14 @@
 // I8 or F8 codes, weight_scale per tensor, channel, group or block, and for asymmetric int8 a
 // weight_zero_point of the same shape: W = (code - zero_point) * scale.
 #include <algorithm>
-#include <cstring>
 #include <iterator>
-#include <numeric>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "quant/formats.h"
+#include "quant/repack.h"
 
 namespace qgen {
 namespace {
@@ -20,57 +19,17 @@ bool detect(const Module& module) {
   return weight != nullptr && byte_codes(*weight) && module.has("weight_scale");
 }
 
-// Files with activation order say for each column which group it is in; columns are brought together group by group,
-// which is the order the canonical weight has. A -1 anywhere means "no order" (compressed-tensors).
-std::vector<int32_t> read_group_order(const TensorView& index, const Weight& weight) {
-  const auto fail_index = [&](const std::string& problem) {
-    fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", index.file, index.name, problem));
-  };
-  std::vector<int32_t> group(weight.cols);
-  std::memcpy(group.data(), index.bytes.data(), index.bytes.size());
-  if (std::find(group.begin(), group.end(), -1) != group.end()) return {};
-  std::vector<int64_t> members(weight.scale.cols);
-  for (const int32_t g : group) {
-    if (g < 0 || g >= weight.scale.cols) {
-      fail_index(fmt::format("group {} is out of range (expected 0 to {})", g, weight.scale.cols - 1));
-    }
-    ++members[g];
-  }
-  for (size_t g = 0; g < members.size(); ++g) {
-    const int64_t expected = std::min(weight.scale.group_cols, weight.cols - int64_t(g) * weight.scale.group_cols);
-    if (members[g] != expected) {
-      fail_index(
-          fmt::format("group {} has the wrong number of columns (expected {}, found {})", g, expected, members[g]));
-    }
-  }
-  if (std::is_sorted(group.begin(), group.end())) return {};
-  std::vector<int32_t> order(weight.cols);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return group[a] < group[b]; });
-  return order;
-}
-
-bool all_zero(const ScaleGrid& grid) {
-  for (int64_t r = 0; r < grid.rows; ++r) {
-    for (int64_t c = 0; c < grid.cols; ++c) {
-      if (grid.value(r, c) != 0) return false;
-    }
-  }
-  return true;
-}
-
 // Properties that need the values are read when the model is loaded: the order of the columns, and whether zero points
 // are all zero.
 std::shared_ptr<const Weight::Repack> make_repack(const Weight& weight, const TensorView* group_index) {
   auto repack = std::make_shared<Weight::Repack>();
   const std::span<const std::byte> codes = weight.data;
   repack->prepare = [group_index, codes](Weight& w) {
-    if (!w.zero_point.empty() && all_zero(w.zero_point)) w.zero_point = {};
-    if (group_index != nullptr) w.column_order = read_group_order(*group_index, w);
+    if (!w.zero_point.empty() && all_equal(w.zero_point, 0)) w.zero_point = {};
+    if (group_index != nullptr) w.column_order = read_group_order(*group_index, w.scale, w.cols);
     w.ordered = !w.column_order.empty();
     if (!w.ordered) return;
-    w.owned.resize(codes.size());
-    w.data = w.owned;
+    own_codes(w);
   };
   repack->rows = [codes](Weight& w, int64_t begin, int64_t end) {
     if (!w.ordered) return;
@@ -81,39 +40,26 @@ std::shared_ptr<const Weight::Repack> make_repack(const Weight& weight, const Te
   return repack;
 }
 
-const TensorView& take_group_index(Module& module) {
-  const TensorView& index = module.take("weight_g_idx");
-  if (index.dtype != Dtype::kI32 || index.shape != std::vector<int64_t>{module.cols()}) {
-    fail(ErrorKind::kModel, fmt::format("{}: tensor {}: unexpected form (expected I32 [{}], found {} {})", index.file,
-                                        index.name, module.cols(), dtype_name(index.dtype), index.shape_text()));
-  }
-  return index;
-}
-
 Weight bind(Module& module) {
   Weight weight = module.take_codes("weight", *byte_codes(*module.peek("weight")));
   weight.scale = module.take_grid("weight_scale");
-  if (module.has("weight_zero_point")) {
-    const TensorView& tensor = *module.peek("weight_zero_point");
-    weight.zero_point = module.take_grid("weight_zero_point", Module::GridKind::kZeroPoints);
-    if (weight.zero_point.rows != weight.scale.rows || weight.zero_point.cols != weight.scale.cols) {
-      fail(ErrorKind::kModel,
-           fmt::format("{}: tensor {}: not the shape of its scale (expected {}x{} groups, found {})", tensor.file,
-                       tensor.name, weight.scale.rows, weight.scale.cols, tensor.shape_text()));
-    }
-  }
-  const TensorView* group_index = module.has("weight_g_idx") ? &take_group_index(module) : nullptr;
+  if (module.has("weight_zero_point")) weight.zero_point = module.take_zero_points("weight_zero_point", weight.scale);
+  const TensorView* group_index = module.has("weight_g_idx") ? &take_group_index(module, "weight_g_idx") : nullptr;
   weight.ordered = group_index != nullptr;
   if (weight.ordered || !weight.zero_point.empty()) weight.repack = make_repack(weight, group_index);
   return weight;
 }
 
 // One entry of config_groups, "weights" being QuantizationArgs of compressed-tensors.
-Scheme read_weights(const Json& weights, const QuantSource& source) {
+Scheme read_weights(const Json& weights, const QuantSource& source, bool is_packed) {
   Scheme scheme;
-  if (const auto bits = weights.get("num_bits"); !bits || bits->as_integer() != 8)
-    weights.fail(bits ? fmt::format("num_bits {} is not supported", bits->as_integer()) : "says no num_bits",
-                 "supported: 8");
+  scheme.packed = is_packed;
+  const auto bits = weights.get("num_bits");
+  if (!bits) weights.fail("says no num_bits", "supported: 8");
+  scheme.bits = int(bits->as_integer(0, 64));
+  if (scheme.bits != 8 && !(is_packed && (scheme.bits == 4 || scheme.bits == 2)))
+    weights.fail(fmt::format("num_bits {} is not supported", scheme.bits),
+                 is_packed ? "supported: 8, 4, 2" : "supported: 8");
   const std::string_view type = weights.get("type") ? weights.at("type").as_string() : "int";
   if (type != "int" && type != "float") weights.at("type").fail(fmt::format("'{}' is not supported", type));
   scheme.codes = type == "int" ? Dtype::kI8 : Dtype::kF8E4M3;
@@ -155,37 +101,47 @@ Scheme preset_scheme(const Json& group, std::string_view name, const QuantSource
     scheme.group_rows = scheme.group_cols = 128;
   } else if (name == "FP8") {
     scheme.static_inputs = true;
+  } else if (name == "W8A16" || name == "W4A16" || name == "W4A16_ASYM") {
+    scheme.packed = true;
+    scheme.bits = name == "W8A16" ? 8 : 4;
+    scheme.group_rows = 1;
+    scheme.group_cols = 128;
+    scheme.zero_points = name == "W4A16_ASYM";
   } else {
     group.fail(fmt::format("the preset '{}' is not supported", name));
   }
   return scheme;
 }
 
-void check_layout(const Json& object) {
+// Whether the layout that an object names is packed.
+bool check_layout(const Json& object) {
   const auto format = object.get("format");
-  if (!format) return;
-  constexpr std::string_view kKnown[] = {"int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized"};
+  if (!format) return false;
+  constexpr std::string_view kKnown[] = {"int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized",
+                                         "pack-quantized"};
   const std::string_view name = format->as_string();
   if (std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown))
     format->fail(fmt::format("'{}' is not supported", name), fmt::format("supported: {}", fmt::join(kKnown, ", ")));
+  return name == "pack-quantized";
 }
 
 void read_compressed_tensors(const QuantSource& source, Declaration& out) {
   const Json& json = *source.json;
   const auto groups = json.at("config_groups").members();
-  bool own_layouts = !groups.empty();
+  const bool own_layouts = !groups.empty() && std::all_of(groups.begin(), groups.end(), [](const auto& group) {
+    return group.second.is_object() && group.second.get("format").has_value();
+  });
+  const bool all_packed = !own_layouts && check_layout(json);
   for (const auto& [name, group] : groups) {
     Scheme scheme;
     if (group.is_array()) {
-      own_layouts = false;
       scheme = preset_scheme(group, name, source);
       for (const Json& target : group.elements()) scheme.targets.emplace_back(target.as_string());
     } else {
-      own_layouts = own_layouts && group.get("format").has_value();
-      check_layout(group);
+      const bool is_packed = group.get("format") ? check_layout(group) : all_packed;
       const auto weights = group.get("weights");
       if (!weights) continue;  // a group that quantizes activations only
-      scheme = read_weights(*weights, source);
+      scheme = read_weights(*weights, source, is_packed);
       const auto inputs = group.get("input_activations");
       scheme.static_inputs =
           inputs && inputs->get("dynamic") && inputs->at("dynamic").is_bool() && !inputs->at("dynamic").as_bool();
@@ -193,7 +149,6 @@ void read_compressed_tensors(const QuantSource& source, Declaration& out) {
     }
     out.schemes.push_back(std::move(scheme));
   }
-  if (!own_layouts) check_layout(json);
   out.matching = Matching::kTargets;
   out.excluded = read_names(json, "ignore");
 }
@@ -224,12 +179,28 @@ void read_modelopt(const QuantSource& source, Declaration& out) {
   for (std::string& entry : read_names(*source.json, "ignore")) out.excluded.push_back(std::move(entry));
 }
 
-// Besides its own name: ModelOpt's, Meta's fbgemm_fp8, and quant_method fp8 that the row before leaves.
+// AutoRound writes floats in this layout, integers in GPTQ's.
+bool is_auto_round_float(const QuantSource& source) {
+  if (source.method != "auto-round" && source.method != "intel/auto-round") return false;
+  const auto type = source.json->get("data_type");
+  return type && type->is_string() && type->as_string().find("fp") != std::string_view::npos;
+}
+
+// Besides its own name: AutoRound's, ModelOpt's, Meta's fbgemm_fp8, and quant_method fp8 that the row before leaves.
 bool read(const QuantSource& source, Declaration& out) {
   if (source.method == "compressed-tensors") {
     read_compressed_tensors(source, out);
   } else if (source.method == "modelopt") {
     read_modelopt(source, out);
+  } else if (is_auto_round_float(source)) {
+    Scheme scheme;
+    scheme.codes = read_fp8_type(*source.json);
+    scheme.scales = source.plain;
+    const auto group = source.json->get("group_size");
+    scheme.group_rows = group && group->as_integer() == 0 ? 0 : 1;
+    scheme.static_inputs = read_static_inputs(*source.json);
+    out.schemes.push_back(std::move(scheme));
+    read_excluded_paths(*source.json, out);
   } else if (source.method == "fp8" || source.method == "fbgemm_fp8") {
     Scheme scheme;
     scheme.codes = read_fp8_type(*source.json);
@@ -244,6 +215,7 @@ bool read(const QuantSource& source, Declaration& out) {
 }
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
+  if (scheme.packed) return kPackFormat.declare(scheme, rows, cols);
   std::vector<int64_t> shape = {1};
   if (scheme.group_rows > 0) shape = {scheme_grid_rows(scheme, rows), scheme_grid_cols(scheme, cols)};
   std::vector<DeclaredTensor> out = {{"weight", scheme.codes, {rows, cols}}, {"weight_scale", scheme.scales, shape}};

@@ -50,7 +50,7 @@ int64_t scale_bytes(ScaleType type) {
   }
 }
 
-float ScaleGrid::value(int64_t r, int64_t c) const {
+float ScaleGrid::stored(int64_t r, int64_t c) const {
   const std::byte* const p = data + r * row_pitch + c * col_pitch;
   switch (type) {
     case ScaleType::kF32: return load<float>(p);
@@ -73,10 +73,15 @@ ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t grou
 }
 
 void set_values(ScaleGrid& grid, std::vector<float> values) {
-  grid.owned = std::make_shared<const std::vector<float>>(std::move(values));
-  grid.type = ScaleType::kF32;
-  grid.data = reinterpret_cast<const std::byte*>(grid.owned->data());
-  grid.col_pitch = sizeof(float);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+  set_values(grid, ScaleType::kF32, {bytes.begin(), bytes.end()});
+}
+
+void set_values(ScaleGrid& grid, ScaleType type, std::vector<std::byte> values) {
+  grid.owned = std::make_shared<const std::vector<std::byte>>(std::move(values));
+  grid.type = type;
+  grid.data = grid.owned->data();
+  grid.col_pitch = scale_bytes(type);
   grid.row_pitch = grid.cols * grid.col_pitch;
 }
 
@@ -87,7 +92,7 @@ const std::byte* Weight::code_at(int64_t n, int64_t k) const {
 }
 
 size_t Weight::bytes() const {
-  size_t total = size_t(rows * row_bytes) + zero_point.bytes();
+  size_t total = size_t(rows * row_bytes) + zero_point.bytes() + minimum.bytes();
   if (!in_blocks()) total += scale.bytes();  // blocks hold their scales
   if (ordered) total += size_t(cols) * sizeof(int32_t);
   return total;
@@ -114,6 +119,10 @@ Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
   };
   out.scale = slice(whole.scale);
   out.zero_point = slice(whole.zero_point);
+  out.minimum = slice(whole.minimum);
+  out.code_shift = whole.code_shift;
+  out.f32_steps = whole.f32_steps;
+  out.file_codes = whole.file_codes;
   out.column_order = whole.column_order;
   out.ordered = whole.ordered;
   out.tensor = whole.tensor;
@@ -134,11 +143,28 @@ void decode_codes(const Weight& weight, int64_t n, std::span<double> out) {
   }
 }
 
+namespace {
+
+// W of a code in group (r, c), with a rounding to `Number` after each operation.
+template <typename Number>
+Number element_of(const Weight& weight, Number code, int64_t r, int64_t c) {
+  Number value = code + Number(weight.code_shift);
+  if (!weight.zero_point.empty()) value -= Number(weight.zero_point.value(r, c));
+  if (!weight.scale.empty()) value = value * Number(weight.scale.stored(r, c)) * Number(weight.scale.factor);
+  if (!weight.minimum.empty()) value += Number(weight.minimum.value(r, c));
+  return value;
+}
+
+}  // namespace
+
 void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
   decode_codes(weight, n, out);
-  for (int64_t k = 0; k < weight.cols; ++k) {
-    if (!weight.zero_point.empty()) out[k] -= weight.zero_point.at(n, k);
-    out[k] *= weight.scale_at(n, k);
+  if (const ScaleGrid& grid = weight.scale; !grid.empty()) {
+    const int64_t r = (grid.row_origin + n) / grid.group_rows;
+    for (int64_t k = 0; k < weight.cols; ++k) {
+      const int64_t c = k / grid.group_cols;
+      out[k] = weight.f32_steps ? element_of(weight, float(out[k]), r, c) : element_of(weight, out[k], r, c);
+    }
   }
   if (weight.column_order.empty()) return;
   const std::vector<double> stored(out.begin(), out.begin() + weight.cols);
@@ -147,6 +173,7 @@ void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
 
 std::string method_name(const Weight& weight) {
   std::string name(codes_name(weight.codes));
+  if (!weight.file_codes.empty()) name = fmt::format("{} held as {}", weight.file_codes, name);
   const ScaleGrid& grid = weight.scale;
   if (grid.empty()) return name;
   if (grid.group_rows >= weight.rows && grid.group_cols == weight.cols && grid.group_rows > 1) {
@@ -158,7 +185,7 @@ std::string method_name(const Weight& weight) {
   } else {
     name += fmt::format(" block {}x{}", grid.group_rows, grid.group_cols);
   }
-  if (!weight.zero_point.empty()) name += " asymmetric";
+  if (!weight.zero_point.empty() || !weight.minimum.empty()) name += " asymmetric";
   if (weight.ordered) name += " act-order";
   return name;
 }

@@ -1,9 +1,9 @@
 // The canonical weight: what every checkpoint method becomes, and the only thing engines know about quantization.
 //
-//   W[n, k] = (code[n, k] - zero_point[g]) * scale[g]    or    code[n, k] * scale[g] + minimum[g]
+//   W[n, k] = (code[n, k] + code_shift - zero_point[g]) * scale[g] + minimum[g]
 //
-// where g is the scale group of (n, k). Codes and scales stay where the file has them, in the types it has them in;
-// what cannot be used in place is repacked when the model is loaded.
+// where g is the scale group of (n, k), and zero points and minimums may be missing. Codes and scales stay where the
+// file has them, in the types it has them in; what cannot be used in place is repacked when the model is loaded.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +39,14 @@ struct ScaleGrid {
   int64_t row_pitch = 0;            // bytes from a group to the one below it
   int64_t col_pitch = 0;            // bytes from a group to its right neighbour
   int64_t row_origin = 0;           // the row of the grid's matrix that is row 0 of the weight (slices)
+  float factor = 1;                 // multiplies what is stored
   std::string tensor;               // "FILE: tensor NAME", for messages
-  std::shared_ptr<const std::vector<float>> owned;  // values that no file has
+  std::shared_ptr<const std::vector<std::byte>> owned;  // values that no file has
 
   bool empty() const { return rows * cols == 0; }
-  // Of the group in row r and column c of the grid.
-  float value(int64_t r, int64_t c) const;
+  // Of the group in row r and column c of the grid: as it is stored, and times the factor.
+  float stored(int64_t r, int64_t c) const;
+  float value(int64_t r, int64_t c) const { return stored(r, c) * factor; }
   // Of element (n, k) of the weight.
   float at(int64_t n, int64_t k) const { return value((row_origin + n) / group_rows, k / group_cols); }
   size_t bytes() const { return size_t(rows * cols * scale_bytes(type)); }
@@ -52,22 +54,29 @@ struct ScaleGrid {
 
 // A grid of one group shape over an (N, K) matrix; its values are to be set.
 ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols);
-// The grid's values, row by row.
+// The grid's values, row by row: as floats, or as the bytes of a type.
 void set_values(ScaleGrid& grid, std::vector<float> values);
+void set_values(ScaleGrid& grid, ScaleType type, std::vector<std::byte> values);
 
 struct Weight {
   std::string name;  // the module, "model.layers.0.self_attn.q_proj"
   int64_t rows = 0;  // N, outputs
   int64_t cols = 0;  // K, inputs
   Codes codes = Codes::kF32;
-  // (N, row_bytes): the codes, possibly unaligned, in the mapped file or in `owned`. Empty before a repack.
+  // (N, row_bytes): the codes, possibly unaligned, in the mapped file or in `owned`. Before a repack: what it is made
+  // from, as the file has it.
   std::span<const std::byte> data;
   int64_t row_bytes = 0;
   // Codes in blocks, as GGUF has them: `block_cols` codes lie side by side, `block_offset` bytes behind the beginning
   // of a block of `block_bytes`. 0: all codes of a row side by side.
   int64_t block_cols = 0, block_bytes = 0, block_offset = 0;
+  int32_t code_shift = 0;  // added to each code: 128 where unsigned bytes are held as I8
   ScaleGrid scale;
-  ScaleGrid zero_point;  // the same groups as `scale` where present
+  ScaleGrid zero_point, minimum;  // the same groups as `scale` where present
+  // The producer's library computes W in F32, operation by operation, and so does dequantize_row(): with grids of
+  // floats the roundings show.
+  bool f32_steps = false;
+  std::string_view file_codes;  // "int4": what the file's codes are where they are held as wider ones; else ""
   // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order, and before
   // the repack that finds it. `ordered`: there is or may be one.
   std::vector<int32_t> column_order;
@@ -90,6 +99,8 @@ struct Weight {
 
   bool quantized() const { return codes == Codes::kI8 || codes == Codes::kE4M3 || codes == Codes::kE5M2; }
   bool in_blocks() const { return block_cols > 0; }
+  // Whether W is more than code * scale.
+  bool has_offsets() const { return code_shift != 0 || !zero_point.empty() || !minimum.empty(); }
   // The bytes of code (n, k).
   const std::byte* code_at(int64_t n, int64_t k) const;
   float scale_at(int64_t n, int64_t k) const { return scale.empty() ? 1 : scale.at(n, k); }
@@ -102,10 +113,11 @@ Weight slice_rows(const Weight& whole, int64_t first, int64_t rows);
 
 // Codes [n, 0..K) of one row as doubles, exact; `out` has K elements.
 void decode_codes(const Weight& weight, int64_t n, std::span<double> out);
-// Row n of W in the order of the inputs; `out` has K elements. Exact up to the final double product.
+// Row n of W in the order of the inputs; `out` has K elements. Exact up to the final double product and sum, but for
+// weights with f32_steps.
 void dequantize_row(const Weight& weight, int64_t n, std::span<double> out);
 
-// "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16".
+// "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16", "int4 held as int8 group 128".
 std::string method_name(const Weight& weight);
 
 // A vector of a model (a norm's weight, a bias) in its file; its values are read when an engine asks for them.

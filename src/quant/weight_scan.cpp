@@ -146,6 +146,7 @@ void WeightScan::finish() {
   on_all_cores(weights.size(), [&](size_t i) {
     if (!holds_its_scales(*weights[i])) check_finite(weights[i]->scale);
     check_finite(weights[i]->zero_point);
+    check_finite(weights[i]->minimum);
   });
   for (Weight* weight : weights) {
     const int64_t count = state_->counts.at(weight);

@@ -235,6 +235,27 @@ Model make_unigram(const SpmModel& spm) {
   return Unigram(make_vocabulary(spm), std::move(scores), std::move(options));
 }
 
+// ChatGLM2 and ChatGLM3 keep the tokens that begin a text, and those of roles, in their own program: behind the pieces,
+// in this order (tokenization_chatglm.py, SPTokenizer). Gives the ids that every text begins with.
+std::vector<TokenId> add_chatglm_tokens(TokenId pieces, AddedTokens& added) {
+  std::vector<TokenId> begin;
+  for (const char* content :
+       {"[MASK]", "[gMASK]", "[sMASK]", "sop", "eop", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"}) {
+    AddedToken token;
+    token.content = content;
+    token.special = true;
+    token.single_word = token.content == "sop" || token.content == "eop";  // beginnings of words otherwise
+    TokenId id = added.id_of(content);
+    if (id < 0) {
+      id = pieces;
+      added.add_with_id(token, id, [](std::string_view text) { return std::string(text); });
+    }
+    ++pieces;
+    if (token.content == "[gMASK]" || token.content == "sop") begin.push_back(id);
+  }
+  return begin;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const ModelFiles& files) {
@@ -292,6 +313,9 @@ std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std
                               config.tokenizer_class.find("Llama") != std::string::npos ||
                               config.tokenizer_class.find("Gemma") != std::string::npos;
   PostTemplate around;
+  if (config.tokenizer_class == "ChatGLMTokenizer") {
+    around.items.push_back({false, add_chatglm_tokens(TokenId(spm.pieces.size()), stages.added)});
+  }
   if (bos && config.add_bos_token.value_or(bos_by_default)) around.items.push_back({false, {*bos}});
   around.items.push_back({true, {}});
   if (eos && config.add_eos_token.value_or(false)) around.items.push_back({false, {*eos}});

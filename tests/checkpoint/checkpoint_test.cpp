@@ -202,7 +202,7 @@ TEST_CASE("config.json: absurd values are errors that name the key") {
     INFO(key);
     CHECK(contains(with(key, value), key));
   }
-  CHECK(contains(with("rope_scaling", R"({"type":"longrope","factor":2})"), "'longrope' is not supported"));
+  CHECK(contains(with("rope_scaling", R"({"type":"ntk","factor":2})"), "'ntk' is not supported"));
   CHECK(contains(with("rope_scaling", R"({"type":"linear"})"), "rope_scaling.factor: missing"));
   CHECK(contains(with("rope_scaling", R"({"type":"linear","factor":-2})"), "rope_scaling.factor"));
   CHECK(contains(with("rope_scaling", "[]"), "rope_scaling: expected an object"));

@@ -110,7 +110,7 @@ $ qgen -m $MODEL -p "Once upon a time" -n 400 --temp 0 --stats | head -c 1
 exit: 141
 
 # And within a second
-$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 -q | head -c 1
+$ qgen -m $MODEL -p "Once upon a time" -c 100000 -n 90000 --temp 1 --seed 1 -q | head -c 1
   , (no-eol)
 exit: 141
 within: 1 s

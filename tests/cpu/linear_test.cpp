@@ -122,6 +122,31 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
   }
 }
 
+TEST_CASE("W x for shifted codes with minimums") {
+  struct Shape {
+    int64_t rows, cols, group_rows, group_cols;
+  };
+  const Shape shapes[] = {{33, 64, 1, 32},  {20, 172, 1, 43},  {70, 172, 1, 172},  {40, 1024, 1, 64},   {5, 7, 2, 3},
+                          {48, 256, 1, 16}, {33, 700, 1, 100}, {37, 100, 37, 100}, {130, 300, 128, 128}};
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
+      for (const int64_t tokens : {1, 2, 13, 26, 260}) {
+        for (const Shape& shape : shapes) {
+          INFO(std::string(target->name), " ", activations_name(activations), " ", shape.rows, "x", shape.cols,
+               " groups ", shape.group_rows, "x", shape.group_cols, " tokens ", tokens);
+          std::mt19937 random(uint32_t(shape.rows * 1000 + shape.cols + tokens));
+          const Weight weight =
+              random_affine_weight(random, shape.rows, shape.cols, shape.group_rows, shape.group_cols);
+          CHECK(multiply_error(*target, weight, tokens, random, activations) <
+                (activations == Activations::k8Bit    ? 2 * tolerance(cpu::Form::kInt8)
+                 : activations == Activations::k16Bit ? tolerance(cpu::Form::kInt8HiLo)
+                                                      : tolerance(cpu::Form::kF32)));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("W x for weights in blocks of Q8_0") {
   for (const IsaTarget* target : kernel_targets()) {
     for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {

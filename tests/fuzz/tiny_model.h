@@ -12,6 +12,7 @@ inline void run_reference(Checkpoint checkpoint) {
   auto plan = make_plan(std::move(checkpoint));
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
+  repack_weights(weights);
   WeightScan scan(weights);
   scan.run();
   scan.finish();

@@ -40,6 +40,8 @@ class RuleBackend : public Backend {
   }
   void read(const Batch&, const View&, std::span<float>) override {}
   void copy_page(int32_t, int32_t, int32_t) override {}
+  void copy_slot(int32_t, int32_t) override {}
+  void clear_slot(int32_t) override {}
   std::span<const float> scores(int64_t index) override { return scores_[size_t(index)]; }
   bool scores_finite(int64_t) override { return true; }
 

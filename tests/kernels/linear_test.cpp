@@ -129,6 +129,25 @@ TEST_CASE("kernels: layers of every code and grid, for one, a few and many token
   }
 }
 
+TEST_CASE("kernels: shifted codes with minimums") {
+  for (const Shape& s : {Shape{Codes::kI8, 18, 160, 1, 32},
+                         {Codes::kI8, 34, 576, 1, 64},
+                         {Codes::kI8, 18, 96, 1, 20},
+                         {Codes::kI8, 35, 100, 35, 100}}) {
+    std::mt19937 random(uint32_t(s.rows * 1000 + s.cols));
+    std::vector<Weight> weights;
+    weights.push_back(random_affine_weight(random, s.rows, s.cols, s.group_rows, s.group_cols));
+    Layers layers(std::move(weights));
+    for (const int tokens : {1, 5, 11, library_gemm_limits().fewest_tokens + 16}) {
+      INFO(text(s, tokens));
+      const bool many = tokens > LinearDispatch::kMostGemvTokens;
+      CHECK(layer_error(layers, tokens, {Activations::k16Bit, many}, tokens % 2 == 0, true, random) <
+            (many ? 1.5e-3 : 3e-6));
+      if (!many) CHECK(layer_error(layers, tokens, {Activations::kF32}, false, true, random) < 3e-6);
+    }
+  }
+}
+
 TEST_CASE("kernels: blocks of Q8_0") {
   for (const auto& [rows, cols] : {std::array<int64_t, 2>{5, 32}, {37, 96}, {64, 2112}}) {
     std::mt19937 random(uint32_t(rows + cols));

@@ -26,16 +26,16 @@ void copy_declaration(const fs::path& model, const TemporaryFolder& to, bool wit
 
 // Models whose files hold something else than config.json says, or more than it can say.
 const std::map<std::string, std::string> kUndeclared = {
-    {"ar-fp8-static-stories", "quant_method 'auto-round' with 8 bits is not supported"},
     {"quark-fp8-stories", "quant_method 'quark' is not supported"},
     {"quark-int8-asym-qwen3", "quant_method 'quark' is not supported"},
-    {"quanto-fp8-stories", "quant_method 'quanto' is not supported"},
+    {"quanto-fp8-stories", ""},  // FP8 and int8 with a map in a file of its own
+    {"quanto-int8-stories", ""},
     {"sgl-w8a8-int8-stories", ""},  // int8, and config.json does not mention it
 };
 bool says_less(const std::string& name) {
   // A scale a channel where quant_method fp8 means one a tensor; quantized heads and embeddings.
   return name.find("-fp8-channel-") != name.npos || name == "llama-bias" || name == "llama-fp8-head-embed" ||
-         name == "sgl-w8a8-int8-stories";
+         name == "sgl-w8a8-int8-stories" || name.starts_with("quanto-");
 }
 
 TEST_CASE("a declared checkpoint makes the plan of the real one") {
@@ -168,12 +168,12 @@ const Expected kPublished[] = {
     {"tattletale/config-MiniMax-M2.1.json", "model_type 'minimax_m2' is not supported"},
     {"tattletale/config-NVIDIA-Nemotron-3-Nano-30B-A3B-FP8.json", "model_type 'nemotron_h' is not supported"},
     {"tattletale/config-Qwen3-0.6B-FP8.json", "fp8 block 128x128", 0.6},
-    {"tattletale/config-Qwen3-0.6B-GPTQ-Int8.json", "quant_method 'gptq' with 8 bits is not supported"},
+    {"tattletale/config-Qwen3-0.6B-GPTQ-Int8.json", "int8 group 128", 0.6},
     {"tattletale/config-Qwen3-0.6B.json", "bf16", 0.6},
     {"tattletale/config-Qwen3-235B-A22B-Instruct-2507.json", "model_type 'qwen3_moe' is not supported"},
     {"tattletale/config-Qwen3-235B-A22B-Instruct-2507_1m.json", "model_type 'qwen3_moe' is not supported"},
     {"tattletale/config-Qwen3-30B-A3B-GPTQ-Int4.json", "model_type 'qwen3_moe' is not supported"},
-    {"tattletale/config-Qwen3-4B-AWQ.json", "quant_method 'awq' with 4 bits is not supported"},
+    {"tattletale/config-Qwen3-4B-AWQ.json", "int4 held as int8 group 128 asymmetric", 4.0},
     {"tattletale/config-Qwen3-4B.json", "bf16", 4.0},
     {"tattletale/config-Qwen3-Coder-Next.json", "model_type 'qwen3_next' is not supported"},
 };
@@ -261,19 +261,53 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
         "fp8 tensor");
 
   const auto error = [](const std::string& quantization) { return declared(config_with(quantization)); };
-  CHECK(contains(error(R"({"quant_method":"gptq","bits":4})"), "quant_method 'gptq' with 4 bits is not supported"));
-  CHECK(contains(error(R"({"quant_method":"awq","bits":4})"), "'awq' with 4 bits"));
-  CHECK(contains(error(R"({"quant_method":"bitsandbytes","load_in_8bit":true})"), "'bitsandbytes' is not supported"));
+  CHECK(error(R"({"quant_method":"gptq","bits":8,"group_size":16,"sym":true,"desc_act":false})") == "int8 group 16");
+  CHECK(error(R"({"quant_method":"gptq","bits":4,"group_size":16,"sym":false,"desc_act":false})") ==
+        "int4 held as int8 group 16 asymmetric");
+  CHECK(error(R"({"quant_method":"gptq","bits":8,"group_size":16,"sym":true,"desc_act":true})") ==
+        "int8 group 16 act-order");
+  CHECK(
+      error(
+          R"({"quant_method":"auto-round","bits":8,"group_size":16,"sym":true,"packing_format":"auto_round:auto_gptq"})") ==
+      "int8 group 16");
+  CHECK(error(R"({"quant_method":"auto-round","bits":8,"data_type":"fp","group_size":-1,"fmt":"e4m3"})") ==
+        "fp8 channel");
+  CHECK(contains(error(R"({"quant_method":"gptq","bits":3})"), "bits: 3 bits are not supported"));
+  CHECK(contains(error(R"({"quant_method":"gptq","bits":8,"checkpoint_format":"marlin"})"),
+                 "the layout 'marlin' is not supported"));
+  CHECK(error(R"({"group_size":16,"bits":8,"mode":"affine"})") == "int8 group 16 asymmetric");
+  CHECK(error(R"({"group_size":16,"bits":4})") == "int4 held as int8 group 16 asymmetric");
+  CHECK(contains(error(R"({"group_size":16,"bits":4,"mode":"nvfp4"})"), "mode: 'nvfp4' is not supported"));
+  CHECK(error(R"({"quant_method":"bitsandbytes","load_in_8bit":true})") == "int8 channel");
+  CHECK(contains(error(R"({"quant_method":"bitsandbytes","load_in_4bit":true})"), "load_in_8bit only"));
+  CHECK(
+      error(R"({"quant_method":"hqq","quant_config":{"weight_quant_params":{"nbits":8,"group_size":16,"axis":1}}})") ==
+      "int8 group 16 asymmetric");
+  CHECK(error(R"({"quant_method":"torchao","quant_type":{"default":{"_type":"Float8WeightOnlyConfig","_data":{}}}})") ==
+        "fp8 channel");
+  CHECK(contains(
+      error(R"({"quant_method":"torchao","quant_type":{"default":{"_type":"Int4WeightOnlyConfig","_data":{}}}})"),
+      "torchao's 'Int4WeightOnlyConfig' is not supported"));
+  CHECK(error(R"({"quant_method":"quanto","weights":"int8"})") == "int8 channel");
+  CHECK(contains(error(R"({"quant_method":"quanto","weights":"int4"})"), "weights: 'int4' is not supported"));
+  CHECK(error(R"({"quant_method":"awq","bits":4,"group_size":16,"version":"gemm"})") ==
+        "int4 held as int8 group 16 asymmetric");
+  CHECK(contains(error(R"({"quant_method":"awq","bits":4,"version":"gemv"})"), "the layout 'gemv' is not supported"));
   CHECK(contains(error(R"({"quant_method":"exl3","bits":3.84})"), "'exl3' is not supported"));
   CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})"), "ModelOpt's 'NVFP4' is not supported"));
   CHECK(contains(error(R"({"bits":8})"), "says no quant_method"));
   CHECK(contains(error(R"({"quant_method":"fp8","fmt":"e2m1"})"), "fmt: 'e2m1' is not supported"));
   CHECK(contains(error(group(R"({"num_bits":4,"type":"int","group_size":16})")), "num_bits 4 is not supported"));
-  CHECK(contains(
-      error(R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"W8A16":["Linear"]}})"),
-      "'W8A16' is not supported"));
-  CHECK(contains(error(R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{}})"),
-                 "'pack-quantized' is not supported"));
+  CHECK(
+      error(
+          R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"targets":["Linear"],)"
+          R"("weights":{"num_bits":8,"group_size":16,"actorder":"group"}}}})") == "int8 group 16 act-order");
+  CHECK(
+      error(
+          R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"W8A16":["Linear"]}})") ==
+      error(R"({"quant_method":"compressed-tensors","format":"int-quantized","config_groups":{"W8A8":["Linear"]}})"));
+  CHECK(contains(error(R"({"quant_method":"compressed-tensors","format":"marlin-24","config_groups":{}})"),
+                 "'marlin-24' is not supported"));
 }
 
 TEST_CASE("lists say which modules are quantized") {

@@ -580,8 +580,10 @@ TEST_CASE("gguf: byte-level tokenizers, their template and end tokens") {
   CHECK(contains(error(pre, nothing), "key tokenizer.ggml.pre: missing"));
   CHECK(contains(error(pre, [&](GgufFile& f) { f.text(pre, "kimi-k2"); }), "'kimi-k2' is not supported"));
   CHECK(contains(error(pre, [&](GgufFile& f) { f.text(pre, "default"); }), "'default' is not supported"));
-  for (const char* known : {"gpt-2", "mpt", "olmo", "smollm", "starcoder", "refact", "llama3", "llama-v3", "smaug-bpe",
-                            "qwen2", "deepseek-r1-qwen", "tekken"}) {
+  for (const char* known :
+       {"gpt-2",    "mpt",       "olmo",        "smollm",           "starcoder", "refact",     "llama3",
+        "llama-v3", "smaug-bpe", "qwen2",       "deepseek-r1-qwen", "tekken",    "phi-2",      "command-r",
+        "dbrx",     "glm4",      "chatglm-bpe", "gpt-4o",           "stablelm2", "seed-coder", "hunyuan-dense"}) {
     INFO(known);
     CHECK(error(pre, [&](GgufFile& f) { f.text(pre, known); }) == "");
   }

@@ -307,6 +307,24 @@ TEST_CASE("published vectors") {
   check_vectors(*shared, "llama-spm", *tokenizer::load_sentencepiece(tokenizers / "llama2"));
 }
 
+// Ids by SentencePiece 0.2 and, for the tokens that begin a text, the program of the checkpoint.
+TEST_CASE("ChatGLM2: texts begin with [gMASK] and sop, and words that begin alike stay whole") {
+  const auto shared = shared_folder();
+  if (!shared || !std::filesystem::exists(*shared / "data" / "tokenizers" / "chatglm2")) {
+    MESSAGE("skipped: ChatGLM2's tokenizer, which is not there (QGEN_SHARED)");
+    return;
+  }
+  const auto tokenizer = Tokenizer::load(*shared / "data" / "tokenizers" / "chatglm2");
+  CHECK(tokenizer->encode("\u4f60\u597d").ids == Ids{64790, 64792, 36474, 54591});
+  const Ids question = {64790, 64792, 790,  30951, 517, 30910, 30939, 30996, 13,    13,   54761,
+                        31211, 30917, 2339, 2398,  519, 30987, 13,    13,    55437, 31211};
+  CHECK(tokenizer->encode("[Round 1]\n\n\u95ee\uff1asophisticated?\n\n\u7b54\uff1a").ids == question);
+  CHECK(tokenizer->encode("[gMASK]sop[Round 1]\n\n\u95ee\uff1asophisticated?\n\n\u7b54\uff1a", {false, true}).ids ==
+        question);
+  const Ids answer = {64790, 64792, 36474, 54591, 2};
+  CHECK(tokenizer->decode(answer, true) == "\u4f60\u597d");
+}
+
 TEST_CASE("Qwen3's control tokens and any ids, streamed") {
   const auto shared = shared_folder();
   if (!shared || !std::filesystem::exists(*shared / "data" / "tokenizers" / "qwen3")) {

@@ -50,14 +50,16 @@ struct Grid {
   GridType type;
 };
 
-// W (rows, cols) as quant/weight.h describes it; zero points may be missing, and scales where codes are floats of 16 or
-// 32 bits.
+// W (rows, cols) as quant/weight.h describes it; zero points and minimums may be missing, and scales where codes are
+// floats of 16 or 32 bits.
 struct Matrix {
   const uint8_t* codes;  // the first of row 0
   int64_t rows, cols, row_bytes;
   int64_t group_bytes;  // from the codes of a scale group to those of the next in a row
   bool in_blocks;       // Q8_0: a group's codes lie behind its F16 scale; group_bytes counts both
-  Grid scales, zero_points;
+  Grid scales, zero_points, minimums;
+  float code_shift;
+  bool has_offsets;                // W is more than code * scale
   int64_t group_rows, group_cols;  // elements of a scale group
   int64_t grid_cols;               // scale groups of a row
   int64_t row_origin;              // the row of the grids' matrix that is row 0
@@ -77,7 +79,7 @@ struct Input {
   const uint16_t* bf16_high;  // kBf16, kBf16Pair
   const uint16_t* bf16_low;
   // Sums over the scale groups of the matrix, (tokens, grid_cols), of f32 or integers of several tokens, where the
-  // matrix has zero points.
+  // matrix has offsets.
   const float* sums;
   const int32_t* high_sums;  // of each digit of one token, (grid_cols)
   const int32_t* low_sums;
@@ -158,6 +160,39 @@ struct StoredRow {
   bool overflow;  // f16: an element was beyond the range and has been clamped
 };
 
+// Tokens of one sequence through a causal convolution of `cols` columns.
+constexpr int64_t kMaxTaps = 64;
+struct ConvArguments {
+  int64_t tokens, taps, cols;
+  const float* in;  // (tokens, cols)
+  int64_t in_stride;
+  const float* weight;  // (taps, cols)
+  int64_t weight_stride;
+  const float* bias;  // (cols) or null
+  float* state;       // (taps - 1, cols): the rows before, the oldest first; those of the next call afterwards
+  int64_t state_stride;
+  float* out;  // (tokens, cols), may be `in`
+  int64_t out_stride;
+};
+
+// Tokens of one sequence through `cols` columns of a head's matrix: with v (tokens, cols)
+//   S = decay S + k (rate c)^T, c = v - decay S^T k where `delta`, else v;  out = S^T q + skip v
+struct RecurArguments {
+  int64_t tokens, key_dim, cols;
+  bool delta;
+  const float *k, *q;  // (tokens, key_dim)
+  int64_t key_stride;
+  const float *decay, *rate;  // (tokens)
+  int64_t rate_stride;
+  const float* v;
+  int64_t v_stride;
+  float skip;
+  float* state;  // (key_dim, cols)
+  int64_t state_stride;
+  float* out;  // (tokens, cols)
+  int64_t out_stride;
+};
+
 // Plain copies of model/step.h's Norm::Kind and Activation, which this header does not include.
 enum class NormKind : uint8_t { kNone, kRms, kLayer };
 enum class ActivationKind : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kSigmoid };
@@ -200,6 +235,8 @@ struct IsaTarget {
   // One row, padded with zeros to `stride`, into the forms, padded so as well; `low` of bf16 may be null.
   void (*to_int8_hi_lo)(const float* x, int64_t stride, int8_t* high, int8_t* low, float* scale);
   void (*to_bf16)(const float* x, int64_t stride, uint16_t* high, uint16_t* low);
+  void (*convolve)(const ConvArguments& arguments);
+  void (*recur)(const RecurArguments& arguments);
   float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
 };
 

@@ -129,6 +129,7 @@ struct Vec {
 #include "cpu/isa/common.inc"
 #include "cpu/isa/f32_linear.inc"
 #include "cpu/isa/elementwise.inc"
+#include "cpu/isa/recurrence.inc"
 #include "cpu/isa/kv_store.inc"
 #include "cpu/isa/inputs.inc"
 #include "cpu/isa/attention.inc"

@@ -27,6 +27,20 @@ double positive_or(const Json& object, std::string_view key, double fallback) {
 // YaRN's temperature: transformers, get_mscale.
 double yarn_scale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
 
+// Phi-3's: transformers, _compute_longrope_parameters.
+void read_longrope(const Json& scaling, Rope& rope, int64_t context) {
+  rope.scaling = Rope::Scaling::kFactors;
+  if (const auto value = scaling.get("attention_factor")) {
+    rope.attention_factor = read_positive(*value);
+    return;
+  }
+  const auto factor = scaling.get("factor");
+  const double growth =
+      factor ? read_positive(*factor, kMaxRopeFactor) : double(context) / double(rope.original_context);
+  if (growth > 1 && rope.original_context > 1)
+    rope.attention_factor = std::sqrt(1 + std::log(growth) / std::log(double(rope.original_context)));
+}
+
 void read_yarn(const Json& scaling, Rope& rope) {
   // Zero and null mean the default for these two.
   const auto beta = [&](const char* key, double fallback) {
@@ -79,7 +93,10 @@ Rope read_scaling(Rope rope, const Json& config, const Json& scaling, int64_t co
     }
     return context;
   };
-  if (name == "linear") {
+  if (name == "longrope" || name == "su" || scaling.get("long_factor")) {
+    rope.original_context = original_context();
+    read_longrope(scaling, rope, context);
+  } else if (name == "linear") {
     rope.scaling = Rope::Scaling::kLinear;
     rope.factor = factor();
   } else if (name == "dynamic") {
@@ -99,29 +116,65 @@ Rope read_scaling(Rope rope, const Json& config, const Json& scaling, int64_t co
   } else if (name == "factors") {
     rope.scaling = Rope::Scaling::kFactors;  // a tensor of the file
   } else {
-    type->fail(fmt::format("'{}' is not supported", name), "supported: default, linear, dynamic, yarn, llama3");
+    type->fail(fmt::format("'{}' is not supported", name),
+               "supported: default, linear, dynamic, yarn, llama3, longrope");
   }
   return rope;
 }
 
 }  // namespace
 
-Rope read_rope(const Json& config, int64_t context, int64_t dim, double theta) {
+namespace {
+
+// rope_scaling wins over rope_parameters where both say something, as in transformers 5.
+std::optional<Json> find_scaling(const Json& config) {
+  const auto scaling = config.get("rope_scaling");
+  return scaling && !scaling->members().empty() ? scaling : config.get("rope_parameters");
+}
+
+// How many elements of a head are rotated; `part`: of a head, where nothing is said, 0 if the family rotates whole
+// heads.
+int64_t rotated_elements(const Json& config, const std::optional<Json>& scaling, int64_t head_dim, double part) {
+  double found = part > 0 ? part : 1;
+  for (const auto& object : {std::optional<Json>(config), scaling}) {
+    const auto value = object ? object->get("partial_rotary_factor") : std::nullopt;
+    if (!value) continue;
+    found = value->as_number();
+    if (part == 0 && found != 1) value->fail(fmt::format("{} is not supported for this family (expected 1)", found));
+    if (!(found > 0 && found <= 1)) value->fail(fmt::format("{} is out of range (expected above 0, at most 1)", found));
+  }
+  const int64_t elements = int64_t(double(head_dim) * found + 1e-6);
+  if (elements < 2 || elements % 2 != 0) {
+    config.fail(fmt::format("partial_rotary_factor: {} of {} elements of a head cannot be rotated in pairs", elements,
+                            head_dim));
+  }
+  return elements;
+}
+
+// short_factor and long_factor of the first rope.
+void read_rope_factors(const Json& config, Description& model) {
+  const auto scaling = find_scaling(config);
+  if (!scaling || model.ropes[0].scaling != Rope::Scaling::kFactors || !scaling->get("long_factor")) return;
+  const auto read = [&](std::string_view key) {
+    const Json list = scaling->at(key);
+    std::vector<float> out;
+    for (const Json& value : list.elements()) out.push_back(float(read_positive(value)));
+    if (int64_t(out.size()) != model.ropes[0].dim / 2)
+      list.fail(fmt::format("expected {} numbers, found {}", model.ropes[0].dim / 2, out.size()));
+    return out;
+  };
+  model.rope_factors.push_back({0, read("short_factor"), read("long_factor")});
+}
+
+}  // namespace
+
+Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta, double partial) {
+  const std::optional<Json> scaling = find_scaling(config);
   Rope rope;
-  rope.dim = dim;
+  rope.dim = rotated_elements(config, scaling, head_dim, partial);
   rope.theta = positive_or(config, "rope_theta", theta);
   rope.original_context = context;
   if (config.flag_or("rope_adjacent_pairs", false)) rope.pairs = Rope::Pairs::kAdjacent;
-  // rope_scaling wins over rope_parameters where both say something, as in transformers 5.
-  std::optional<Json> scaling = config.get("rope_scaling");
-  if (scaling && scaling->members().empty()) scaling.reset();
-  if (!scaling) scaling = config.get("rope_parameters");
-  for (const auto& object : {std::optional<Json>(config), scaling}) {
-    const auto partial = object ? object->get("partial_rotary_factor") : std::nullopt;
-    if (partial && partial->as_number() != 1) {
-      partial->fail(fmt::format("{} is not supported for this family (expected 1)", partial->as_number()));
-    }
-  }
   return scaling ? read_scaling(rope, config, *scaling, context) : rope;
 }
 
@@ -173,25 +226,61 @@ std::vector<int64_t> read_layer_windows(const Json& types, int64_t layers, int64
   return windows;
 }
 
+std::vector<int64_t> read_windows(const Json& config, int64_t layers, int64_t fallback, int64_t every) {
+  int64_t window = fallback;
+  if (const auto value = config.find("sliding_window"))
+    window = value->is_null() ? 0 : value->as_integer(0, kMaxContext);
+  std::vector<int64_t> windows(size_t(layers), 0);
+  if (window == 0) return windows;
+  if (const auto types = config.get("layer_types")) return read_layer_windows(*types, layers, window);
+  const auto pattern = config.get("sliding_window_pattern");
+  if (pattern && pattern->is_string()) {  // "LLLG"
+    const std::string_view letters = pattern->as_string();
+    if (letters.empty() || letters.find_first_not_of("LG") != letters.npos)
+      pattern->fail(fmt::format("'{}' is not supported", letters), "supported: letters L and G, as in LLLG");
+    for (int64_t i = 0; i < layers; ++i) windows[size_t(i)] = letters[size_t(i) % letters.size()] == 'L' ? window : 0;
+    return windows;
+  }
+  if (pattern) every = pattern->as_integer(1, kMaxLayers);
+  for (int64_t i = 0; i < layers; ++i) windows[size_t(i)] = every > 0 && (i + 1) % every == 0 ? 0 : window;
+  return windows;
+}
+
+bool is_from_gguf(const Json& config) { return config.find("rope_adjacent_pairs").has_value(); }
+
+double read_number(const Json& config, std::string_view key, double fallback) {
+  return positive_or(config, key, fallback);
+}
+
+void read_biases(const Json& config, DecoderParts& parts, bool qkv) {
+  parts.attention.qkv_bias = config.flag_or("attention_bias", qkv);
+  parts.attention.out_bias = config.flag_or("attention_bias", false);
+  parts.feed_forward.bias = config.flag_or("mlp_bias", false);
+}
+
 DecoderParts read_decoder(const Json& config, std::string_view family, const DecoderDefaults& defaults) {
   DecoderParts parts;
   Description& model = parts.model;
   AttentionSpec& attention = parts.attention;
-  const auto size = [&](std::string_view key, int64_t most, int64_t fallback, int64_t least = 1) {
-    if (fallback > 0 && !config.get(key)) return fallback;
-    return config.at(key).as_integer(least, most);
+  // A family's own key, where it is absent the common one.
+  const auto own_key = [&](std::string_view DecoderKeys::*key) {
+    return config.get(defaults.keys.*key) ? defaults.keys.*key : DecoderKeys{}.*key;
+  };
+  const auto size = [&](std::string_view DecoderKeys::*key, int64_t most, int64_t fallback) {
+    if (const auto value = config.get(own_key(key))) return value->as_integer(1, most);
+    return fallback > 0 ? fallback : config.at(defaults.keys.*key).as_integer(1, most);
   };
   model.family = family;
-  parts.layers = size("num_hidden_layers", kMaxLayers, defaults.layers);
-  model.hidden = size("hidden_size", kMaxWidth, defaults.hidden);
-  attention.heads = size("num_attention_heads", kMaxWidth, defaults.heads);
+  parts.layers = size(&DecoderKeys::layers, kMaxLayers, defaults.layers);
+  model.hidden = size(&DecoderKeys::hidden, kMaxWidth, defaults.hidden);
+  attention.heads = size(&DecoderKeys::heads, kMaxWidth, defaults.heads);
   attention.kv_heads =
-      size("num_key_value_heads", attention.heads, defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads);
+      size(&DecoderKeys::kv_heads, attention.heads, defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads);
   if (attention.kv_heads > attention.heads || attention.heads % attention.kv_heads != 0) {
-    config.fail(fmt::format("num_key_value_heads: {} does not divide the {} attention heads", attention.kv_heads,
+    config.fail(fmt::format("{}: {} does not divide the {} attention heads", defaults.keys.kv_heads, attention.kv_heads,
                             attention.heads));
   }
-  const auto head_dim = config.get("head_dim");
+  const auto head_dim = config.get(own_key(&DecoderKeys::head_dim));
   if (!head_dim && defaults.head_dim == 0 && model.hidden % attention.heads != 0) {
     config.fail(fmt::format("hidden_size: {} is no multiple of the {} attention heads, and there is no head_dim",
                             model.hidden, attention.heads));
@@ -204,13 +293,14 @@ DecoderParts read_decoder(const Json& config, std::string_view family, const Dec
   if (attention.heads * attention.head_dim > kMaxWidth)
     config.fail(
         fmt::format("num_attention_heads: {} heads of {} are absurdly many", attention.heads, attention.head_dim));
-  parts.feed_forward.width = size("intermediate_size", kMaxWidth, defaults.intermediate);
-  parts.feed_forward.activation = read_activation(config, "hidden_act", defaults.activation);
-  model.vocab = size("vocab_size", kMaxVocab, defaults.vocab);
-  model.context = size("max_position_embeddings", kMaxContext, defaults.context);
-  parts.norm.eps = read_epsilon(config, "rms_norm_eps", parts.norm.eps);
+  parts.feed_forward.width = size(&DecoderKeys::intermediate, kMaxWidth, defaults.intermediate);
+  parts.feed_forward.activation = read_activation(config, own_key(&DecoderKeys::activation), defaults.activation);
+  model.vocab = size(&DecoderKeys::vocab, kMaxVocab, defaults.vocab);
+  model.context = size(&DecoderKeys::context, kMaxContext, defaults.context);
+  parts.norm.eps = read_epsilon(config, own_key(&DecoderKeys::epsilon), defaults.epsilon);
   if (const auto value = config.get("tie_word_embeddings")) model.tied_head = value->as_bool();
-  model.ropes = {read_rope(config, model.context, attention.head_dim, defaults.rope_theta)};
+  model.ropes = {read_rope(config, model.context, attention.head_dim, defaults.rope_theta, defaults.partial_rotary)};
+  read_rope_factors(config, model);
   parts.windows.assign(size_t(parts.layers), 0);
   model.end_tokens = read_end_tokens(config);
   return parts;
@@ -226,6 +316,28 @@ Description finish_decoder(DecoderParts parts) {
     model.layers.push_back({attention, feed_forward});
   }
   return std::move(parts.model);
+}
+
+void use_layer_norm(DecoderParts& parts, bool biased) {
+  parts.norm.kind = Norm::Kind::kLayer;
+  parts.norm.biased = biased;
+}
+
+AttentionSpec& attention_of(std::vector<BlockSpec>& layer) { return std::get<AttentionSpec>(layer[0].mixer); }
+
+void add_post_norms(Description& model, bool instead) {
+  for (auto& layer : model.layers) {
+    layer[0].after = {Role::kAttnPostNorm, model.final_norm};
+    layer[1].after = {Role::kFfnPostNorm, model.final_norm};
+    if (instead) layer[0].before = layer[1].before = std::nullopt;
+  }
+}
+
+void make_parallel(Description& model) {
+  for (auto& layer : model.layers) {
+    layer[1].before = std::nullopt;
+    layer[1].parallel = true;
+  }
 }
 
 }  // namespace qgen

@@ -19,12 +19,24 @@ struct DecoderParts {
   std::vector<int64_t> windows;  // of each layer; 0: none
 };
 
+// What a family calls the keys that most families share. What a GGUF file says goes by the common names, which are
+// read where a family's own key is absent.
+struct DecoderKeys {
+  std::string_view layers = "num_hidden_layers", hidden = "hidden_size", heads = "num_attention_heads",
+                   kv_heads = "num_key_value_heads", head_dim = "head_dim", intermediate = "intermediate_size",
+                   activation = "hidden_act", vocab = "vocab_size", context = "max_position_embeddings",
+                   epsilon = "rms_norm_eps";
+};
+
 // What absent keys mean: a family's defaults in transformers. 0: the key is required, or follows from others.
 struct DecoderDefaults {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0, vocab = 0;
   int64_t context = 2048;
   double rope_theta = 10000;
+  double epsilon = 1e-6;
+  double partial_rotary = 0;  // the part of a head that is rotated; 0: the family rotates whole heads only
   Activation activation = Activation::kSilu;
+  DecoderKeys keys = {};
 };
 
 // Sizes, norm, rope, activation, tied head and end tokens.
@@ -32,9 +44,24 @@ DecoderParts read_decoder(const Json& config, std::string_view family, const Dec
 // The layers: x += attention(norm(x)), x += feed_forward(norm(x)), each with its window.
 Description finish_decoder(DecoderParts parts);
 
-// rope_scaling or rope_parameters with their rope_theta (`theta` where there is none); `dim`: elements of a head that
-// are rotated.
-Rope read_rope(const Json& config, int64_t context, int64_t dim, double theta = 10000);
+// Norms behind the branches, before their results are added; with the other ones, or instead of them.
+void add_post_norms(Description& model, bool instead = false);
+// Attention and feed-forward network side by side: x += attention(norm(x)) + feed_forward(norm(x)), one norm for both.
+void make_parallel(Description& model);
+// LayerNorm instead of RMSNorm.
+void use_layer_norm(DecoderParts& parts, bool biased);
+// The attention of a layer whose first branch is one.
+AttentionSpec& attention_of(std::vector<BlockSpec>& layer);
+// What the keys attention_bias and mlp_bias say, and what they mean where they are absent.
+void read_biases(const Json& config, DecoderParts& parts, bool qkv = false);
+// A number above 0, `fallback` if absent or null.
+double read_number(const Json& config, std::string_view key, double fallback);
+// Whether config.json was made from a GGUF file's keys.
+bool is_from_gguf(const Json& config);
+
+// rope_scaling or rope_parameters with their rope_theta (`theta` where there is none). `partial`: the part of a head
+// that is rotated where partial_rotary_factor is absent, 0 if there may be none.
+Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta = 10000, double partial = 0);
 // One entry of rope_parameters where that is a map of layer types.
 Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta = 10000);
 std::vector<TokenId> read_end_tokens(const Json& config);  // eos_token_id: a number, a list or null
@@ -44,6 +71,9 @@ double read_epsilon(const Json& config, std::string_view key, double fallback);
 Activation read_activation(const Json& config, std::string_view key, Activation fallback);
 // layer_types as a window for each layer: `window` where it says sliding_attention, 0 where full_attention.
 std::vector<int64_t> read_layer_windows(const Json& types, int64_t layers, int64_t window);
+// sliding_window (`fallback` if absent; null is none) on the layers that layer_types names, else on all but each
+// `every`-th (sliding_window_pattern, if the file has it). every 0: on all layers.
+std::vector<int64_t> read_windows(const Json& config, int64_t layers, int64_t fallback, int64_t every);
 
 // Limits that no real model comes near, far below what would overflow or exhaust memory in arithmetic on sizes: a
 // config.json beyond them is damaged or hostile.

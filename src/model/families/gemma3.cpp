@@ -8,18 +8,6 @@
 namespace qgen {
 namespace {
 
-// Every `pattern`-th layer sees everything, the others a window.
-std::vector<int64_t> read_windows(const Json& config, int64_t layers) {
-  const auto window = config.get("sliding_window");
-  const int64_t size = window ? window->as_integer(1) : 4096;
-  if (const auto types = config.get("layer_types")) return read_layer_windows(*types, layers, size);
-  const auto pattern = config.get("sliding_window_pattern");
-  const int64_t every = pattern ? pattern->as_integer(1) : 6;
-  std::vector<int64_t> windows;
-  for (int64_t i = 0; i < layers; ++i) windows.push_back((i + 1) % every == 0 ? 0 : size);
-  return windows;
-}
-
 // The ropes of layers that see everything and of those with a window: newer files have a map of both.
 std::vector<Rope> read_ropes(const Json& config, int64_t context, int64_t dim, const Rope& plain) {
   constexpr double kGlobalTheta = 1e6;
@@ -38,8 +26,7 @@ std::vector<Rope> read_ropes(const Json& config, int64_t context, int64_t dim, c
 // What query_pre_attn_scalar is where it is absent. GGUF files never have it: llama.cpp takes head_dim, but for the
 // 27B, which it knows by its layers.
 double default_scalar(const Json& config, const DecoderParts& parts) {
-  const bool is_gguf = config.find("rope_adjacent_pairs").has_value();
-  if (!is_gguf) return 256;
+  if (!is_from_gguf(config)) return 256;
   constexpr int64_t kLayersOf27B = 62;
   return double(parts.layers == kLayersOf27B ? parts.model.hidden / parts.attention.heads : parts.attention.head_dim);
 }
@@ -59,7 +46,7 @@ Description describe_gemma3(const Json& config) {
                                      .rope_theta = 1e6});
   AttentionSpec& attention = parts.attention;
   parts.model.ropes = read_ropes(config, parts.model.context, attention.head_dim, parts.model.ropes[0]);
-  parts.windows = read_windows(config, parts.layers);
+  parts.windows = read_windows(config, parts.layers, 4096, 6);
   parts.norm.plus_one = true;
   attention.q_norm = attention.k_norm = parts.norm;
   const auto scalar = config.get("query_pre_attn_scalar");
@@ -75,9 +62,8 @@ Description describe_gemma3(const Json& config) {
     AttentionSpec& spec = std::get<AttentionSpec>(blocks[0].mixer);
     spec.rope = spec.window > 0 ? 1 : 0;
     if (const auto cap = config.get("attn_logit_softcapping")) spec.softcap = cap->as_number();
-    blocks[0].after = {Role::kAttnPostNorm, model.final_norm};
-    blocks[1].after = {Role::kFfnPostNorm, model.final_norm};
   }
+  add_post_norms(model);
   return model;
 }
 

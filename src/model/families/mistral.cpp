@@ -1,5 +1,9 @@
 // Mistral: Llama with a sliding window on every layer where the configuration gives one.
 // transformers: models/mistral, whose defaults for an absent window and context are kept.
+// Ministral 3 and Devstral 2: no window, YaRN, and queries that grow with their position. transformers:
+// models/ministral3.
+#include <fmt/format.h>
+
 #include "model/families/common.h"
 #include "model/families/table.h"
 
@@ -10,6 +14,20 @@ Description describe_mistral(const Json& config) {
   int64_t window = 4096;
   if (const auto value = config.find("sliding_window")) window = value->is_null() ? 0 : value->as_integer(1);
   parts.windows.assign(size_t(parts.layers), window);
+  return finish_decoder(std::move(parts));
+}
+
+Description describe_ministral3(const Json& config) {
+  DecoderParts parts = read_decoder(config, "ministral3", {.head_dim = 128, .context = 262144, .epsilon = 1e-5});
+  parts.windows = read_windows(config, parts.layers, 0, 0);
+  auto rope = config.get("rope_parameters");
+  if (!rope) rope = config.get("rope_scaling");
+  if (const auto beta = rope ? rope->get("llama_4_scaling_beta") : std::nullopt) {
+    parts.attention.temperature_beta = beta->as_number();
+    if (!(parts.attention.temperature_beta >= 0 && parts.attention.temperature_beta <= 1e6))
+      beta->fail(fmt::format("{} is out of range (expected 0 to 1e6)", parts.attention.temperature_beta));
+    parts.attention.temperature_interval = rope->at("original_max_position_embeddings").as_integer(1, kMaxContext);
+  }
   return finish_decoder(std::move(parts));
 }
 

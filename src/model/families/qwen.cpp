@@ -1,14 +1,16 @@
 // Qwen2 and Qwen2.5: Llama with biases on q, k and v, and a sliding window on the last layers where
 // use_sliding_window asks for it. transformers: models/qwen2.
 // Qwen3, dense: without the biases, with an RMS norm on every head of q and k, and a head_dim of its own.
-// transformers: models/qwen3.
+// transformers: models/qwen3. The text part of Qwen3-VL is the same: all three of its position ids agree for text.
+// Qwen2-MoE and Qwen3-MoE: the same with mixtures of experts. transformers: models/qwen2_moe, models/qwen3_moe.
 #include "model/families/common.h"
+#include "model/families/mixture.h"
 #include "model/families/table.h"
 
 namespace qgen {
 namespace {
 
-std::vector<int64_t> read_windows(const Json& config, int64_t layers) {
+std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers) {
   std::vector<int64_t> windows(size_t(layers), 0);
   const auto use = config.get("use_sliding_window");
   if (!use || !use->as_bool()) return windows;
@@ -28,18 +30,56 @@ std::vector<int64_t> read_windows(const Json& config, int64_t layers) {
 
 Description describe_qwen2(const Json& config) {
   DecoderParts parts = read_decoder(config, "qwen2", {.context = 32768});
-  parts.windows = read_windows(config, parts.layers);
+  parts.windows = read_qwen_windows(config, parts.layers);
   parts.attention.qkv_bias = true;
   return finish_decoder(std::move(parts));
 }
 
-Description describe_qwen3(const Json& config) {
-  DecoderParts parts = read_decoder(config, "qwen3", {.head_dim = 128, .context = 32768});
-  parts.windows = read_windows(config, parts.layers);
+namespace {
+
+DecoderParts read_qwen3(const Json& config, std::string_view family, const DecoderDefaults& defaults) {
+  DecoderParts parts = read_decoder(config, family, defaults);
+  parts.windows = read_qwen_windows(config, parts.layers);
   parts.attention.q_norm = parts.attention.k_norm = parts.norm;
   if (const auto bias = config.get("attention_bias"))
     parts.attention.qkv_bias = parts.attention.out_bias = bias->as_bool();
-  return finish_decoder(std::move(parts));
+  return parts;
+}
+
+Description finish_mixture(const Json& config, DecoderParts parts, const MixtureSpec& mixture) {
+  const std::vector<bool> layers = read_mixture_layers(config, parts.layers);
+  Description model = finish_decoder(std::move(parts));
+  set_mixtures(model, mixture, layers);
+  return model;
+}
+
+}  // namespace
+
+Description describe_qwen3(const Json& config) {
+  return finish_decoder(read_qwen3(config, "qwen3", {.head_dim = 128, .context = 32768}));
+}
+
+Description describe_qwen3_vl(const Json& config) {
+  return finish_decoder(read_qwen3(config, "qwen3_vl", {.head_dim = 128, .context = 128000}));
+}
+
+Description describe_qwen2_moe(const Json& config) {
+  DecoderParts parts = read_decoder(config, "qwen2_moe", {.context = 32768});
+  parts.windows = read_qwen_windows(config, parts.layers);
+  const auto bias = config.get("qkv_bias");
+  parts.attention.qkv_bias = !bias || bias->as_bool();
+  MixtureSpec mixture = read_mixture(config, parts.layers);
+  mixture.normalized = read_normalized(config, false);
+  mixture.shared_width = config.at("shared_expert_intermediate_size").as_integer(0, kMaxWidth);
+  mixture.shared_score = true;
+  return finish_mixture(config, std::move(parts), mixture);
+}
+
+Description describe_qwen3_moe(const Json& config) {
+  DecoderParts parts = read_qwen3(config, "qwen3_moe", {.intermediate = 6144, .context = 32768});
+  MixtureSpec mixture = read_mixture(config, parts.layers);
+  mixture.normalized = read_normalized(config, false);
+  return finish_mixture(config, std::move(parts), mixture);
 }
 
 }  // namespace qgen

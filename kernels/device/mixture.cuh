@@ -1,0 +1,159 @@
+// Mixtures of experts: the choice of experts, and the products of those that were chosen, a warp a row of a weight.
+#pragma once
+
+#include "kernels/device/codes.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+constexpr int kExpertWarps = 4;
+constexpr float kNoRank = 1e38f;  // beyond what any rank is
+constexpr float kKept = 2e38f;    // marks a group that has been chosen
+
+// The highest value and where it first is, in all lanes of the warp; NaN counts as nothing.
+struct Highest {
+  float value;
+  int index;
+};
+QGEN_DEVICE Highest highest_of(const float* values, int count) {
+  Highest best{-kNoRank, count};
+  for (int i = lane_index(); i < count; i += kWarp) {
+    if (values[i] > best.value) best = {values[i], i};
+  }
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const float value = shuffle_xor(best.value, mask);
+    const int index = int(shuffle_xor(float(best.index), mask));  // exact: there are few experts
+    if (value > best.value || (value == best.value && index < best.index)) best = {value, index};
+  }
+  return best;
+}
+
+// A warp a token. shared: scores and ranks of the experts, then ranks of the groups.
+QGEN_KERNEL(kWarp, 1) route_kernel(const RouteArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int64_t token = block_index().x;
+  const float* const logits = args.logits + token * args.stride;
+  float* const score = shared_memory<float>();
+  float* const rank = score + args.experts;
+  float* const group_rank = rank + args.experts;
+  float highest = -kNoRank, sum = 0;
+  for (int e = lane_index(); e < args.experts; e += kWarp) highest = larger(highest, logits[e]);
+  highest = largest_lane(highest);
+  for (int e = lane_index(); e < args.experts; e += kWarp) {
+    const float x = logits[e];
+    score[e] = args.score == RouteStep::Score::kSoftmax   ? exp_fast(x - highest)
+               : args.score == RouteStep::Score::kSigmoid ? sigmoid(x)
+                                                          : root_exact(softplus(x));
+    sum += score[e];
+  }
+  sum = sum_lanes(sum);
+  for (int e = lane_index(); e < args.experts; e += kWarp) {
+    if (args.score == RouteStep::Score::kSoftmax) score[e] /= sum;
+    const float value = score[e] + (args.bias != nullptr ? args.bias[e] : 0);
+    rank[e] = value == value ? value : -kNoRank;
+  }
+  warp_barrier();
+  if (args.kept_groups < args.groups) {
+    const int size = args.experts / args.groups;
+    for (int g = 0; g < args.groups; ++g) {
+      float* const members = rank + g * size;
+      const Highest first = highest_of(members, size);
+      float total = first.value;
+      if (args.two_best && size > 1 && first.index < size) {
+        warp_barrier();
+        if (lane_index() == 0) members[first.index] = -kNoRank;
+        warp_barrier();
+        total += highest_of(members, size).value;
+        warp_barrier();
+        if (lane_index() == 0) members[first.index] = first.value;
+      }
+      if (lane_index() == 0) group_rank[g] = total;
+      warp_barrier();
+    }
+    for (int kept = 0; kept < args.kept_groups; ++kept) {
+      const Highest best = highest_of(group_rank, args.groups);
+      warp_barrier();
+      if (lane_index() == 0 && best.index < args.groups) group_rank[best.index] = -kKept;
+      warp_barrier();
+    }
+    for (int e = lane_index(); e < args.experts; e += kWarp) {
+      if (group_rank[e / size] != -kKept) rank[e] = -kNoRank;
+    }
+    warp_barrier();
+  }
+  float* const out = args.out + token * args.out_stride;
+  float total = args.least_sum;
+  for (int i = 0; i < args.chosen; ++i) {
+    const Highest best = highest_of(rank, args.experts);
+    // Where all that is left is NaN, any expert will do: its weight is NaN.
+    const int expert = best.index < args.experts ? best.index : i;
+    total += score[expert];
+    warp_barrier();
+    if (lane_index() == 0) {
+      out[i] = score[expert];
+      out[args.chosen + i] = float(expert);
+      rank[expert] = -kNoRank;
+    }
+    warp_barrier();
+  }
+  if (lane_index() != 0) return;
+  for (int i = 0; i < args.chosen; ++i) {
+    const float weight = (args.normalized ? out[i] / total : out[i]) * args.scale;
+    out[i] = args.expert_scale != nullptr ? weight * args.expert_scale[int(out[args.chosen + i])] : weight;
+  }
+}
+
+template <Codes kCodes>
+QGEN_DEVICE float row_product(const Matrix& w, int row, const float* x) {
+  float sum = 0;
+  for (int k = lane_index(); k < w.cols; k += kWarp) {
+    const int from = w.column_order != nullptr ? w.column_order[k] : k;
+    sum = fused_product(element<kCodes>(w, row, k), x[from], sum);
+  }
+  return sum_lanes(sum);
+}
+
+// inner = activation(gate x) * (up x) for row x of a warp, token y and choice z of the grid.
+template <Codes kCodes>
+QGEN_KERNEL(kExpertWarps* kWarp, 1)
+experts_in_kernel(const ExpertsArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int row = int(block_index().x) * kExpertWarps + warp_index();
+  if (row >= args.width) return;
+  const int64_t token = block_index().y, choice = block_index().z;
+  const float* const route = args.route + token * args.route_stride;
+  const int expert = int(route[args.chosen + choice]);
+  const float* const x = args.x + token * args.x_stride;
+  const float factor = args.weighted_input ? route[choice] : 1;
+  const int64_t bias = int64_t(expert) * args.width + row;
+  float gate = row_product<kCodes>(args.gate[expert], row, x) * factor;
+  float up = row_product<kCodes>(args.up[expert], row, x) * factor;
+  if (args.gate_bias != nullptr) gate += args.gate_bias[bias];
+  if (args.up_bias != nullptr) up += args.up_bias[bias];
+  if (lane_index() == 0)
+    args.inner[(token * args.chosen + choice) * args.inner_stride + row] = activated(args.activation, gate) * up;
+}
+
+// out (+)= sum of w (down inner + bias) for row x of a warp and token y of the grid.
+template <Codes kCodes>
+QGEN_KERNEL(kExpertWarps* kWarp, 1)
+experts_out_kernel(const ExpertsArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int row = int(block_index().x) * kExpertWarps + warp_index();
+  if (row >= args.cols) return;
+  const int64_t token = block_index().y;
+  const float* const route = args.route + token * args.route_stride;
+  float sum = 0;
+  for (int i = 0; i < args.chosen; ++i) {
+    const int expert = int(route[args.chosen + i]);
+    float y = row_product<kCodes>(args.down[expert], row, args.inner + (token * args.chosen + i) * args.inner_stride);
+    if (args.down_bias != nullptr) y += args.down_bias[int64_t(expert) * args.cols + row];
+    sum += args.weighted_input ? y : route[i] * y;
+  }
+  float* const out = args.out + token * args.out_stride + row;
+  if (lane_index() == 0) *out = args.add ? *out + sum : sum;
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,156 @@
+#include "cpu/mixture.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen::cpu {
+namespace {
+
+constexpr int64_t kTaskRows = 256;
+
+std::vector<const LinearKernel*> kernels_of(std::initializer_list<const std::vector<const Weight*>*> banks,
+                                            const std::function<const LinearKernel*(const Weight&)>& kernel_of) {
+  std::vector<const LinearKernel*> out;
+  for (size_t e = 0; e < (*banks.begin())->size(); ++e) {
+    for (const auto* bank : banks) {
+      const Weight& weight = *(*bank)[e];
+      if (weight.ordered) {
+        fail(ErrorKind::kModel,
+             fmt::format("{}: experts in the order of their activations are not supported", weight.tensor));
+      }
+      out.push_back(kernel_of(weight));
+    }
+  }
+  return out;
+}
+
+// Rows [begin, end) of a task.
+struct Range {
+  int64_t begin, end;
+};
+Range range_of(int64_t index, int64_t size, int64_t rows) { return {index * size, std::min(rows, (index + 1) * size)}; }
+
+}  // namespace
+
+ExpertsKernel::ExpertsKernel(const ExpertsStep& step, const IsaTarget& target, int64_t tokens, int workers,
+                             const std::function<const LinearKernel*(const Weight&)>& kernel_of)
+    : step_(step),
+      target_(target),
+      entries_(tokens * step.chosen()),
+      workers_(workers),
+      in_(kernels_of({&step.gate, &step.up}, kernel_of)),
+      down_(kernels_of({&step.down}, kernel_of)),
+      input_(in_, entries_, int(entries_)),
+      inner_(down_, entries_, int(entries_)),
+      order_(size_t(entries_)),
+      group_of_(size_t(entries_)) {}
+
+void ExpertsKernel::lay_out(Arena& arena) {
+  input_.lay_out(arena);
+  inner_.lay_out(arena);
+}
+
+int64_t ExpertsKernel::temporary_floats() const {
+  // An expert has at most every token once.
+  return entries_ / step_.chosen() * std::max(kTaskRows, target_.panel_rows);
+}
+
+void ExpertsKernel::group(const Batch& batch, const std::vector<RowBuffer>& rows) {
+  const RowBuffer& route = rows[size_t(step_.route.row)];
+  const int64_t chosen = step_.chosen(), tokens = int64_t(batch.tokens.size());
+  const auto expert = [&](int64_t token, int64_t i) {
+    return size_t(route.at(token, step_.route.first + chosen + i)[0]);
+  };
+  std::vector<int32_t> counts(size_t(step_.experts()), 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < chosen; ++i) ++counts[expert(t, i)];
+  }
+  groups_.clear();
+  std::vector<int32_t> next(counts.size());
+  int32_t first = 0;
+  for (size_t e = 0; e < counts.size(); ++e) {
+    next[e] = first;
+    if (counts[e] == 0) continue;
+    std::fill_n(group_of_.begin() + first, counts[e], int32_t(groups_.size()));
+    groups_.push_back({int32_t(e), first, counts[e]});
+    first += counts[e];
+  }
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < chosen; ++i) order_[size_t(next[expert(t, i)]++)] = int32_t(t * chosen + i);
+  }
+}
+
+void ExpertsKernel::prepare_input(const Batch& batch, const std::vector<RowBuffer>& rows, int64_t entry) {
+  const int64_t chosen = step_.chosen(), token = order_[size_t(entry)] / chosen, i = order_[size_t(entry)] % chosen;
+  const float* const x = rows[size_t(step_.in.row)].at(token, step_.in.first);
+  float* const row = input_.row(entry);
+  const float weight = step_.weighted_input ? *rows[size_t(step_.route.row)].at(token, step_.route.first + i) : 1;
+  target_.scale(x, weight, step_.in.cols, row);
+  input_.prepare(target_, row, entry, group_of(entry).count, batch.kernels);
+}
+
+void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, const Biases& biases, ThreadPool& pool,
+                        std::byte* scratch, float* temporary) {
+  const int64_t entries = int64_t(batch.tokens.size()) * step_.chosen(), width = step_.width();
+  pool.share(1, [&](int64_t) { group(batch, rows); });
+  pool.share(entries, [&](int64_t entry) { prepare_input(batch, rows, entry); });
+
+  const auto multiply = [&](const InputForms& input, const std::vector<const LinearKernel*>& layers, size_t layer,
+                            const Group& of, const float* x, const Range& range, const float* bias, float* y,
+                            int64_t y_stride) {
+    layers[layer]->multiply(input.view(layer, x, of.count, batch.kernels, of.first), batch.kernels, range.begin,
+                            range.end, y, y_stride, scratch);
+    if (bias == nullptr) return;
+    for (int32_t t = 0; t < of.count; ++t) {
+      for (int64_t n = range.begin; n < range.end; ++n)
+        y[t * y_stride + n - range.begin] += bias[of.expert * layers[layer]->rows() + n];
+    }
+  };
+  const int64_t unit = target_.panel_rows;
+  const auto task_rows = [&](int64_t most, int64_t tasks) {
+    return std::clamp(most / std::max<int64_t>(1, tasks) / unit * unit, unit, std::max(unit, kTaskRows / unit * unit));
+  };
+
+  // Several tasks a worker, however few experts there are.
+  const int64_t groups = int64_t(groups_.size()), wanted = (workers_ * 8 + groups - 1) / groups;
+  const int64_t size = task_rows(width, wanted), blocks = (width + size - 1) / size;
+  pool.share(groups * blocks, [&](int64_t task) {
+    const Group& of = groups_[size_t(task / blocks)];
+    const Range range = range_of(task % blocks, size, width);
+    const float* const x = input_.row(of.first);
+    float* const gate = inner_.row(of.first) + range.begin;
+    const int64_t count = range.end - range.begin;
+    const size_t layer = 2 * size_t(of.expert);
+    multiply(input_, in_, layer, of, x, range, biases.gate, gate, inner_.stride());
+    multiply(input_, in_, layer + 1, of, x, range, biases.up, temporary, count);
+    for (int32_t t = 0; t < of.count; ++t)
+      target_.activate(static_cast<ActivationKind>(step_.activation), gate + t * inner_.stride(), temporary + t * count,
+                       count);
+  });
+  pool.share(entries, [&](int64_t entry) {
+    inner_.prepare(target_, inner_.row(entry), entry, group_of(entry).count, batch.kernels);
+  });
+
+  // A task adds up its columns of all experts, so that sums have one order.
+  const RowBuffer &out = rows[size_t(step_.out.row)], &route = rows[size_t(step_.route.row)];
+  const int64_t hidden = step_.out.cols, out_size = task_rows(hidden, workers_ * 8);
+  pool.share((hidden + out_size - 1) / out_size, [&](int64_t task) {
+    const Range range = range_of(task, out_size, hidden);
+    const int64_t count = range.end - range.begin;
+    for (int64_t t = 0; !step_.add && t < int64_t(batch.tokens.size()); ++t)
+      std::fill_n(out.at(t, step_.out.first + range.begin), count, 0.0f);
+    for (const Group& of : groups_) {
+      multiply(inner_, down_, size_t(of.expert), of, inner_.row(of.first), range, biases.down, temporary, count);
+      for (int32_t t = 0; t < of.count; ++t) {
+        const int64_t entry = order_[size_t(of.first + t)], token = entry / step_.chosen();
+        const float weight = step_.weighted_input ? 1 : *route.at(token, step_.route.first + entry % step_.chosen());
+        target_.add(out.at(token, step_.out.first + range.begin), temporary + t * count, weight, count);
+      }
+    }
+  });
+}
+
+}  // namespace qgen::cpu

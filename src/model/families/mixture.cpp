@@ -1,0 +1,80 @@
+#include "model/families/mixture.h"
+
+#include <fmt/format.h>
+
+#include "model/families/common.h"
+
+namespace qgen {
+namespace {
+
+constexpr int64_t kMaxExperts = 4096;
+constexpr int64_t kMaxExpertsOfAllLayers = 100'000;
+
+}  // namespace
+
+MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& keys) {
+  MixtureSpec out;
+  out.experts = config.at(keys.experts).as_integer(1, kMaxExperts);
+  if (out.experts * layers > kMaxExpertsOfAllLayers)
+    config.fail(
+        fmt::format("{}: {} experts in each of {} layers are absurdly many", keys.experts, out.experts, layers));
+  out.chosen = keys.default_chosen > 0 && !config.get(keys.chosen) ? keys.default_chosen
+                                                                   : config.at(keys.chosen).as_integer(1, out.experts);
+  out.width = config.at(keys.width).as_integer(1, kMaxWidth);
+  if (out.width * out.chosen > kMaxWidth)
+    config.fail(fmt::format("{}: {} experts of {} for a token are absurdly many", keys.chosen, out.chosen, out.width));
+  out.activation = read_activation(config, "hidden_act", out.activation);
+  return out;
+}
+
+bool read_normalized(const Json& config, bool fallback) {
+  const auto value = config.get("norm_topk_prob");
+  return value ? value->as_bool() : fallback;
+}
+
+void read_sigmoid_choice(const Json& config, MixtureSpec& mixture) {
+  const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
+    const auto value = config.get(key);
+    return value ? value->as_integer(1, most) : fallback;
+  };
+  mixture.score = RouteStep::Score::kSigmoid;
+  mixture.ranking_bias = true;
+  mixture.rank = RouteStep::Rank::kTwoBest;
+  mixture.groups = size("n_group", mixture.experts, 1);
+  mixture.kept_groups = size("topk_group", mixture.groups, 1);
+  if (mixture.experts % mixture.groups != 0 ||
+      mixture.experts / mixture.groups * mixture.kept_groups < mixture.chosen) {
+    config.fail(fmt::format("n_group: {} of {} groups of {} experts have no {} to choose", mixture.kept_groups,
+                            mixture.groups, mixture.experts, mixture.chosen));
+  }
+  mixture.normalized = read_normalized(config, true);
+  mixture.least_sum = 1e-20;
+  if (const auto scale = config.get("routed_scaling_factor")) mixture.scale = scale->as_number();
+  const auto shared = config.get("n_shared_experts");
+  mixture.shared_width = (shared ? shared->as_integer(0, kMaxWidth / mixture.width) : 0) * mixture.width;
+}
+
+void name_shared_experts(Names& names) {
+  names.set(Role::kSharedGate, "@layers.#.mlp.shared_experts.gate_proj");
+  names.set(Role::kSharedUp, "@layers.#.mlp.shared_experts.up_proj");
+  names.set(Role::kSharedDown, "@layers.#.mlp.shared_experts.down_proj");
+}
+
+std::vector<bool> read_mixture_layers(const Json& config, int64_t layers) {
+  const auto step = config.get("decoder_sparse_step");
+  const int64_t every = step ? step->as_integer(1, kMaxLayers) : 1;
+  std::vector<bool> out;
+  for (int64_t i = 0; i < layers; ++i) out.push_back((i + 1) % every == 0);
+  if (const auto dense = config.get("mlp_only_layers")) {
+    for (const Json& layer : dense->elements()) out[size_t(layer.as_integer(0, layers - 1))] = false;
+  }
+  return out;
+}
+
+void set_mixtures(Description& model, const MixtureSpec& mixture, const std::vector<bool>& layers) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i]) model.layers[i].back().mixer = mixture;
+  }
+}
+
+}  // namespace qgen

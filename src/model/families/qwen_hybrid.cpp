@@ -1,0 +1,96 @@
+// Qwen3-Next, Qwen3.5, 3.6 and 3.8, dense and mixtures: three layers of gated delta nets to one of attention, whose
+// output is gated and whose heads are rotated in part; norms stored less one. transformers: models/qwen3_next,
+// models/qwen3_5, models/qwen3_5_moe.
+#include <fmt/format.h>
+
+#include "model/families/common.h"
+#include "model/families/mixture.h"
+#include "model/families/table.h"
+
+namespace qgen {
+namespace {
+
+DeltaSpec read_delta(const Json& config, const NormSpec& norm) {
+  const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
+    const auto value = config.get(key);
+    return value ? value->as_integer(1, most) : fallback;
+  };
+  DeltaSpec out;
+  out.key_heads = size("linear_num_key_heads", kMaxWidth, 16);
+  out.value_heads = size("linear_num_value_heads", kMaxWidth, 32);
+  out.key_dim = size("linear_key_head_dim", kMaxWidth, 128);
+  out.value_dim = size("linear_value_head_dim", kMaxWidth, 128);
+  out.taps = size("linear_conv_kernel_dim", 64, 4);
+  if (out.value_heads % out.key_heads != 0) {
+    config.fail(
+        fmt::format("linear_num_key_heads: {} does not divide the {} value heads", out.key_heads, out.value_heads));
+  }
+  if (out.key_heads * out.key_dim > kMaxWidth || out.value_heads * out.value_dim > kMaxWidth ||
+      out.value_heads * out.key_dim * out.value_dim > int64_t{kMaxWidth} * 64)
+    config.fail("linear_num_value_heads: heads of these sizes are absurdly many");
+  out.norm = norm;
+  out.norm.plus_one = false;
+  return out;
+}
+
+// Which layers are linear: layer_types, or all but every full_attention_interval-th.
+std::vector<bool> read_linear_layers(const Json& config, int64_t layers) {
+  std::vector<bool> out;
+  if (const auto types = config.get("layer_types")) {
+    const auto list = types->elements();
+    if (int64_t(list.size()) != layers) types->fail(fmt::format("names {} layers (expected {})", list.size(), layers));
+    for (const Json& type : list) {
+      const std::string_view name = type.as_string();
+      if (name != "linear_attention" && name != "full_attention")
+        type.fail(fmt::format("'{}' is not supported", name), "supported: linear_attention, full_attention");
+      out.push_back(name == "linear_attention");
+    }
+    return out;
+  }
+  const auto interval = config.get("full_attention_interval");
+  const int64_t every = interval ? interval->as_integer(1, kMaxLayers) : 4;
+  for (int64_t i = 0; i < layers; ++i) out.push_back((i + 1) % every != 0);
+  return out;
+}
+
+Description describe_hybrid(const Json& config, std::string_view family, const MixtureSpec* mixture,
+                            const std::vector<bool>& mixture_layers, bool by_key_head) {
+  DecoderParts parts = read_decoder(config, family,
+                                    {.head_dim = 256,
+                                     .intermediate = mixture != nullptr ? mixture->width : 0,
+                                     .context = 32768,
+                                     .rope_theta = 1e7,
+                                     .partial_rotary = 0.25});
+  const std::vector<bool> linear = read_linear_layers(config, parts.layers);
+  parts.norm.plus_one = true;
+  DeltaSpec delta = read_delta(config, parts.norm);
+  delta.by_key_head = by_key_head;
+  AttentionSpec& attention = parts.attention;
+  attention.q_norm = attention.k_norm = parts.norm;
+  const auto gate = config.get("attn_output_gate");
+  attention.output_gate = !gate || gate->as_bool();
+  if (const auto bias = config.get("attention_bias")) attention.qkv_bias = attention.out_bias = bias->as_bool();
+  Description model = finish_decoder(std::move(parts));
+  for (size_t i = 0; i < linear.size(); ++i) {
+    if (linear[i]) model.layers[i][0].mixer = delta;
+  }
+  if (mixture != nullptr) set_mixtures(model, *mixture, mixture_layers);
+  return model;
+}
+
+Description describe_hybrid_mixture(const Json& config, std::string_view family, bool by_key_head) {
+  const int64_t layers = config.at("num_hidden_layers").as_integer(1, kMaxLayers);
+  MixtureSpec mixture = read_mixture(config, layers);
+  mixture.normalized = read_normalized(config, true);
+  mixture.shared_width = config.at("shared_expert_intermediate_size").as_integer(0, kMaxWidth);
+  mixture.shared_score = true;
+  return describe_hybrid(config, family, &mixture, read_mixture_layers(config, layers), by_key_head);
+}
+
+}  // namespace
+
+Description describe_qwen3_next(const Json& config) { return describe_hybrid_mixture(config, "qwen3_next", true); }
+Description describe_qwen3_5(const Json& config) { return describe_hybrid(config, "qwen3_5", nullptr, {}, false); }
+Description describe_qwen3_5_moe(const Json& config) { return describe_hybrid_mixture(config, "qwen3_5_moe", false); }
+
+}  // namespace qgen

@@ -1,0 +1,105 @@
+#include "quant/repack.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace qgen {
+
+void unpack_bits(std::span<const std::byte> packed, int bits, int offset, std::span<std::byte> out) {
+  const auto* from = reinterpret_cast<const uint8_t*>(packed.data());
+  auto* to = reinterpret_cast<uint8_t*>(out.data());
+  const auto less = uint8_t(offset);
+  size_t i = 0;
+  if (bits == 8) {
+    for (; i < out.size(); ++i) to[i] = uint8_t(from[i] - less);
+  } else if (bits == 4) {
+    for (; i + 2 <= out.size(); i += 2) {
+      to[i] = uint8_t((from[i / 2] & 15) - less);
+      to[i + 1] = uint8_t((from[i / 2] >> 4) - less);
+    }
+  }
+  const unsigned mask = (1u << bits) - 1;
+  for (; i < out.size(); ++i) {
+    const size_t bit = i * size_t(bits), byte = bit / 8;
+    unsigned word = from[byte];
+    if (bit % 8 + size_t(bits) > 8) word |= unsigned(from[byte + 1]) << 8;
+    to[i] = uint8_t((word >> bit % 8 & mask) - less);
+  }
+}
+
+std::vector<int32_t> read_group_order(const TensorView& index, const ScaleGrid& scale, int64_t cols) {
+  std::vector<int32_t> group(static_cast<size_t>(cols));
+  std::memcpy(group.data(), index.bytes.data(), index.bytes.size());
+  if (std::find(group.begin(), group.end(), -1) != group.end()) return {};
+  std::vector<int64_t> members(static_cast<size_t>(scale.cols));
+  for (const int32_t g : group) {
+    if (g < 0 || g >= scale.cols)
+      fail_tensor(index, fmt::format("group {} is out of range (expected 0 to {})", g, scale.cols - 1));
+    ++members[size_t(g)];
+  }
+  for (size_t g = 0; g < members.size(); ++g) {
+    const int64_t expected = std::min(scale.group_cols, cols - int64_t(g) * scale.group_cols);
+    if (members[g] != expected) {
+      fail_tensor(index, fmt::format("group {} has the wrong number of columns (expected {}, found {})", g, expected,
+                                     members[g]));
+    }
+  }
+  if (std::is_sorted(group.begin(), group.end())) return {};
+  std::vector<int32_t> order(static_cast<size_t>(cols));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return group[size_t(a)] < group[size_t(b)]; });
+  return order;
+}
+
+const TensorView& take_group_index(Module& module, std::string_view suffix) {
+  return module.take(suffix, {Dtype::kI32}, {module.cols()});
+}
+
+bool all_equal(const ScaleGrid& grid, float value) {
+  for (int64_t r = 0; r < grid.rows; ++r) {
+    for (int64_t c = 0; c < grid.cols; ++c) {
+      if (grid.value(r, c) != value) return false;
+    }
+  }
+  return true;
+}
+
+void own_codes(Weight& weight) {
+  weight.owned.resize(size_t(weight.rows * weight.row_bytes));
+  weight.data = weight.owned;
+}
+
+std::shared_ptr<const Weight::Repack> make_row_repack(std::function<void(Weight&)> prepare, UnpackRow unpack) {
+  auto repack = std::make_shared<Weight::Repack>();
+  repack->prepare = [prepare = std::move(prepare)](Weight& weight) {
+    if (prepare) prepare(weight);
+    weight.ordered = !weight.column_order.empty();
+    own_codes(weight);
+  };
+  repack->rows = [unpack = std::move(unpack)](Weight& weight, int64_t begin, int64_t end) {
+    std::vector<std::byte> natural(weight.ordered ? size_t(weight.cols) : 0);
+    for (int64_t n = begin; n < end; ++n) {
+      const auto row = std::span(weight.owned).subspan(size_t(n * weight.row_bytes), size_t(weight.row_bytes));
+      if (!weight.ordered) {
+        unpack(weight, n, row);
+        continue;
+      }
+      unpack(weight, n, natural);
+      for (size_t k = 0; k < row.size(); ++k) row[k] = natural[size_t(weight.column_order[k])];
+    }
+  };
+  return repack;
+}
+
+std::string_view integer_name(int bits) {
+  constexpr std::string_view kNames[] = {"", "int1", "int2", "int3", "int4", "int5", "int6", "int7", ""};
+  return kNames[bits];
+}
+
+}  // namespace qgen

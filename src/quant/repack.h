@@ -1,0 +1,43 @@
+// What repacks share: codes of fewer bits that lie densely, and columns in activation order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quant/binder.h"
+#include "quant/weight.h"
+
+namespace qgen {
+
+// Values of 1 to 8 bits side by side, the first in the lowest bits of the first byte: out[i] = value - offset, for as
+// many as `out` has. `packed` must hold all of them; the values less the offset must fit int8.
+void unpack_bits(std::span<const std::byte> packed, int bits, int offset, std::span<std::byte> out);
+
+// Files with activation order say for each column which group it is in. Columns are brought together group by group,
+// which is the order the canonical weight has: result[j] is the column that comes j-th; empty for the natural order,
+// and where a -1 anywhere means "no order" (compressed-tensors). `index`: I32 (K). A model Error where groups are out
+// of range, or do not have the columns that `scale` gives them.
+std::vector<int32_t> read_group_order(const TensorView& index, const ScaleGrid& scale, int64_t cols);
+
+// X.<suffix>, I32 (K).
+const TensorView& take_group_index(Module& module, std::string_view suffix);
+
+// Whether all values of a grid are this one.
+bool all_equal(const ScaleGrid& grid, float value);
+
+// Gives a weight its memory for the repacked codes, (N, row_bytes).
+void own_codes(Weight& weight);
+
+// Row n of a weight's codes, in natural order, into `out`.
+using UnpackRow = std::function<void(const Weight& weight, int64_t n, std::span<std::byte> out)>;
+// A repack that makes codes of a byte row by row, in the order that `prepare` found.
+std::shared_ptr<const Weight::Repack> make_row_repack(std::function<void(Weight&)> prepare, UnpackRow unpack);
+
+// "int4" for 4 bits, ...; "" for 8.
+std::string_view integer_name(int bits);
+
+}  // namespace qgen

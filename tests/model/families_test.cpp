@@ -1,0 +1,149 @@
+// Families: what config.json files say that is wrong, names of early releases, and divisors chosen by the context.
+#include <cmath>
+
+#include "engine/rope_rows.h"
+#include "model/families/table.h"
+#include "quant/transpose.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+TEST_CASE("GPT-2: names may begin with nothing, as in the first releases") {
+  const Golden golden = Golden::read(source_folder() / "tests/golden/gpt2-f32");
+  std::string file = read_file(golden.folder / "model.safetensors");
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  std::string header = file.substr(8, header_bytes);
+  constexpr std::string_view kPrefix = "\"transformer.";
+  for (size_t at = 0; (at = header.find(kPrefix, at)) != header.npos;) header.replace(at, kPrefix.size(), "\"");
+  TemporaryFolder folder;
+  fs::copy(golden.folder / "config.json", folder.path() / "config.json");
+  folder.write("model.safetensors", safetensors_file(header, file.substr(8 + header_bytes)));
+  CHECK(normwise_error(reference_logits(*load_plan(folder.path()), golden.ids, int64_t(golden.ids.size())),
+                       golden.logits) < golden.reference_tolerance);
+}
+
+TEST_CASE("GPT-2: a trained model sorts letters") {
+  const fs::path shared = shared_folder();
+  if (shared.empty()) {
+    MESSAGE("skipped: gpt-nano-sort, which is not there (QGEN_SHARED)");
+    return;
+  }
+  const fs::path folder = shared / "data/models/gpt-nano-sort";
+  const auto plan = load_plan(folder / "hf");
+  const auto document = JsonDocument::parse(read_file(folder / "ref/reference.json"), "reference.json");
+  const auto texts = document->root().at("idx").elements(), logits = document->root().at("logits").elements();
+  REQUIRE(texts.size() == logits.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    std::vector<TokenId> ids;
+    std::vector<float> expected;
+    for (const Json& id : texts[i].elements()) ids.push_back(TokenId(id.as_integer()));
+    for (const Json& value : logits[i].elements()) expected.push_back(float(value.as_number()));
+    CHECK(normwise_error(reference_logits(*plan, ids, 11), expected) < 1e-5);
+  }
+  for (const std::string_view device : {"reference", "cpu"}) {
+    INFO(std::string(device));
+    for (const std::vector<TokenId>& letters :
+         {std::vector<TokenId>{2, 1, 0, 1, 2, 0}, {0, 0, 2, 2, 1, 1}, {1, 1, 1, 0, 2, 1}}) {
+      auto engine = make_engine(*plan, device, 11);
+      std::vector<TokenId> sorted = letters, found;
+      std::sort(sorted.begin(), sorted.end());
+      std::span<const float> scores = engine->prefill(letters).all();
+      while (found.size() < sorted.size()) {
+        found.push_back(TokenId(std::max_element(scores.begin(), scores.end()) - scores.begin()));
+        if (found.size() < sorted.size()) scores = engine->decode(found.back()).all();
+      }
+      CHECK(found == sorted);
+    }
+  }
+}
+
+TEST_CASE("learned positions bound the context") {
+  const auto plan = load_plan(source_folder() / "tests/golden/gpt2-bf16");
+  for (const std::string_view device : {"reference", "cpu"}) {
+    CHECK(make_engine(*plan, device, 40) != nullptr);
+    ErrorKind kind = ErrorKind::kRuntime;
+    const std::string error = error_of([&] { make_engine(*plan, device, 41); }, &kind);
+    CHECK(kind == ErrorKind::kUsage);
+    CHECK(contains(error, "expected at most 40 tokens, found 41"));
+  }
+}
+
+TEST_CASE("longrope: the context chooses between short and long divisors") {
+  const auto plan = load_plan(source_folder() / "tests/golden/phi3-bf16");
+  REQUIRE(plan->ropes.size() == 1);
+  const Rope& rope = plan->ropes[0];
+  REQUIRE(rope.long_factors != nullptr);
+  CHECK(rope.original_context == 16);
+  CHECK(rope.attention_factor == doctest::Approx(std::sqrt(1 + std::log(4.0) / std::log(16.0))));
+  for (const int64_t context : {16, 17}) {
+    RopeRows rows(plan->ropes, context);
+    RopeLengths lengths;
+    rows.start(lengths, 4);
+    rows.add(lengths, 3, 1);
+    const std::vector<float> factors = (context == 16 ? rope.factors : rope.long_factors)->values();
+    for (int64_t i = 0; i < rope.dim / 2; ++i) {
+      const double angle = 3 * std::pow(10000, -2.0 * double(i) / double(rope.dim)) / double(factors[size_t(i)]);
+      CHECK(rows.cos(0)[size_t(i)] == doctest::Approx(std::cos(angle) * rope.attention_factor));
+    }
+  }
+}
+
+// The error that a golden's config.json gives with `from` replaced by `to`.
+std::string error_with(const char* golden, std::string_view from, std::string_view to) {
+  std::string config = read_file(source_folder() / "tests/golden" / golden / "config.json");
+  REQUIRE(contains(config, from));
+  config.replace(config.find(from), from.size(), to);
+  const auto document = JsonDocument::parse(config, "config.json");
+  ErrorKind kind = ErrorKind::kRuntime;
+  const std::string error = error_of([&] { describe(document->root()); }, &kind);
+  CHECK(kind == ErrorKind::kModel);
+  return error;
+}
+
+TEST_CASE("families: wrong values of their keys are named") {
+  const struct {
+    const char *golden, *from, *to, *error;
+  } kCases[] = {
+      {"gpt2-bf16", "\"n_head\":4", "\"n_head\":0", "n_head: "},
+      {"gpt2-bf16", "\"n_head\":4", "\"n_head\":5", "hidden_size: 32 is no multiple of the 5 attention heads"},
+      {"gpt2-bf16", "\"n_embd\":32", "\"n_embd\":null", "n_embd"},
+      {"gpt2-bf16", "\"n_layer\":2,", "", "n_layer"},
+      {"gpt2-bf16", "\"n_layer\":2", "\"n_layer\":2,\"add_cross_attention\":true", "add_cross_attention: true is not"},
+      {"chatglm-bf16", "\"multi_query_group_num\":2", "\"multi_query_group_num\":3",
+       "multi_query_group_num: 3 does not"},
+      {"chatglm-bf16", "\"rmsnorm\":true", "\"rmsnorm\":false", "rmsnorm: false is not supported"},
+      {"chatglm-bf16", "\"rope_ratio\":2.0", "\"rope_ratio\":0", "rope_ratio: 0 is out of range"},
+      {"glm4-bf16", "\"partial_rotary_factor\":0.5", "\"partial_rotary_factor\":1.5", "1.5 is out of range"},
+      {"glm4-bf16", "\"partial_rotary_factor\":0.5", "\"partial_rotary_factor\":0.25", "3 of 12 elements"},
+      {"gemma2-bf16", "\"attn_logit_softcapping\":5.0", "\"attn_logit_softcapping\":-1", "out of range"},
+      {"granite-bf16", "\"logits_scaling\":0.5", "\"logits_scaling\":0", "logits_scaling: 0 is out of range"},
+      {"smollm3-bf16", "[1,0,1]", "[1,0]", "no_rope_layers: expected 3 entries, found 2"},
+      {"smollm3-bf16", "[1,0,1]", "[1,0,2]", "no_rope_layers"},
+      {"cohere2-bf16", "\"sliding_window_pattern\":3", "\"sliding_window_pattern\":0", "sliding_window_pattern"},
+      {"cohere2-bf16", "\"sliding_window_pattern\":3", "\"sliding_window_pattern\":\"LLX\"", "letters L and G"},
+      {"phi3-bf16", "\"short_factor\":[1.0,", "\"short_factor\":[", "expected 4 numbers, found 3"},
+      {"phi3-bf16", "\"short_factor\":[1.0,", "\"short_factor\":[-1.0,", "out of range"},
+      {"ministral3-bf16", "\"llama_4_scaling_beta\":0.8", "\"llama_4_scaling_beta\":-2", "llama_4_scaling_beta: -2"},
+      {"stablelm-serial-bf16", "\"partial_rotary_factor\":0.5", "\"partial_rotary_factor\":0.5,\"qk_layernorm\":true",
+       "qk_layernorm: true is not supported"},
+  };
+  for (const auto& row : kCases) {
+    INFO(row.golden, " ", row.to);
+    const std::string error = error_with(row.golden, row.from, row.to);
+    INFO(error);
+    CHECK(contains(error, row.error));
+  }
+}
+
+TEST_CASE("families: quantized matrices stored (inputs, outputs) are refused") {
+  Weight stored;
+  stored.rows = stored.cols = 4;
+  stored.codes = Codes::kI8;
+  stored.tensor = "FILE: tensor X";
+  CHECK(contains(error_of([&] { transposed_rows(stored, 0, 4); }), "FILE: tensor X: quantized matrices"));
+}
+
+}  // namespace
+}  // namespace qgen::test

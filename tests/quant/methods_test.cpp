@@ -1,0 +1,461 @@
+// Methods whose codes are repacked when a model is loaded, on tensors made here: what each formula gives, and what is
+// said of tensors that contradict it.
+#include <cstring>
+#include <random>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/numbers.h"
+#include "checkpoint/checkpoint.h"
+#include "quant/binder.h"
+#include "quant/repack.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+struct Tensor {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string data;
+};
+using Tensors = std::map<std::string, Tensor>;
+
+template <typename T>
+Tensor tensor(std::string dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
+  return {std::move(dtype), std::move(shape),
+          std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
+}
+
+// A checkpoint with nothing but the tensors of module "m".
+struct Files {
+  TemporaryFolder folder;
+  std::optional<Checkpoint> checkpoint;
+
+  Files(const Tensors& tensors, const std::string& quantization) {
+    std::string header = "{", data;
+    for (const auto& [name, t] : tensors) {
+      header +=
+          fmt::format(R"({}"m.{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.size() > 1 ? "," : "",
+                      name, t.dtype, fmt::join(t.shape, ","), data.size(), data.size() + t.data.size());
+      data += t.data;
+    }
+    folder.write("model.safetensors", safetensors_file(header + "}", data));
+    folder.write("config.json", "{" + quantization + "}");
+    checkpoint.emplace(Checkpoint::open(locate_model(folder.path().string())));
+  }
+};
+
+struct Loaded {
+  std::vector<std::vector<double>> w;  // (N, K)
+  std::string planned, method;
+};
+
+Loaded load(const Tensors& tensors, int64_t rows, int64_t cols, const std::string& quantization = "") {
+  const Files files(tensors, quantization);
+  Binder binder(*files.checkpoint);
+  Weight weight = binder.matrix("m", rows, cols);
+  const std::string everything[] = {""};
+  binder.finish(everything, {}, {}, "test");
+  Loaded out;
+  out.planned = method_name(weight);
+  const size_t bytes = weight.bytes();
+  Weight* const weights[] = {&weight};
+  repack_weights(weights);
+  CHECK(weight.bytes() <= bytes);
+  scan_weights(weights);
+  out.method = method_name(weight);
+  for (int64_t n = 0; n < rows; ++n) {
+    out.w.emplace_back(size_t(cols));
+    dequantize_row(weight, n, out.w.back());
+  }
+  return out;
+}
+
+std::string problem(const Tensors& tensors, int64_t rows, int64_t cols, const std::string& quantization = "") {
+  ErrorKind kind = ErrorKind::kModel;
+  const std::string message = error_of([&] { load(tensors, rows, cols, quantization); }, &kind);
+  CHECK(kind == ErrorKind::kModel);
+  return message;
+}
+
+std::vector<uint8_t> random_codes(std::mt19937& random, size_t count, int bits) {
+  std::vector<uint8_t> out(count);
+  for (uint8_t& code : out) code = uint8_t(random() >> 8 & ((1u << bits) - 1));
+  return out;
+}
+
+std::vector<uint32_t> random_words(std::mt19937& random, int64_t count) {
+  std::vector<uint32_t> out(static_cast<size_t>(count));
+  for (uint32_t& word : out) word = uint32_t(random());
+  return out;
+}
+
+// The value number i of words that hold them densely.
+uint32_t packed(const std::vector<uint32_t>& words, int64_t i, int bits) {
+  const int64_t bit = i * bits;
+  uint64_t two = words[size_t(bit / 32)];
+  if (size_t(bit / 32 + 1) < words.size()) two |= uint64_t{words[size_t(bit / 32 + 1)]} << 32;
+  return uint32_t(two >> bit % 32) & ((1u << bits) - 1);
+}
+
+TEST_CASE("values of every number of bits are unpacked, at any count") {
+  std::mt19937 random(1);
+  for (int bits = 1; bits <= 8; ++bits) {
+    for (const size_t count : {1, 2, 7, 32, 33}) {
+      const std::vector<uint8_t> codes = random_codes(random, count, bits);
+      std::vector<std::byte> bytes((count * size_t(bits) + 7) / 8), out(count);
+      for (size_t i = 0; i < count * size_t(bits); ++i) {
+        if (codes[i / size_t(bits)] >> i % size_t(bits) & 1) bytes[i / 8] |= std::byte(1 << i % 8);
+      }
+      const int middle = 1 << (bits - 1);
+      unpack_bits(bytes, bits, middle, out);
+      for (size_t i = 0; i < count; ++i) CHECK(int(int8_t(out[i])) == int(codes[i]) - middle);
+    }
+  }
+}
+
+// GPTQ: W[n, k] = (code - zero) * scale, the zero stored less one in version 1.
+struct Gptq {
+  int64_t rows = 64, cols = 48, group = 16;
+  int bits = 8;
+  bool version_2 = false;
+  std::vector<int32_t> index;
+  std::vector<uint32_t> words, zeros;
+  std::vector<uint16_t> scales;
+
+  explicit Gptq(uint32_t seed, int bits_ = 8) : bits(bits_) {
+    std::mt19937 random(seed);
+    words = random_words(random, cols * bits / 32 * rows);
+    zeros = random_words(random, groups() * rows * bits / 32);
+    for (int64_t i = 0; i < groups() * rows; ++i)
+      scales.push_back(float_to_f16(std::uniform_real_distribution<float>(-0.1f, 0.1f)(random)));
+  }
+  int64_t groups() const { return (cols + group - 1) / group; }
+  Tensors tensors() const {
+    Tensors out;
+    out["qweight"] = tensor("I32", {cols * bits / 32, rows}, words);
+    out["qzeros"] = tensor("I32", {groups(), rows * bits / 32}, zeros);
+    out["scales"] = tensor("F16", {groups(), rows}, scales);
+    if (!index.empty()) out["g_idx"] = tensor("I32", {cols}, index);
+    return out;
+  }
+  std::string config() const {
+    return fmt::format(
+        R"("quantization_config":{{"quant_method":"gptq","bits":{},"group_size":{},"checkpoint_format":"{}"}})", bits,
+        group, version_2 ? "gptq_v2" : "gptq");
+  }
+  double expected(int64_t n, int64_t k) const {
+    const int64_t in_word = 32 / bits, g = index.empty() ? k / group : index[size_t(k)];
+    const uint32_t mask = (1u << bits) - 1;
+    const uint32_t code = words[size_t(k / in_word * rows + n)] >> k % in_word * bits & mask;
+    uint32_t ones = 0;
+    for (int i = 0; i < 32; i += bits) ones |= 1u << i;
+    const uint32_t word = zeros[size_t(g * rows * bits / 32 + n / in_word)] + (version_2 ? 0 : ones);
+    return (double(code) - double(word >> n % in_word * bits & mask)) * f16_to_float(scales[size_t(g * rows + n)]);
+  }
+  void check() const {
+    const Loaded loaded = load(tensors(), rows, cols, config());
+    int64_t different = 0;
+    for (int64_t n = 0; n < rows; ++n) {
+      for (int64_t k = 0; k < cols; ++k) different += loaded.w[size_t(n)][size_t(k)] != expected(n, k);
+    }
+    CHECK(different == 0);
+  }
+};
+
+TEST_CASE("GPTQ: both versions, all bits, partial groups and activation order") {
+  for (const int bits : {8, 4, 2}) {
+    for (const bool version_2 : {false, true}) {
+      INFO(bits, " bits, version ", version_2 ? 2 : 1);
+      Gptq gptq(uint32_t(bits), bits);
+      gptq.version_2 = version_2;
+      gptq.check();
+      gptq.index.resize(size_t(gptq.cols));
+      for (int64_t k = 0; k < gptq.cols; ++k) gptq.index[size_t(k)] = int32_t(k * 7 % 48 / 16);
+      gptq.check();
+    }
+  }
+  Gptq gptq(3);
+  CHECK(load(gptq.tensors(), 64, 48, gptq.config()).method == "int8 group 16 asymmetric");
+  gptq.zeros[1] = 0xFFFFFFFF;  // zero points of 0, which were borrowed from a neighbour
+  gptq.check();
+  // Middle values are no zero points.
+  std::fill(gptq.zeros.begin(), gptq.zeros.end(), 0x7F7F7F7F);
+  gptq.check();
+  CHECK(load(gptq.tensors(), 64, 48, gptq.config()).method == "int8 group 16");
+  Gptq four(4, 4);
+  std::fill(four.zeros.begin(), four.zeros.end(), 0x77777777);
+  four.check();
+  CHECK(load(four.tensors(), 64, 48, four.config()).method == "int4 held as int8 group 16");
+}
+
+TEST_CASE("GPTQ: what contradicts itself is named") {
+  const Gptq gptq(5);
+  const auto with = [&](auto&& change) {
+    Tensors tensors = gptq.tensors();
+    change(tensors);
+    return problem(tensors, 64, 48, gptq.config());
+  };
+  CHECK(with([](Tensors&) {}) == "");
+  CHECK(contains(with([](Tensors& t) {
+                   t["qweight"].shape = {48, 16};
+                 }),
+                 "m.qweight: wrong type or shape (expected I32 [12, 64]"));
+  CHECK(contains(with([](Tensors& t) { t["qweight"].dtype = "F32"; }), "found F32 [12, 64]"));
+  CHECK(contains(with([](Tensors& t) {
+                   t["scales"].shape = {64, 3};
+                 }),
+                 "m.scales: wrong shape (expected [groups, 64]"));
+  CHECK(contains(with([](Tensors& t) {
+                   t["scales"] = tensor<uint16_t>("F16", {5, 64}, std::vector<uint16_t>(320));
+                 }),
+                 "5 groups, which are none of the 48 columns"));
+  CHECK(contains(with([](Tensors& t) { t["scales"].dtype = "I16"; }), "type I16 cannot be read here"));
+  CHECK(contains(with([](Tensors& t) {
+                   t["qzeros"].shape = {16, 3};
+                 }),
+                 "m.qzeros: wrong shape (expected [3, 16], found [16, 3])"));
+  CHECK(contains(with([](Tensors& t) { t["g_idx"] = tensor("I32", {47}, std::vector<int32_t>(47)); }),
+                 "m.g_idx: wrong shape (expected [48], found [47])"));
+  CHECK(contains(with([](Tensors& t) { t["g_idx"] = tensor("I32", {48}, std::vector<int32_t>(48, 3)); }),
+                 "group 3 is out of range (expected 0 to 2)"));
+  CHECK(contains(with([](Tensors& t) { t["g_idx"] = tensor("I32", {48}, std::vector<int32_t>(48)); }),
+                 "group 0 has the wrong number of columns (expected 16, found 48)"));
+  CHECK(contains(with([](Tensors& t) { t.erase("qzeros"); }), "m.qweight"));
+  CHECK(contains(with([](Tensors& t) { t["scales"].data[1] = 0x7C, t["scales"].data[0] = 0; }), "holds inf"));
+}
+
+TEST_CASE("AWQ: eight columns of a word in their order") {
+  constexpr int64_t kRows = 16, kCols = 24, kGroup = 8, kGroups = 3;
+  constexpr int kPlace[] = {0, 4, 1, 5, 2, 6, 3, 7};  // of columns 0, 1, ... of a word
+  std::mt19937 random(11);
+  const std::vector<uint32_t> words = random_words(random, kCols * kRows / 8);
+  const std::vector<uint32_t> zeros = random_words(random, kGroups * kRows / 8);
+  std::vector<uint16_t> scales;
+  for (int64_t i = 0; i < kGroups * kRows; ++i)
+    scales.push_back(float_to_f16(std::uniform_real_distribution<float>(0.01f, 0.1f)(random)));
+  Tensors tensors;
+  tensors["qweight"] = tensor("I32", {kCols, kRows / 8}, words);
+  tensors["qzeros"] = tensor("I32", {kGroups, kRows / 8}, zeros);
+  tensors["scales"] = tensor("F16", {kGroups, kRows}, scales);
+  const Loaded loaded = load(tensors, kRows, kCols);
+  CHECK(loaded.method == "int4 held as int8 group 8 asymmetric");
+  int64_t different = 0;
+  for (int64_t n = 0; n < kRows; ++n) {
+    for (int64_t k = 0; k < kCols; ++k) {
+      const int64_t g = k / kGroup, shift = 4 * kPlace[n % 8];
+      const int code = int(words[size_t(k * 2 + n / 8)] >> shift & 15),
+                zero = int(zeros[size_t(g * 2 + n / 8)] >> shift & 15);
+      different += loaded.w[size_t(n)][size_t(k)] != double(code - zero) * f16_to_float(scales[size_t(g * kRows + n)]);
+    }
+  }
+  CHECK(different == 0);
+  tensors["qzeros"] = tensor("I32", {kGroups, kRows / 8}, std::vector<uint32_t>(6, 0x88888888));
+  CHECK(load(tensors, kRows, kCols).method == "int4 held as int8 group 8");
+  tensors["qzeros"].shape = {2, 3};
+  CHECK(contains(problem(tensors, kRows, kCols), "m.qzeros: wrong shape (expected [3, 2], found [2, 3])"));
+}
+
+TEST_CASE("pack-quantized: zero points along the rows, odd widths, activation order") {
+  for (const int bits : {8, 4, 2}) {
+    for (const bool asymmetric : {false, true}) {
+      for (const bool ordered : {false, true}) {
+        INFO(bits, " bits", asymmetric ? ", asymmetric" : "", ordered ? ", in activation order" : "");
+        constexpr int64_t kRows = 7, kCols = 42, kGroup = 14, kGroups = 3;
+        const int64_t in_word = 32 / bits, pitch = (kCols + in_word - 1) / in_word,
+                      zero_rows = (kRows + in_word - 1) / in_word;
+        std::mt19937 random{uint32_t(bits)};
+        const std::vector<uint32_t> words = random_words(random, kRows * pitch),
+                                    zeros = random_words(random, zero_rows * kGroups);
+        std::vector<float> scales(kRows * kGroups);
+        for (float& scale : scales) scale = std::uniform_real_distribution<float>(0.01f, 0.1f)(random);
+        std::vector<int32_t> index(kCols);
+        for (int32_t k = 0; k < kCols; ++k) index[size_t(k)] = ordered ? k % kGroups : k / int32_t(kGroup);
+        Tensors tensors;
+        tensors["weight_packed"] = tensor("I32", {kRows, pitch}, words);
+        tensors["weight_scale"] = tensor("F32", {kRows, kGroups}, scales);
+        tensors["weight_shape"] = tensor("I64", {2}, std::vector<int64_t>{kRows, kCols});
+        if (asymmetric) tensors["weight_zero_point"] = tensor("I32", {zero_rows, kGroups}, zeros);
+        if (ordered) tensors["weight_g_idx"] = tensor("I32", {kCols}, index);
+        const Loaded loaded = load(tensors, kRows, kCols);
+        const double middle = 1 << (bits - 1);
+        int64_t different = 0;
+        for (int64_t n = 0; n < kRows; ++n) {
+          for (int64_t k = 0; k < kCols; ++k) {
+            const int64_t g = index[size_t(k)];
+            const double code =
+                (words[size_t(n * pitch + k / in_word)] >> k % in_word * bits & ((1u << bits) - 1)) - middle;
+            const double zero =
+                asymmetric
+                    ? (zeros[size_t(n / in_word * kGroups + g)] >> n % in_word * bits & ((1u << bits) - 1)) - middle
+                    : 0;
+            different += loaded.w[size_t(n)][size_t(k)] != (code - zero) * scales[size_t(n * kGroups + g)];
+          }
+        }
+        CHECK(different == 0);
+        tensors["weight_packed"].shape = {pitch, kRows};
+        CHECK(contains(problem(tensors, kRows, kCols), "m.weight_packed: wrong shape"));
+        tensors["weight_packed"].shape = {kRows, pitch};
+        tensors["weight_scale"].shape = {kGroups, kRows};
+        CHECK(contains(problem(tensors, kRows, kCols), "is no grid of blocks"));
+      }
+    }
+  }
+}
+
+TEST_CASE("MLX: every number of bits, scales of either sign, and the modes without biases") {
+  std::mt19937 random(8);
+  constexpr int64_t kRows = 5, kCols = 96, kGroup = 32, kGroups = 3;
+  for (const int bits : {8, 6, 5, 4, 3, 2}) {
+    INFO(bits, " bits");
+    const int64_t pitch = kCols * bits / 32;
+    const std::vector<uint32_t> words = random_words(random, kRows * pitch);
+    std::vector<float> scales(kRows * kGroups), biases(scales.size());
+    for (float& value : scales) value = std::uniform_real_distribution<float>(-0.1f, 0.1f)(random);
+    for (float& value : biases) value = std::uniform_real_distribution<float>(-10, 10)(random);
+    Tensors tensors;
+    tensors["weight"] = tensor("U32", {kRows, pitch}, words);
+    tensors["scales"] = tensor("F32", {kRows, kGroups}, scales);
+    tensors["biases"] = tensor("F32", {kRows, kGroups}, biases);
+    const Loaded loaded = load(tensors, kRows, kCols);
+    int64_t different = 0;
+    for (int64_t n = 0; n < kRows; ++n) {
+      const std::vector<uint32_t> row(words.begin() + n * pitch, words.begin() + (n + 1) * pitch);
+      for (int64_t k = 0; k < kCols; ++k) {
+        const size_t g = size_t(n * kGroups + k / kGroup);
+        const volatile float product = scales[g] * float(packed(row, k, bits));
+        different += loaded.w[size_t(n)][size_t(k)] != double(product + biases[g]);
+      }
+    }
+    CHECK(different == 0);
+    CHECK(loaded.method ==
+          fmt::format("{}int8 group 32 asymmetric", bits == 8 ? "" : fmt::format("int{} held as ", bits)));
+    tensors["biases"] = tensor("F32", {kRows, 1}, std::vector<float>(kRows));
+    CHECK(contains(problem(tensors, kRows, kCols), "m.biases: not the shape of its scales (expected 3 groups"));
+    tensors.erase("biases");
+    CHECK(contains(problem(tensors, kRows, kCols), "F32 without m.biases"));
+    tensors["scales"] = tensor("F32", {kRows, 5}, std::vector<float>(kRows * 5));
+    CHECK(contains(problem(tensors, kRows, kCols), "m.scales: wrong shape"));
+  }
+  std::vector<uint8_t> exponents(kRows * kGroups);
+  for (uint8_t& exponent : exponents) exponent = uint8_t(120 + random() % 8);
+  Tensors tensors;
+  std::vector<uint32_t> words = random_words(random, kRows * kCols / 4);
+  for (uint32_t& word : words) word &= 0x7E7E7E7Eu;
+  tensors["weight"] = tensor("U32", {kRows, kCols / 4}, words);
+  tensors["scales"] = tensor("U8", {kRows, kGroups}, exponents);
+  Loaded loaded = load(tensors, kRows, kCols);
+  CHECK(loaded.method == "fp8 group 32");
+  CHECK(loaded.w[1][35] == double(e4m3_to_float(uint8_t(words[24 + 8] >> 24))) * e8m0_to_float(exponents[4]));
+  words = random_words(random, kRows * kCols / 8);
+  tensors["weight"] = tensor("U32", {kRows, kCols / 8}, words);
+  loaded = load(tensors, kRows, kCols);
+  CHECK(loaded.method == "fp4 held as int8 group 32");
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (int64_t k = 0; k < kCols; ++k) {
+    const uint32_t code = words[size_t(kCols / 8 + k / 8)] >> k % 8 * 4 & 15;
+    const double magnitude = kMagnitudes[code & 7] * e8m0_to_float(exponents[size_t(kGroups + k / kGroup)]);
+    CHECK(loaded.w[1][size_t(k)] == (code & 8 ? -magnitude : magnitude));
+  }
+}
+
+TEST_CASE("HQQ: both axes, groups across rows, fewer bits") {
+  std::mt19937 random(9);
+  constexpr int64_t kRows = 12, kCols = 20, kElements = kRows * kCols;
+  for (const int bits : {8, 4, 2, 1}) {
+    for (const int64_t size : {10, 20, 60, 16, 240}) {
+      for (const int axis : {0, 1}) {
+        INFO(bits, " bits, groups of ", size, ", axis ", axis);
+        const int64_t groups = kElements / size, bytes = kElements * bits / 8;
+        const std::vector<uint8_t> codes = random_codes(random, size_t(bytes), 8);
+        std::vector<float> scales(static_cast<size_t>(groups)), zeros(scales.size());
+        for (float& value : scales) value = std::uniform_real_distribution<float>(0.01f, 0.1f)(random);
+        for (float& value : zeros) value = std::uniform_real_distribution<float>(0, 255)(random);
+        const std::vector<int64_t> shape =
+            axis == 1 ? std::vector<int64_t>{groups, 1} : std::vector<int64_t>{1, groups};
+        Tensors tensors;
+        tensors["W_q"] = tensor("U8", {bytes}, codes);
+        tensors["scale"] = tensor("F32", shape, scales);
+        tensors["zero"] = tensor("F32", shape, zeros);
+        tensors["nbits"] = tensor("I32", {}, std::vector<int32_t>{bits});
+        const Loaded loaded = load(tensors, kRows, kCols);
+        int64_t different = 0;
+        for (int64_t i = 0; i < kElements; ++i) {
+          // A byte has an element of each part of the matrix, the first in its highest bits.
+          const int64_t part = i / bytes;
+          const int code = codes[size_t(i % bytes)] >> (8 - bits * (part + 1)) & ((1 << bits) - 1);
+          const auto group = size_t(axis == 1 || groups == 1 ? i / size : i % groups);
+          const volatile float shifted = float(code) - zeros[group];
+          const volatile float expected = shifted * scales[group];
+          different += loaded.w[size_t(i / kCols)][size_t(i % kCols)] != double(expected);
+        }
+        CHECK(different == 0);
+      }
+    }
+  }
+  Tensors tensors;
+  tensors["W_q"] = tensor("U8", {4, 60}, std::vector<uint8_t>(240));
+  tensors["scale"] = tensor("F32", {4, 1}, std::vector<float>(4, 1));
+  tensors["zero"] = tensor("F32", {1, 4}, std::vector<float>(4));
+  CHECK(contains(problem(tensors, kRows, kCols), "m.zero: not the shape of its scale"));
+  tensors["zero"] = tensor("F32", {4, 1}, std::vector<float>(4));
+  CHECK(problem(tensors, kRows, kCols) == "");
+  tensors["W_q"] = tensor("U8", {4, 50}, std::vector<uint8_t>(200));
+  CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: wrong size"));
+  tensors["W_q"] = tensor("U8", {4, 60}, std::vector<uint8_t>(240));
+  tensors["scale"] = tensor("F32", {2, 2}, std::vector<float>(4, 1));
+  CHECK(contains(problem(tensors, kRows, kCols), "m.scale: wrong shape"));
+  tensors["scale"] = tensor("U8", {4, 1}, std::vector<uint8_t>(4, 1));
+  CHECK(contains(problem(tensors, kRows, kCols), "m.scale: wrong type"));
+}
+
+TEST_CASE("bitsandbytes, torchao and quanto: codes with scales of their own names") {
+  std::vector<int8_t> codes(4 * 6);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = int8_t(int(i) * 11 - 128);
+  const std::vector<float> row_scales{0.3f, 1.7f, 123.456f, 0.011f};
+  Tensors bnb;
+  bnb["weight"] = tensor("I8", {4, 6}, codes);
+  bnb["SCB"] = tensor("F32", {4}, row_scales);
+  bnb["weight_format"] = tensor("U8", {}, std::vector<uint8_t>{0});
+  Loaded loaded = load(bnb, 4, 6);
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const volatile float product = float(codes[i]) * row_scales[i / 6];
+    const volatile float expected = product * 7.874015718698502e-3f;
+    CHECK(loaded.w[i / 6][i % 6] == double(expected));
+  }
+  CHECK(loaded.method == "int8 channel");
+  bnb["weight_format"] = tensor("U8", {}, std::vector<uint8_t>{2});
+  CHECK(contains(problem(bnb, 4, 6), "layout 2 of a GPU"));
+  bnb["SCB"] = tensor("F32", {1, 4}, row_scales);
+  CHECK(contains(problem(bnb, 4, 6), "m.SCB: wrong shape (expected [4], found [1, 4])"));
+
+  for (const std::string type : {"I8", "I32", "I64"}) {
+    Tensors torchao;
+    torchao["_weight_qdata"] = tensor("I8", {4, 6}, codes);
+    torchao["_weight_scale"] = tensor("F32", {4, 1}, row_scales);
+    torchao["_weight_zero_point"] = type == "I8"    ? tensor("I8", {4, 1}, std::vector<int8_t>{0, 5, -7, 0})
+                                    : type == "I32" ? tensor("I32", {4, 1}, std::vector<int32_t>{0, 5, -7, 0})
+                                                    : tensor("I64", {4, 1}, std::vector<int64_t>{0, 5, -7, 0});
+    CHECK(load(torchao, 4, 6).w[1][2] == (codes[8] - 5) * double(row_scales[1]));
+    CHECK(load(torchao, 4, 6).method == "int8 channel asymmetric");
+    torchao["_weight_zero_point"].data.assign(torchao["_weight_zero_point"].data.size(), '\0');
+    CHECK(load(torchao, 4, 6).method == "int8 channel");
+    torchao["_weight_zero_point"].shape = {1, 4};
+    CHECK(contains(problem(torchao, 4, 6), "m._weight_zero_point"));
+    torchao.erase("_weight_zero_point");
+    torchao["_weight_act_pre_scale"] = tensor("F32", {6}, std::vector<float>(6));
+    CHECK(contains(problem(torchao, 4, 6), "m._weight_act_pre_scale: a quantization parameter that nothing"));
+  }
+  Tensors quanto;
+  quanto["weight._data"] = tensor("I8", {4, 6}, codes);
+  quanto["weight._scale"] = tensor("F32", {4, 1}, row_scales);
+  quanto["input_scale"] = tensor("F32", {}, std::vector<float>{1});
+  CHECK(load(quanto, 4, 6).w[3][5] == codes[23] * double(row_scales[3]));
+  quanto["weight._data"].dtype = "U8";
+  CHECK(contains(problem(quanto, 4, 6), "m.weight._data: wrong type"));
+}
+
+}  // namespace
+}  // namespace qgen::test

@@ -1,0 +1,667 @@
+#!/usr/bin/env python3
+"""Make tiny random checkpoints of many families, and the answers of transformers on them.
+
+    pip install -r tools/requirements-oracle.txt
+    python tools/family_oracle.py [FOLDER [NAME ...]]          (default: tests/golden, all)
+
+What tools/oracle.py does for Llama's relatives, for families with blocks of their own: each with the
+optional keys of its published config.json files switched on and with texts longer than its windows, once
+in BF16 and once in FP8 with blocks that do not divide the matrices. The parameters and their names come
+from the transformers class itself; matrices inside the layers are quantized. There is no second forward.
+"""
+
+import json
+import shutil
+import sys
+import zlib
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+from oracle import (
+    BY_NAME,
+    GREEDY_TOKENS,
+    PROMPT_TOKENS,
+    SMALLEST_MARGIN,
+    dump,
+    margin,
+    model_logits,
+    quantize,
+    store,
+    write_checkpoint,
+)
+from quantize_demo import write_safetensors
+
+VOCAB = 48
+WINDOW = 6
+SMALLEST_ROUTER_MARGIN = 0.01
+ONE_BY_ONE = ("gate_proj", "up_proj", "down_proj")
+SPARSE = (("mlp.", "block_sparse_moe."),)
+
+
+@dataclass
+class Case:
+    name: str
+    family: str  # model_type
+    config: dict
+    note: str
+    tied: bool = False
+    old_names: tuple = ()  # (in memory, as published): the beginnings of names
+    nested: str = ""  # model_type of the multimodal checkpoint around it
+    convert: str = ""  # "chatglm": the form of that program's checkpoints
+    drop: tuple = ()  # keys that published files leave out
+    extra: dict = field(default_factory=dict)  # tensors beyond the parameters: name -> shape
+    experts: tuple = ()  # how published files call gate, up and down of an expert, or "fused": as in memory
+    biases: str = ""  # the end of the name of buffers that rank experts: drawn, and stored in F32
+    embedding: float = 0.6  # standard deviation; less where the embedding is scaled up, or answers only repeat the text
+    gain: float = 0.0  # beyond 1, of the final norm
+    methods: tuple = ("bf16", "fp8-block-bf16")
+
+
+def rope(**more):
+    return {"rope_theta": 10000.0, "rope_type": "default"} | more
+
+
+def yarn(**more):
+    return rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=16) | more
+
+
+def layer_types(*kinds):
+    return ["sliding_attention" if kind == "L" else "full_attention" for kind in kinds]
+
+
+def long_rope(pairs, original):
+    short = [1.0 + 0.05 * i for i in range(pairs)]
+    long = [1.5 + 0.7 * i for i in range(pairs)]
+    return rope(rope_type="longrope", short_factor=short, long_factor=long, original_max_position_embeddings=original)
+
+
+def cases():
+    yield Case(
+        "gpt2",
+        "gpt2",
+        {"n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 40, "n_inner": None, "scale_attn_by_inverse_layer_idx": True},
+        "Conv1D matrices [in, out], learned positions, mask buffers, scores by layer",
+        tied=True,
+        extra={"transformer.h.#.attn.bias": (1, 1, 40, 40), "transformer.h.#.attn.masked_bias": ()},
+        methods=("bf16", "f32"),
+    )
+    yield Case("gemma", "gemma", {"head_dim": 12, "num_key_value_heads": 1, "hidden_act": "gelu"}, "legacy hidden_act", tied=True, embedding=0.25)
+    yield Case(
+        "gemma2",
+        "gemma2",
+        {
+            "head_dim": 12,
+            "sliding_window": WINDOW,
+            "query_pre_attn_scalar": 20,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 8.0,
+        },
+        "soft caps that bite, a window on even layers",
+        tied=True,
+        embedding=0.1,
+        gain=3.0,
+    )
+    yield Case("glm", "glm", {"head_dim": 12, "attention_bias": True, "rope_parameters": rope(partial_rotary_factor=0.5)}, "half of each head rotated, adjacent pairs")
+    yield Case(
+        "chatglm",
+        "glm",
+        {"head_dim": 12, "attention_bias": True, "rms_norm_eps": 1e-5, "rope_parameters": rope(rope_theta=20000.0, partial_rotary_factor=0.5)},
+        "GLM as the checkpoints of ChatGLM2 and GLM-4-9B hold it: other names and keys, q, k and v as one matrix",
+        convert="chatglm",
+    )
+    yield Case(
+        "glm4",
+        "glm4",
+        {"head_dim": 12, "attention_bias": True, "partial_rotary_factor": 0.5},
+        "norms behind the branches, half of each head rotated, adjacent pairs",
+    )
+    yield Case(
+        "phi3",
+        "phi3",
+        {"max_position_embeddings": 64, "original_max_position_embeddings": 16, "sliding_window": 10, "rope_parameters": long_rope(4, 16)},
+        "fused matrices, a window, longrope beyond the original context",
+    )
+    yield Case(
+        "phi3-partial",
+        "phi3",
+        {
+            "max_position_embeddings": 64,
+            "original_max_position_embeddings": 48,
+            "partial_rotary_factor": 0.75,
+            "rope_parameters": long_rope(3, 48) | {"partial_rotary_factor": 0.75},
+        },
+        "longrope within the original context, three quarters of each head rotated, as Phi-4-mini",
+        tied=True,
+        methods=("fp8-block-bf16",),
+    )
+    yield Case(
+        "phi",
+        "phi",
+        {"partial_rotary_factor": 0.5},
+        "parallel branches, LayerNorm, biases, a bias of the head",
+        methods=("bf16",),
+    )
+    yield Case(
+        "phi-qk",
+        "phi",
+        {"partial_rotary_factor": 0.5, "qk_layernorm": True},
+        "as phi, with norms of q and k",
+        methods=("fp8-block-bf16",),
+    )
+    yield Case(
+        "granite",
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 0.5,
+            "residual_multiplier": 0.4,
+            "attention_multiplier": 0.2,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
+        "all four multipliers, biases",
+        tied=True,
+        embedding=0.3,
+    )
+    yield Case("olmo2", "olmo2", {"attention_bias": True}, "norms behind the branches only, norms of q and k over all heads")
+    yield Case(
+        "olmo3",
+        "olmo3",
+        {
+            "num_hidden_layers": 3,
+            "sliding_window": WINDOW,
+            "layer_types": layer_types(*"LGL"),
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+                "attention_factor": 1.2,
+                "beta_fast": 1.0,
+                "beta_slow": 0.1,
+            },
+            "rope_theta": 500000.0,
+            "max_position_embeddings": 64,
+        },
+        "windows, YaRN on the layers without one",
+        drop=("rope_parameters",),
+    )
+    yield Case(
+        "smollm3",
+        "smollm3",
+        {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1], "sliding_window": WINDOW, "use_sliding_window": True},
+        "a layer without rotation, with a window",
+        tied=True,
+        drop=("layer_types",),
+    )
+    yield Case("starcoder2", "starcoder2", {"sliding_window": WINDOW, "use_bias": True}, "LayerNorm, biases, no gate, window", tied=True)
+    yield Case(
+        "stablelm",
+        "stablelm",
+        {"partial_rotary_factor": 0.25, "use_qkv_bias": True, "use_parallel_residual": True},
+        "parallel branches, LayerNorm, a quarter of each head rotated",
+        methods=("fp8-block-bf16",),
+    )
+    yield Case("stablelm-serial", "stablelm", {"partial_rotary_factor": 0.5}, "one branch after the other", methods=("bf16",))
+    yield Case(
+        "cohere",
+        "cohere",
+        {"use_qk_norm": True, "attention_bias": True, "logit_scale": 0.5},
+        "parallel branches, norms of q and k with weights for each head, scaled logits",
+        tied=True,
+    )
+    yield Case(
+        "cohere2",
+        "cohere2",
+        {"num_hidden_layers": 3, "sliding_window": WINDOW, "sliding_window_pattern": 3, "logit_scale": 0.5},
+        "windows with rotation, a layer without both",
+        tied=True,
+        drop=("layer_types", "head_dim"),
+    )
+    yield Case(
+        "ministral3",
+        "ministral3",
+        {
+            "head_dim": 12,
+            "max_position_embeddings": 64,
+            "rope_parameters": yarn(
+                beta_fast=1.0, beta_slow=0.1, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.8, original_max_position_embeddings=8
+            ),
+        },
+        "YaRN without attention factor, queries that grow with their position; multimodal packaging",
+        nested="mistral3",
+        old_names=("model.", "language_model.model."),
+    )
+    yield Case(
+        "mistral-nested",
+        "mistral",
+        {"head_dim": 12, "sliding_window": None},
+        "multimodal packaging of Mistral Small 3.1",
+        nested="mistral3",
+        old_names=("model.", "language_model.model."),
+        methods=("fp8-block-bf16",),
+    )
+    yield Case(
+        "qwen3vl",
+        "qwen3_vl_text",
+        {"head_dim": 12, "rope_parameters": rope(mrope_section=[2, 2, 2], mrope_interleaved=True)},
+        "the text part in multimodal packaging",
+        nested="qwen3_vl",
+        old_names=("model.", "model.language_model."),
+        methods=("bf16",),
+    )
+    yield Case(
+        "exaone4",
+        "exaone4",
+        {
+            "num_hidden_layers": 3,
+            "sliding_window": WINDOW,
+            "layer_types": layer_types(*"LGL"),
+            "max_position_embeddings": 64,
+            "rope_parameters": rope(
+                rope_type="llama3", factor=8.0, original_max_position_embeddings=16, low_freq_factor=1.0, high_freq_factor=4.0
+            ),
+        },
+        "norms behind the branches only, no rotation on the layer without a window",
+    )
+    yield Case(
+        "exaone4-full",
+        "exaone4",
+        {"sliding_window": None, "layer_types": layer_types(*"GG")},
+        "no windows, so rotation everywhere",
+        tied=True,
+        methods=("bf16",),
+    )
+    yield Case("seed_oss", "seed_oss", {"head_dim": 12, "attention_bias": True, "attention_out_bias": False, "mlp_bias": False}, "biases on q, k and v")
+    yield Case("ernie4_5", "ernie4_5", {"head_dim": 12, "use_bias": True}, "adjacent pairs, biases", tied=True)
+    yield Case(
+        "hunyuan",
+        "hunyuan_v1_dense",
+        {
+            "head_dim": 12,
+            "attention_bias": True,
+            "rope_parameters": rope(rope_type="dynamic", alpha=50.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0),
+        },
+        "norms of q and k behind the rotation, whose base a fixed factor raises",
+        tied=True,
+    )
+
+
+# transformers has no ForCausalLM class for these.
+TEXT_CLASSES = {"qwen3_vl_text": ("Qwen3VLTextConfig", "Qwen3VLTextModel")}
+
+
+class TextModel(torch.nn.Module):
+    """A bare text model with a head, with the names that ForCausalLM classes have."""
+
+    def __init__(self, config, model_class):
+        super().__init__()
+        self.model = model_class(config)
+        self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, ids, use_cache=False):
+        hidden = self.model(ids, use_cache=use_cache).last_hidden_state
+        return transformers.modeling_outputs.CausalLMOutput(logits=self.lm_head(hidden))
+
+
+def mixture_cases():
+    few = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True}
+    local = {"num_local_experts": 5, "num_experts_per_tok": 2}
+    shared = few | {"shared_expert_intermediate_size": 20}
+    yield Case("qwen3_moe", "qwen3_moe", few | {"head_dim": 12, "decoder_sparse_step": 2}, "a dense layer, then a mixture", experts=ONE_BY_ONE)
+    yield Case("qwen2_moe", "qwen2_moe", shared | {"norm_topk_prob": False}, "a shared expert times a sigmoid, weights as they are", experts=ONE_BY_ONE)
+    yield Case("mixtral", "mixtral", local, "other names of the experts", experts=("w1", "w3", "w2"), old_names=SPARSE)
+    yield Case("olmoe", "olmoe", few | {"norm_topk_prob": False}, "norms of all heads together", experts=ONE_BY_ONE)
+    yield Case(
+        "minimax_m2",
+        "minimax_m2",
+        local | {"head_dim": 12, "rotary_dim": 6, "rope_parameters": rope(partial_rotary_factor=0.5)},
+        "sigmoids with a bias for the choice, half of each head rotated",
+        experts=("w1", "w3", "w2"),
+        old_names=SPARSE,
+        biases="e_score_correction_bias",
+    )
+    yield Case(
+        "glm4_moe",
+        "glm4_moe",
+        {"head_dim": 12, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1}
+        | {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "first_k_dense_replace": 1}
+        | {"attention_bias": True, "use_qk_norm": True, "rope_parameters": rope(partial_rotary_factor=0.5)},
+        "groups of experts, a bias for the choice, a shared expert, a dense layer",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+    )
+    delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6}
+    delta |= {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]}
+    delta |= {"rope_parameters": rope(partial_rotary_factor=0.25)}
+    yield Case("qwen3_next", "qwen3_next", shared | delta, "projections of a delta net key head by key head", experts=ONE_BY_ONE)
+
+
+def settings_of(case):
+    settings = {"vocab_size": VOCAB, "tie_word_embeddings": case.tied, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    if case.family != "gpt2":
+        settings |= {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4}
+        settings |= {"num_key_value_heads": 2, "max_position_embeddings": 64}
+        if "rope_parameters" not in case.config and "rope_theta" not in case.config:
+            settings["rope_theta"] = 10000.0
+    return settings | json.loads(json.dumps(case.config))
+
+
+def make_model(case):
+    settings = settings_of(case)
+    if case.family in TEXT_CLASSES:
+        config_class, model_class = (getattr(transformers, name) for name in TEXT_CLASSES[case.family])
+        config = config_class(**settings)
+        config._attn_implementation = "eager"
+        return TextModel(config, model_class)
+    config = transformers.AutoConfig.for_model(case.family, **settings)
+    if case.experts:
+        config._experts_implementation = "eager"
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+
+
+def draw(fresh_parameters, case, rng):
+    """{name: float64 array}; norms around what a fresh model has, which is 0 where 1 is added to them."""
+    out = {}
+    for name, parameter in fresh_parameters.items():
+        shape = tuple(parameter.shape)
+        if name.endswith("bias"):
+            out[name] = 0.3 * rng.standard_normal(shape)
+        elif "norm" in name or ".ln_" in name:
+            fresh = float(parameter.flatten()[0])
+            assert fresh in (0, 1), name
+            out[name] = fresh + 0.25 * rng.standard_normal(shape) + (case.gain if name == "model.norm.weight" else 0)
+        elif "embed" in name or "wte" in name or "wpe" in name:
+            out[name] = case.embedding * rng.standard_normal(shape)
+        else:
+            out[name] = (rng.standard_normal(shape) * 1.7 + 0.25) / np.sqrt(shape[-1])
+    return out
+
+
+# What releases do not quantize.
+PLAIN = ("mlp.gate.", "shared_expert_gate", "in_proj_a", "in_proj_b")
+
+
+def one_by_one(weights, case):
+    """The experts' stacked matrices as one matrix each, unless files have them stacked."""
+    if not case.experts or case.experts == ("fused",):
+        return weights
+    gate, up, down = case.experts
+    out = {}
+    for name, w in weights.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            out[name] = w
+            continue
+        stem = name[: name.rindex("experts.") + len("experts.")]
+        for e, matrix in enumerate(w):
+            if name.endswith("down_proj"):
+                out[f"{stem}{e}.{down}.weight"] = matrix
+            else:
+                out[f"{stem}{e}.{gate}.weight"], out[f"{stem}{e}.{up}.weight"] = np.split(matrix, 2)
+    return out
+
+
+def stacked(plain, model, case):
+    """What one_by_one() took apart."""
+    if not case.experts or case.experts == ("fused",):
+        return plain
+    gate, up, down = case.experts
+    out = dict(plain)
+    for name, parameter in model.named_parameters():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            continue
+        stem = name[: name.rindex("experts.") + len("experts.")]
+        take = lambda e, part: out.pop(f"{stem}{e}.{part}.weight")
+        if name.endswith("down_proj"):
+            out[name] = np.stack([take(e, down) for e in range(parameter.shape[0])])
+        else:
+            out[name] = np.stack([np.concatenate([take(e, gate), take(e, up)]) for e in range(parameter.shape[0])])
+    return out
+
+
+def watch_routers(model, margins):
+    """The gaps between the last expert that is chosen and the first that is not, of each call."""
+    def see(module, inputs, _output):
+        x = inputs[0].reshape(-1, inputs[0].shape[-1])
+        ranks = x.double() @ module.weight.double().T
+        parent = next(m for m in model.modules() if getattr(m, "gate", None) is module)
+        bias = getattr(module, "e_score_correction_bias", getattr(parent, "e_score_correction_bias", None))
+        if bias is not None:
+            ranks = ranks.sigmoid() + bias
+        chosen = model.config.num_experts_per_tok
+        best = ranks.sort(descending=True).values
+        margins.append(float((best[:, chosen - 1] - best[:, chosen]).min()))
+
+    for name, module in model.named_modules():
+        if name.endswith("mlp.gate"):
+            module.register_forward_hook(see)
+
+
+@contextmanager
+def no_float32():
+    """The casts to F32 inside of transformers' routers and recurrences, whose rounding these models magnify, stay F64."""
+    kept = torch.float32, torch.float, torch.Tensor.float
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.float32, torch.float, torch.Tensor.float = kept
+
+
+def encode(weights, method, rng):
+    tensors, plain, quantized = {}, {}, []
+    for name, w in weights.items():
+        in_layer = ".layers." in name or ".h." in name
+        if method.codes and in_layer and w.ndim == 2 and "norm" not in name and not any(part in name for part in PLAIN):
+            more, plain[name] = quantize(name.removesuffix(".weight"), w, method, rng)
+            tensors |= more
+            quantized.append(name)
+        else:
+            array, values = store(method.rest, w)
+            tensors[name] = (method.rest, array)
+            plain[name] = values.astype(np.float32)
+    return tensors, plain, quantized
+
+
+QKV = ("q_proj", "k_proj", "v_proj")
+CHATGLM_NAMES = (
+    ("self_attn.query_key_value", "self_attention.query_key_value"),
+    ("self_attn.o_proj", "self_attention.dense"),
+    ("mlp.gate_up_proj", "mlp.dense_h_to_4h"),
+    ("mlp.down_proj", "mlp.dense_4h_to_h"),
+    ("model.layers.", "transformer.encoder.layers."),
+    ("model.norm.", "transformer.encoder.final_layernorm."),
+    ("model.embed_tokens.", "transformer.embedding.word_embeddings."),
+    ("lm_head.", "transformer.output_layer."),
+)
+
+
+def fuse(weights):
+    """q, k and v of each layer as one matrix, and as one bias."""
+    out = {}
+    for name, w in weights.items():
+        if "k_proj" in name or "v_proj" in name:
+            continue
+        if "q_proj" in name:
+            w = np.concatenate([weights[name.replace("q_proj", part)] for part in QKV])
+            name = name.replace("q_proj", "query_key_value")
+        out[name] = w
+    return out
+
+
+def split(plain, model):
+    out = {}
+    rows = {name: parameter.shape[0] for name, parameter in model.named_parameters()}
+    for name, w in plain.items():
+        if "query_key_value" not in name:
+            out[name] = w
+            continue
+        names = [name.replace("query_key_value", part) for part in QKV]
+        parts = np.split(w, np.cumsum([rows[part] for part in names])[:-1])
+        out |= dict(zip(names, parts))
+    return out
+
+
+def chatglm_config(config, quantization):
+    """What configuration_chatglm.py calls these things."""
+    rope = config["rope_parameters"]
+    return {
+        "model_type": "chatglm",
+        "architectures": ["ChatGLMModel"],
+        "add_bias_linear": False,
+        "add_qkv_bias": True,
+        "apply_query_key_layer_scaling": True,
+        "apply_residual_connection_post_layernorm": False,
+        "eos_token_id": config["eos_token_id"],
+        "ffn_hidden_size": config["intermediate_size"],
+        "hidden_size": config["hidden_size"],
+        "kv_channels": config["head_dim"],
+        "layernorm_epsilon": config["rms_norm_eps"],
+        "multi_query_attention": True,
+        "multi_query_group_num": config["num_key_value_heads"],
+        "num_attention_heads": config["num_attention_heads"],
+        "num_layers": config["num_hidden_layers"],
+        "original_rope": True,
+        "padded_vocab_size": config["vocab_size"],
+        "post_layer_norm": True,
+        "rmsnorm": True,
+        "rope_ratio": rope["rope_theta"] / 10000,
+        "seq_length": config["max_position_embeddings"],
+        "tie_word_embeddings": False,
+        "torch_dtype": config["dtype"],
+    } | quantization
+
+
+def fill(model, plain):
+    for name, parameter in model.named_parameters():
+        parameter.data = torch.from_numpy(plain[name].astype(np.float64))
+    return model.double().eval()
+
+
+def clear_greedy(model, ids):
+    """The greedy continuation, as far as its margins are clear; recomputes the whole sequence each step."""
+    ids, margins = list(ids), []
+    while len(margins) < GREEDY_TOKENS:
+        row = model_logits(model, ids)[-1]
+        if margin(row) <= SMALLEST_MARGIN:
+            break
+        margins.append(margin(row))
+        ids.append(int(row.argmax()))
+    return ids[PROMPT_TOKENS:], margins
+
+
+def published_config(case, method):
+    config = settings_of(case)
+    for key in case.drop:
+        config.pop(key, None)
+    dtype = {"F32": "float32", "BF16": "bfloat16"}[method.rest]
+    config |= {"model_type": case.family, "dtype": dtype}
+    if case.convert == "chatglm":
+        return chatglm_config(config, {"quantization_config": method.config} if method.config else {})
+    if case.nested:
+        tied = config.pop("tie_word_embeddings")
+        config = {"model_type": case.nested, "tie_word_embeddings": tied, "dtype": dtype, "text_config": config}
+        config["vision_config"] = {"hidden_size": 8}
+    if method.config:
+        config["quantization_config"] = method.config
+    return config
+
+
+def make(case, method_name, out):
+    method, name = BY_NAME[method_name], f"{case.name}-{method_name.removesuffix('-block-bf16')}"
+    model = None
+    for attempt in range(200):
+        rng = np.random.default_rng([zlib.crc32(name.encode()), attempt])
+        if model is None:
+            model = make_model(case)
+            fresh = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
+            router_margins = []
+            if case.experts:
+                watch_routers(model, router_margins)
+        drawn = draw(fresh, case, rng)
+        tensors, plain, quantized = encode(fuse(drawn) if case.convert else one_by_one(drawn, case), method, rng)
+        ids = rng.integers(0, VOCAB, PROMPT_TOKENS).tolist()
+        fill(model, split(plain, model) if case.convert else stacked(plain, model, case))
+        for key, buffer in model.named_buffers():
+            if case.biases and key.endswith(case.biases):
+                buffer.copy_(torch.from_numpy(0.1 * rng.standard_normal(buffer.shape)).float())
+                tensors[key] = ("F32", buffer.numpy().astype(np.float32))
+        router_margins.clear()
+        with no_float32() if case.experts else nullcontext():
+            logits = model_logits(model, ids)
+            continuation, margins = clear_greedy(model, ids)
+        if min(router_margins, default=1) < SMALLEST_ROUTER_MARGIN:
+            continue
+        if len(margins) == GREEDY_TOKENS and len(set(continuation)) >= 4:
+            break
+    else:
+        print(f"{name}: no draw with clear greedy answers", flush=True)
+        return
+
+    def published(tensor):
+        for ours, theirs in CHATGLM_NAMES if case.convert == "chatglm" else ():
+            tensor = tensor.replace(ours, theirs)
+        for ours, theirs in case.old_names if case.experts else ():
+            tensor = tensor.replace(ours, theirs)
+        before, after = ("", "") if case.experts or not case.old_names else case.old_names
+        if not tensor.startswith(before):
+            return "language_model." + tensor if case.nested == "mistral3" else tensor
+        return after + tensor.removeprefix(before)
+
+    tensors = {published(tensor): value for tensor, value in tensors.items()}
+    if case.tied:
+        tensors.pop("lm_head.weight", None)
+    if case.convert == "chatglm":
+        tensors["transformer.rotary_pos_emb.inv_freq"] = ("F32", np.ones((3,), np.float32))
+    for tensor, shape in case.extra.items():
+        for layer in range(2):
+            tensors[tensor.replace("#", str(layer))] = ("F32", np.ones(shape, np.float32))
+    if case.nested:
+        tensors["vision_tower.patch.weight"] = ("F32", np.ones((2,), np.float32))
+    expected = {
+        "family": case.family,
+        "method": method.name,
+        "note": case.note,
+        "producer": "tools/family_oracle.py",
+        "versions": {p.__name__: p.__version__.split("+")[0] for p in (torch, transformers, np)},
+        "vocab": VOCAB,
+        "ids": ids,
+        "greedy": continuation,
+        "greedy_margins": [float(f"{m:.4g}") for m in margins],
+        "smallest_top2_margin": float(f"{min(map(margin, logits)):.4g}"),
+        "tolerance": {"weights": "bit-exact in F32", "logits_normwise_reference": 1e-5, "logits_normwise_cpu": 5e-3},
+    }
+    folder = out / name
+    if folder.exists():
+        shutil.rmtree(folder)
+    (folder / "expected").mkdir(parents=True)
+    write_checkpoint(folder, published_config(case, method), tensors, "one")
+    logit_tensors = {"ids": ("I32", np.array(ids, np.int32)), "logits": ("F32", logits.astype(np.float32))}
+    write_safetensors(folder / "expected" / "logits.safetensors", logit_tensors)
+    stored = [tensor for tensor in quantized if ".layers.1." in tensor and any(part in tensor for part in ("qkv", "query_key", "down", "fc2"))]
+    if stored:
+        names = [published(tensor) for tensor in stored]
+        expected["weights_stored"] = names
+        arrays = {published(tensor): ("F32", plain[tensor]) for tensor in stored}
+        write_safetensors(folder / "expected" / "weights.safetensors", arrays)
+    dump(folder / "expected" / "expected.json", expected)
+    print(f"{name:32} draw {attempt}", flush=True)
+
+
+def main():
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden")
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    for case in (*cases(), *mixture_cases()):
+        for method in case.methods:
+            if len(sys.argv) <= 2 or case.name in sys.argv[2:]:
+                make(case, method, out)
+
+
+if __name__ == "__main__":
+    main()
