@@ -2,7 +2,7 @@
 """Make tiny random checkpoints and the answers a correct program gives on them.
 
     pip install -r tools/requirements-oracle.txt
-    python tools/oracle.py [FOLDER]          (default: tests/golden)
+    python tools/oracle.py [FOLDER [NAME...]]          (default: tests/golden, all)
 
 Every family is crossed with every storage method, and some folders hold one special trait each
 (rotary scalings, windows, biases, shards, ...). A folder is a checkpoint plus expected/:
@@ -26,6 +26,7 @@ import shutil
 import sys
 import zlib
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,6 +35,7 @@ import numpy as np
 import torch
 import transformers
 
+import packed_weights
 from quantize_demo import E4M3, E4M3_MAX, bf16_bits, bf16_values, e4m3_encode, spread, write_safetensors
 
 HIDDEN, INTERMEDIATE, LAYERS, VOCAB = 32, 40, 2, 64
@@ -61,6 +63,7 @@ class Method:
     input_scale: str = ""  # name of a static activation scale; present, and not used here
     order: bool = False  # columns belong to groups through weight_g_idx
     also: tuple = ()  # modules quantized beyond the block linears
+    write: object = None  # (module, w, rng) to tensors and the dequantized matrix, for layouts of packed_weights.py
     config: dict | None = None
 
 
@@ -146,6 +149,52 @@ def compressed(codes, strategy, groups=None, order=False, also=(), asymmetric=Fa
         "version": "0.11.0" if order else "0.20.0",  # the last that wrote weight_g_idx
     }
     return method
+
+
+def packed(name, write, config, **more):
+    """A method of packed_weights.py."""
+    return Method(name, codes="packed", strategy="group", rest="F32", write=write, config=config, **more)
+
+
+def packed_cases():
+    def gptq(bits, version, order):
+        config = {"bits": bits, "group_size": 8, "desc_act": order, "sym": False, "lm_head": False, "quant_method": "gptq"}
+        config["checkpoint_format"] = "gptq" if version == 1 else "gptq_v2"
+        return packed(f"gptq{bits}-v{version}", lambda m, w, rng: packed_weights.gptq(m, w, rng, bits, 8, version, order), config)
+
+    def hqq(axis):
+        params = {"axis": axis, "channel_wise": True, "group_size": 8, "nbits": 8, "optimize": True, "round_zero": False}
+        config = {"quant_config": {"weight_quant_params": params}, "quant_method": "hqq", "skip_modules": ["lm_head"]}
+        return packed(f"hqq-axis{axis}", lambda m, w, rng: packed_weights.hqq(m, w, rng, 8, axis), config)
+
+    def pack(bits):
+        config = compressed("int8", "group", asymmetric=True).config
+        for part in (config, config["config_groups"]["group_0"]):
+            part["format"] = "pack-quantized"
+        config["config_groups"]["group_0"]["weights"]["num_bits"] = bits
+        config["config_groups"]["group_0"]["input_activations"] = None
+        return packed(f"ct-pack{bits}", lambda m, w, rng: packed_weights.pack_quantized(m, w, rng, bits, 8), config)
+
+    def mlx(bits):
+        config = {"group_size": 8, "bits": bits, "mode": "affine"}
+        write = lambda m, w, rng: packed_weights.mlx(m, w, rng, bits, 8)  # noqa: E731
+        return packed(f"mlx{bits}", write, config, also=("lm_head", "model.embed_tokens"))
+
+    yield Case("llama", gptq(8, 1, True), note="version 1, activation order, zero points of 0 that borrow")
+    yield Case("qwen2", gptq(8, 2, False), note="version 2 without g_idx")
+    yield Case("llama", gptq(4, 1, False), (4, 2, 16), note="4 bits")
+    awq = {"bits": 4, "group_size": 8, "quant_method": "awq", "version": "gemm", "zero_point": True}
+    awq = packed("awq", lambda m, w, rng: packed_weights.awq(m, w, rng, 8), awq)
+    yield Case("qwen2", awq, (4, 2, 8), note="AWQ, version gemm")
+    yield Case("llama", pack(8), note="packed zero points")
+    yield Case("qwen3", pack(4), note="4 bits, packed zero points")
+    for bits, family in ((8, "qwen3"), (4, "llama")):
+        method = mlx(bits)
+        yield Case(family, method, (4, 2, 16), tied=False, config={"quantization": method.config}, note="embedding and head, too")
+    yield Case("mistral", hqq(1), (3, 1, 8), note="groups of neighbours")
+    yield Case("llama", hqq(0), (4, 1, 8), note="groups down the columns of (size, groups)")
+    int8 = {"load_in_8bit": True, "llm_int8_skip_modules": None, "llm_int8_threshold": 6.0, "quant_method": "bitsandbytes"}
+    yield Case("llama", packed("bnb-int8", packed_weights.llm_int8, int8), note="LLM.int8")
 
 
 OPENQUANT = {"is_checkpoint_fp8_serialized": True, "weight_block_size": None, "ignored_layers": ["lm_head"]}
@@ -436,7 +485,7 @@ def encode_model(weights, method, rng):
     for name, w in weights.items():
         module, _, leaf = name.rpartition(".")
         if method.codes and leaf == "weight" and (module.endswith("_proj") or module in method.also):
-            more, plain[name] = quantize(module, w, method, rng)
+            more, plain[name] = (method.write or partial(quantize, method=method))(module, w, rng=rng)
             tensors |= more
             quantized.append(name)
         else:
@@ -450,7 +499,7 @@ def encode_model(weights, method, rng):
 
 
 def build_model(config, plain):
-    settings = {k: v for k, v in config.items() if k not in ("quantization_config", "dtype", "torch_dtype", "architectures")}
+    settings = {k: v for k, v in config.items() if k not in ("quantization_config", "quantization", "dtype", "torch_dtype", "architectures")}
     settings = json.loads(json.dumps(settings))  # the library edits the dictionaries it is given
     hf_config = transformers.AutoConfig.for_model(**settings)
     model = transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager", dtype=torch.float32)
@@ -684,7 +733,9 @@ def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     gaps = {}
-    for case in [*crossed_cases(), *special_cases()]:
+    for case in [*crossed_cases(), *special_cases(), *packed_cases()]:
+        if len(sys.argv) > 2 and case.name not in sys.argv[2:]:
+            continue
         assert case.name not in gaps, case.name
         gaps[case.name], attempt = make(case, out)
         print(f"{case.name:32} gap {gaps[case.name]:.1e}  draw {attempt}", flush=True)

@@ -68,7 +68,7 @@ def e4m3_encode(x):
 
 # ---- safetensors: a writer of our own, because the numpy one has no BF16 and no F8 ----
 
-ITEM_BYTES = {"F32": 4, "I32": 4, "BF16": 2, "F16": 2, "I8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
+ITEM_BYTES = {"I64": 8, "U32": 4, "F32": 4, "I32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
 
 
 def write_safetensors(path, tensors):
