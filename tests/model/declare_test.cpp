@@ -33,7 +33,11 @@ const std::map<std::string, std::string> kUndeclared = {
     {"sgl-w8a8-int8-stories", ""},  // int8, and config.json does not mention it
 };
 bool says_less(const std::string& name) {
-  // A scale a channel where quant_method fp8 means one a tensor; quantized heads and embeddings.
+  // A scale a channel where quant_method fp8 means one a tensor; quantized heads and embeddings; unquantized tensors in
+  // another type than the declared one, and modules left unquantized.
+  if (name == "ar-gptq-int8-qwen2" || name == "ar-int8-qwen3" || name == "hqq-axis0-qwen3" ||
+      name == "mlx-affine-mixed-qwen3")
+    return true;
   return name.find("-fp8-channel-") != name.npos || name == "llama-bias" || name == "llama-fp8-head-embed" ||
          name == "sgl-w8a8-int8-stories" || name.starts_with("quanto-");
 }
@@ -59,6 +63,7 @@ TEST_CASE("a declared checkpoint makes the plan of the real one") {
     INFO(name);
     std::unique_ptr<Plan> real;
     if (!error_of([&] { real = make_plan(open_checkpoint(locate_model(folder.string()))); }).empty()) continue;
+    if (name == "ar-fp8-static-stories") continue;  // it has a head, and config.json ties it to the embedding
     for (const bool with_index : {false, true}) {
       if (with_index && !fs::exists(folder / "model.safetensors.index.json")) continue;
       TemporaryFolder bare;
@@ -380,7 +385,7 @@ TEST_CASE("the names in an index decide what is there") {
   CHECK(projections[1].bias == nullptr);
   CHECK(plan_of(index("", false))->method() == "bf16");
   CHECK(contains(error_of([&] { plan_of(index(R"(,"model.layers.0.self_attn.q_proj.qweight":"a.safetensors")")); }),
-                 "GPTQ or AWQ"));
+                 "marlin or bitblas"));
   CHECK(contains(error_of([&] { plan_of(index(R"(,"model.layers.0.mlp.experts.0.up_proj.weight":"a.safetensors")")); }),
                  "not part of a llama model"));
   // Its total size.
