@@ -171,6 +171,12 @@ inline std::vector<StepCase> linear_cases() {
   add_norm("an RMS norm with a bias", [](PlanMaker& m) {
     return Norm{Kind::kRms, m.vector(kHidden, 1), m.vector(kHidden), 1e-5, kHidden};
   });
+  add_norm("multipliers of the columns", [](PlanMaker& m) {
+    return Norm{Kind::kScale, m.vector(kHidden, 1), nullptr, 0, kHidden};
+  });
+  add_norm("multipliers of the columns with a bias", [](PlanMaker& m) {
+    return Norm{Kind::kScale, m.vector(kHidden, 1), m.vector(kHidden), 0, kHidden};
+  });
   add_norm("norms of groups with one weight", [](PlanMaker& m) {
     return Norm{Kind::kRms, m.vector(16, 1), nullptr, 1e-5, 16};
   });

@@ -29,7 +29,8 @@ QGEN_DEVICE void normalize_head(const DeviceNorm& norm, int h, int dim, float* x
     }
     for (int i = lane_index(); i < norm.group; i += kWarp)
       squares = fused_product(x[begin + i] - mean, x[begin + i] - mean, squares);
-    const float factor = rsqrt_exact(sum_lanes(squares) / float(norm.group) + norm.eps);
+    const float factor =
+        norm.kind == Norm::Kind::kScale ? 1 : rsqrt_exact(sum_lanes(squares) / float(norm.group) + norm.eps);
     for (int i = lane_index(); i < norm.group; i += kWarp) {
       const int column = h * dim + begin + i;
       float value = rounded_product(x[begin + i] - mean, factor);

@@ -6,7 +6,7 @@ namespace qgen::QGEN_BACKEND {
 
 void convolve(Stream& stream, const ConvArgs& args) {
   launch(stream, "convolve", convolve_kernel, {blocks_of(args.cols, kConvThreads), unsigned(args.segments.count)},
-         kConvThreads, 0, args);
+         kConvThreads, size_t(args.taps - 1) * kConvThreads * sizeof(float), args);
 }
 
 void recur(Stream& stream, const RecurArgs& args) {

@@ -8,7 +8,7 @@ namespace qgen::QGEN_BACKEND {
 constexpr int kConvThreads = 128;
 constexpr int kRecurWarps = 4;
 
-// A column of a segment: y of the grid.
+// A column of a segment: y of the grid. shared: the last taps - 1 inputs of each thread, in a ring.
 QGEN_KERNEL(kConvThreads, 1) convolve_kernel(const ConvArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
@@ -17,19 +17,26 @@ QGEN_KERNEL(kConvThreads, 1) convolve_kernel(const ConvArgs args, const LaunchTi
   if (c >= args.cols || first == end) return;
   const int before = args.taps - 1;
   float* const state = args.state + int64_t(args.segments.slot[segment]) * before * args.cols + c;
-  float history[kMaxTaps];
-  for (int i = 0; i < before; ++i) history[i] = state[int64_t(i) * args.cols];
+  float* const history = shared_memory<float>() + thread_index();
+  for (int i = 0; i < before; ++i) history[i * kConvThreads] = state[int64_t(i) * args.cols];
+  int oldest = 0;
   const float* const weight = args.weight + int64_t(c) * args.taps;
   for (int t = first; t < end; ++t) {
     const float now = args.x[t * args.x_stride + c];
     float sum = args.bias != nullptr ? args.bias[c] : 0;
-    for (int i = 0; i < before; ++i) sum = fused_product(weight[i], history[i], sum);
+    for (int i = 0; i < before; ++i) {
+      const int at = oldest + i < before ? oldest + i : oldest + i - before;
+      sum = fused_product(weight[i], history[at * kConvThreads], sum);
+    }
     sum = fused_product(weight[before], now, sum);
-    for (int i = 0; i + 1 < before; ++i) history[i] = history[i + 1];
-    if (before > 0) history[before - 1] = now;
+    if (before > 0) history[oldest * kConvThreads] = now;
+    oldest = oldest + 1 < before ? oldest + 1 : 0;
     args.y[t * args.y_stride + c] = activated(args.activation, sum);
   }
-  for (int i = 0; i < before; ++i) state[int64_t(i) * args.cols] = history[i];
+  for (int i = 0; i < before; ++i) {
+    const int at = oldest + i < before ? oldest + i : oldest + i - before;
+    state[int64_t(i) * args.cols] = history[at * kConvThreads];
+  }
 }
 
 // Keys and queries of a token, divided by their lengths where that is wanted, a warp a head.

@@ -15,6 +15,7 @@ struct GroupNorm {
 template <typename Sum>
 QGEN_DEVICE GroupNorm group_norm(const DeviceNorm& norm, const float* x, int first, int count, const Sum& sum) {
   float mean = 0, squares = 0;
+  if (norm.kind == Norm::Kind::kScale) return {0, 1};
   if (norm.kind == Norm::Kind::kLayer) {
     for (int c = first; c < norm.group; c += count) mean += x[c];
     mean = sum(mean) / float(norm.group);

@@ -1,5 +1,7 @@
 #include "base/model_files.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -21,6 +23,18 @@ std::string ModelFiles::read(std::string_view name, size_t limit_bytes) const {
     fail(ErrorKind::kModel,
          fmt::format("{}: too large (expected at most {} bytes, found {})", subject(name), limit_bytes, out.size()));
   }
+  return out;
+}
+
+std::vector<std::string> ModelFiles::names() const {
+  std::vector<std::string> out;
+  for (const auto& [name, text] : texts_) out.push_back(name);
+  std::error_code ignored;
+  if (is_folder_) {
+    for (const auto& entry : std::filesystem::directory_iterator(place_, ignored))
+      out.push_back(entry.path().filename().string());
+  }
+  std::sort(out.begin(), out.end());
   return out;
 }
 

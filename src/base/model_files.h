@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qgen {
 
@@ -24,6 +25,9 @@ class ModelFiles {
   bool has(std::string_view name) const;
   // The contents; a model Error if it is missing, cannot be read or is longer than `limit_bytes`.
   std::string read(std::string_view name, size_t limit_bytes = size_t{1} << 30) const;
+
+  // The names of all of them, sorted.
+  std::vector<std::string> names() const;
 
   // The name of a file in messages: "model/tokenizer.json", or "model/model.gguf: tokenizer.json".
   std::string subject(std::string_view name) const;

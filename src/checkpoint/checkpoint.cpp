@@ -25,15 +25,23 @@ std::vector<fs::path> safetensors_in(const fs::path& folder) {
   return found;
 }
 
+// msModelSlim's weight files, which may lie beside those of the model that was quantized.
+constexpr std::string_view kSlimWeights = "quant_model_weight";
+bool is_slim_file(const fs::path& path) {
+  return path.filename().string().starts_with(kSlimWeights) && path.extension() == ".safetensors";
+}
+bool holds_slim_files(const fs::path& folder) {
+  const std::vector<fs::path> files = safetensors_in(folder);
+  return std::any_of(files.begin(), files.end(), is_slim_file);
+}
+
 }  // namespace
 
 std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
   const fs::path path = location.folder / "config.json";
   if (!is_there(path)) {
     std::string hint;
-    if (fs::exists(location.folder / "params.json")) {
-      hint = "params.json is Mistral's own layout; the Hugging Face layout of the same model has a config.json";
-    } else if (location.single_file) {
+    if (location.single_file) {
       hint = "qgen reads the model's sizes from the config.json beside the weights";
     }
     fail(ErrorKind::kModel, fmt::format("{}: config.json is missing", location.folder.string()), hint);
@@ -65,20 +73,37 @@ WeightFiles parse_index(std::string_view text, const std::string& subject, const
   return files;
 }
 
+std::optional<fs::path> find_index(const fs::path& folder) {
+  constexpr std::string_view kExtension = ".safetensors.index.json";
+  std::optional<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kSlimWeights) && name.ends_with(kExtension))
+      found = std::min(found.value_or(entry.path()), entry.path());
+  }
+  if (found || holds_slim_files(folder)) return found;
+  for (const char* name : {"model", "consolidated"}) {
+    if (const fs::path path = folder / fmt::format("{}{}", name, kExtension); is_there(path)) return path;
+  }
+  return {};
+}
+
 WeightFiles find_weight_files(const fs::path& folder) {
-  const fs::path index = folder / kIndexName;
+  const std::optional<fs::path> index = find_index(folder);
   WeightFiles files;
   const fs::path whole = folder / "model.safetensors";
-  if (is_there(index)) files = parse_index(read_file(index), index.string(), folder);
+  if (index) files = parse_index(read_file(*index), index->string(), folder);
   // A whole file wins over an index that was left beside it and does not name it, as in transformers.
-  if (is_there(whole) && std::find(files.paths.begin(), files.paths.end(), whole) == files.paths.end()) {
+  if (!holds_slim_files(folder) && is_there(whole) &&
+      std::find(files.paths.begin(), files.paths.end(), whole) == files.paths.end()) {
     files = {};
     files.paths = {whole};
   } else if (!files.paths.empty()) {
     for (const fs::path& path : files.paths) {
       if (!fs::exists(path)) {
         fail(ErrorKind::kModel,
-             fmt::format("{}: names a file that is missing: {}", index.string(), path.filename().string()),
+             fmt::format("{}: names a file that is missing: {}", index->string(), path.filename().string()),
              "an unfinished download? fetch the folder again");
       }
     }
@@ -87,6 +112,7 @@ WeightFiles find_weight_files(const fs::path& folder) {
     // Mistral's own copy of the same weights lies beside the Hugging Face one in some repositories.
     const auto is_native = [](const fs::path& path) { return path.filename().string().starts_with("consolidated"); };
     if (!std::all_of(files.paths.begin(), files.paths.end(), is_native)) std::erase_if(files.paths, is_native);
+    if (holds_slim_files(folder)) std::erase_if(files.paths, [](const fs::path& path) { return !is_slim_file(path); });
   }
   if (files.paths.empty()) {
     std::string hint;
@@ -102,11 +128,11 @@ WeightFiles find_weight_files(const fs::path& folder) {
   return files;
 }
 
-Checkpoint Checkpoint::open(const ModelLocation& location, bool headers_only) {
+Checkpoint Checkpoint::open(const ModelLocation& location, std::unique_ptr<JsonDocument> config, bool headers_only) {
   Checkpoint checkpoint;
   checkpoint.location_ = location;
   checkpoint.model_files_ = ModelFiles(location.folder);
-  checkpoint.config_ = read_config(location);
+  checkpoint.config_ = std::move(config);
   WeightFiles files;
   if (location.single_file) {
     files.paths = {*location.single_file};

@@ -44,9 +44,10 @@ std::filesystem::path cache_root();
 
 class Checkpoint {
  public:
-  // Maps every safetensors file and reads config.json. `headers_only`: the files' data need not be complete; what is
-  // missing reads as zeros. Throws a model Error.
-  static Checkpoint open(const ModelLocation& location, bool headers_only = false);
+  // Maps every safetensors file. `config` is the model's config.json. `headers_only`: the files' data need not be
+  // complete; what is missing reads as zeros. Throws a model Error.
+  static Checkpoint open(const ModelLocation& location, std::unique_ptr<JsonDocument> config,
+                         bool headers_only = false);
   // From tensors whose bytes `files` keeps mapped, or another owner that outlives the checkpoint. `incomplete`: see
   // below.
   static Checkpoint assemble(const ModelLocation& location, ModelFiles files, std::unique_ptr<JsonDocument> config,
@@ -85,9 +86,12 @@ class Checkpoint {
 // The folder's config.json; a model Error, with a hint about what lies there instead, if it is missing.
 std::unique_ptr<JsonDocument> read_config(const ModelLocation& location);
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
+// The index of a folder's weight files; nothing where there is none. Besides model.safetensors.index.json that of
+// msModelSlim's files and of Mistral's own.
+std::optional<std::filesystem::path> find_index(const std::filesystem::path& folder);
 
-// The weight files of a folder: those its index names, else model.safetensors, else every *.safetensors.
+// The weight files of a folder: those its index names, else model.safetensors, else every *.safetensors; of copies in
+// several layouts one. Files of msModelSlim (quant_model_weight*) come first.
 // For each, the tensors that the index expects in it (empty without an index).
 struct WeightFiles {
   std::vector<std::filesystem::path> paths;

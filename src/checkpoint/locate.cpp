@@ -80,10 +80,16 @@ ModelLocation gguf_location(std::string name, const fs::path& file) {
   return {std::move(name), folder.empty() ? fs::path(".") : folder, {}, parts};
 }
 
+// config.json, or what Mistral's own files have in its place.
+bool has_configuration(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config.json", ignored) || fs::exists(folder / "params.json", ignored);
+}
+
 // A folder with the weights of a Hugging Face model. One without may still have a GGUF model beside its config.json.
 bool holds_safetensors_model(const fs::path& folder) {
   std::error_code ignored;
-  if (!fs::exists(folder / "config.json", ignored)) return false;
+  if (!has_configuration(folder)) return false;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     if (entry.path().extension() == ".safetensors") return true;
   }
@@ -277,7 +283,7 @@ ModelLocation locate_in_repo(const std::string& name, const fs::path& repo, cons
     fail(ErrorKind::kModel, fmt::format("{}: no GGUF files (found safetensors)", reference.id),
          fmt::format("-m {}", reference.id));
   }
-  if (!fs::exists(snapshot / "config.json")) {
+  if (!has_configuration(snapshot)) {
     fail(ErrorKind::kModel, fmt::format("{}: its snapshot in the Hugging Face cache has no config.json", reference.id),
          reference.download());
   }
@@ -341,8 +347,12 @@ ModelLocation locate_folder(const fs::path& path, const std::string& variant) {
 ModelLocation locate_file(const fs::path& path) {
   if (path.extension() == ".gguf" || is_gguf_file(path)) return gguf_location(path.filename().string(), path);
   if (path.extension() != ".safetensors") {
+    const std::string extension = path.extension().string();
+    const bool pickle = extension == ".bin" || extension == ".pt" || extension == ".pth";
     fail(ErrorKind::kModel,
-         fmt::format("{}: not a model (expected a folder, a .safetensors or a GGUF file)", path.string()));
+         fmt::format("{}: {} (expected a folder, a .safetensors or a GGUF file)", path.string(),
+                     pickle ? "a pickle, which may run any code, is not read" : "not a model"),
+         pickle ? "most repositories have the same weights as safetensors" : "");
   }
   const fs::path folder = path.parent_path().empty() ? fs::path(".") : path.parent_path();
   return {path.filename().string(), folder, path};

@@ -250,9 +250,10 @@ class Batch {
     answer.generation = std::move(generation);
     answer.cut_short = cut_short(answer.generation, answer.text.find_first_not_of(" \t\r\n") != answer.text.npos);
     if (line.request.options.reasoning.show == "hide") answer.reasoning.clear();
+    std::string text = answer_line(line.request, answer, model_.name(), model_.tokenizer());
     totals_.add(answer);
     ++totals_.lines;
-    output_.put(line.place, answer_line(line.request, answer, model_.name(), model_.tokenizer()));
+    output_.put(line.place, std::move(text));
   }
 
   // An error of the engine, which knows no lines.

@@ -433,7 +433,8 @@ int bench(BenchOptions options) {
     fail(ErrorKind::kModel, fmt::format("{}: its weights are not there", location.name),
          fmt::format("--dummy {} measures with random weights of the same shapes", options.model.model));
   }
-  auto plan = make_plan(bench.dummy ? declare_checkpoint(location) : open_checkpoint(location));
+  auto plan =
+      make_plan(bench.dummy ? declare_checkpoint(location) : open_checkpoint(location), options.model.trust_tensors);
   if (bench.dummy) {
     if (const std::string note = declared_size_note(plan->checkpoint); !note.empty())
       write_stderr(fmt::format("qgen: warning: {}\n", note));

@@ -23,7 +23,7 @@ struct InspectOptions {
 struct Group {
   std::string layout;   // the row of the table of formats
   std::string tensors;  // "weight F8_E4M3, weight_scale_inv F32"
-  std::string method;   // "fp8 block 128x128"
+  std::string method;   // "fp8 block 128x128", "Q8_0, int8 group 32"
   std::vector<std::string> modules;
   size_t bytes = 0;
 };
@@ -49,7 +49,8 @@ std::vector<Group> groups(const Plan& plan) {
                              part.empty() ? "stacked" : part.substr(part.starts_with('.') ? 1 : 0),
                              dtype_name(plan.checkpoint.find(name)->dtype));
     }
-    const std::string method = method_name(weight);
+    const std::string method =
+        binding.kind.empty() ? method_name(weight) : fmt::format("{}, {}", binding.kind, method_name(weight));
     auto group = std::find_if(out.begin(), out.end(), [&](const Group& other) {
       return other.layout == binding.format && other.tensors == tensors && other.method == method;
     });
@@ -61,17 +62,43 @@ std::vector<Group> groups(const Plan& plan) {
   return out;
 }
 
-// The quantization method in config.json, for comparison: "fp8", or "" where it says nothing.
-std::string declared_method(const Plan& plan) {
+// The strings of some keys of an object, "quant_method fp8, format e4m3"; "" for none.
+std::string keys_text(const Json& object, std::span<const char* const> keys) {
   std::string out;
-  auto quant = plan.checkpoint.config().get("quantization_config");
-  if (!quant) quant = plan.checkpoint.config().get("compression_config");
-  if (!quant || !quant->is_object()) return out;
-  for (const char* key : {"quant_method", "format", "quant_algo"}) {
-    if (const auto value = quant->get(key); value && value->is_string())
+  for (const char* key : keys) {
+    if (const auto value = object.get(key); value && value->is_string())
       out += fmt::format("{}{} {}", out.empty() ? "" : ", ", key, value->as_string());
   }
   return out;
+}
+
+// What the files say about quantization and where, for comparison: "quant_method fp8 (config.json)", or "" where they
+// say nothing.
+std::string declared_method(const Plan& plan) {
+  constexpr const char* kConfigKeys[] = {"quant_method", "format", "quant_algo"};
+  constexpr const char* kDescriptionKeys[] = {"model_quant_type", "kv_cache_type", "kv_quant_type", "fa_quant_type"};
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& text, const std::string& file) {
+    if (!text.empty()) out.push_back(fmt::format("{} ({})", text, std::filesystem::path(file).filename().string()));
+  };
+  const Checkpoint& checkpoint = plan.checkpoint;
+  if (!checkpoint.location().gguf_files.empty()) {
+    std::map<std::string_view, size_t> types;
+    for (const TensorView& tensor : checkpoint.tensors()) ++types[dtype_name(tensor.dtype)];
+    std::string text;
+    for (const auto& [name, count] : types) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name);
+    add("tensors: " + text, checkpoint.location().gguf_files.front().string());
+  }
+  auto quant = checkpoint.config().get("quantization_config");
+  if (!quant) quant = checkpoint.config().get("compression_config");
+  if (quant && quant->is_object()) add(keys_text(*quant, kConfigKeys), "config.json");
+  if (const auto side = read_side_file(checkpoint.files())) {
+    if (const auto object = side->root().get("quantization"); object && object->is_object())
+      add(keys_text(*object, kConfigKeys), side->subject());
+  }
+  if (const auto description = read_description(checkpoint.files()))
+    add(keys_text(description->root(), kDescriptionKeys), description->subject());
+  return fmt::format("{}", fmt::join(out, "; "));
 }
 
 std::string grid_text(const ScaleGrid& grid) {
@@ -159,7 +186,7 @@ std::string summary(const Plan& plan) {
     if (modules.size() <= 3) line("", fmt::format("  {}", fmt::join(modules, ", ")));
   }
   const std::string declared = declared_method(plan);
-  line("declared", declared.empty() ? "no quantization" : declared + " (config.json)");
+  line("declared", declared.empty() ? "no quantization" : declared);
   line("shape", shape_text(m, shape));
   line("context", fmt::format("{} tokens{}", m.context,
                               shape.windows == 0 ? "" : fmt::format(", sliding windows in {} layers", shape.windows)));
@@ -316,6 +343,7 @@ Command::Bound bind() {
   const auto o = std::make_shared<InspectOptions>();
   return {{model_option(o->model),
            model_word(o->model),
+           trust_tensors_option(o->model),
            {"--tensors", &o->tensors, "", "list every tensor with its type, shape, scale grid and file"},
            {"--steps", &o->steps, "", "list every step that engines execute"},
            {"--json", &o->json, "", "print one JSON object"}},

@@ -143,7 +143,8 @@ std::string formats_markdown() {
       "and "
       "scales\nstay in the mapped file, in their own types, and are never rounded. What cannot be used in place is "
       "copied "
-      "when the model\nis loaded, on all cores: columns in activation order, transposed words, unsigned codes and "
+      "when the model\nis loaded, on all cores: columns in activation order, transposed codes and words, FNUZ codes, "
+      "unsigned codes and "
       "those of "
       "fewer than 8 bits,\nwhich are held as INT8 less their middle value.\n\n"
       "Every tensor that looks like a scale must be used, or be known to have no effect (scales of static activations\n"
@@ -152,6 +153,14 @@ std::string formats_markdown() {
       markdown_header({"layout", "recognized by the tensor"});
   for (const UnsupportedLayout& layout : unsupported_layouts()) {
     out += markdown_row({std::string(layout.name), code(layout.suffix)});
+  }
+  out +=
+      "\nSo are these methods, whatever their tensors look like, where config.json names them as `quant_method`; a "
+      "name that is\n"
+      "not known is refused unless `--trust-tensors` is given:\n\n" +
+      markdown_header({"method", "why"});
+  for (const DeclaredMethod& method : declared_methods()) {
+    if (!method.refusal.empty()) out += markdown_row({code(method.name), std::string(method.refusal)});
   }
   return out + "\nGGUF tensors of other types than Q8_0, F32, F16 and BF16 are refused by name as well.\n";
 }

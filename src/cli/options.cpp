@@ -114,6 +114,11 @@ Option model_option(ModelOptions& target) {
           "the model: a folder, a .safetensors or .gguf file, or org/name[@revision][:Q8_0] in the Hugging Face cache"};
 }
 
+Option trust_tensors_option(ModelOptions& target) {
+  return {"--trust-tensors", &target.trust_tensors, "",
+          "read weights of a quantization method that is not known as their tensors look"};
+}
+
 Option model_word(ModelOptions& target) {
   return {"model-word", &target.model, "[MODEL]", "the model, as --model names it", {.same_as = "model"}};
 }
@@ -135,6 +140,7 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
   options.insert(
       options.end(),
       {model_option(target),
+       trust_tensors_option(target),
        {"-c,--context",
         &target.context,
         "N",

@@ -89,6 +89,8 @@ extern const Command kTokensCommand;
 
 Option model_option(ModelOptions& target);                                   // which model
 void add_model_options(std::vector<Option>& options, ModelOptions& target);  // which model, and how it runs
+// Whether weights of a quant_method that is not known are read all the same.
+Option trust_tensors_option(ModelOptions& target);
 // The model as a word; after model_option() in the list.
 Option model_word(ModelOptions& target);
 // For commands whose words are a text, and before it the model where no option names it. A usage Error if there are

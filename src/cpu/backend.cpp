@@ -218,6 +218,15 @@ class CpuBackend : public Backend {
     const auto of_group = [&](const float* values, const Vector* v, int64_t begin) {
       return values == nullptr ? nullptr : values + (v->size > norm.group ? begin : 0);
     };
+    if (norm.kind == Norm::Kind::kScale) {
+      for (int64_t k = 0; k < cols; ++k) {
+        const auto element = [&](const Vector* v, const float* values, float fallback) {
+          return values == nullptr ? fallback : values[v->size > norm.group ? k : k % norm.group];
+        };
+        out[k] = x[k] * element(norm.weight, weight, 1) + element(norm.bias, bias, 0);
+      }
+      return;
+    }
     for (int64_t begin = 0; begin < cols; begin += norm.group) {
       target_.normalize(static_cast<NormKind>(norm.kind), x + begin, of_group(weight, norm.weight, begin),
                         of_group(bias, norm.bias, begin), norm.group, float(norm.eps), out + begin);

@@ -388,7 +388,8 @@ class ReferenceBackend : public Backend {
         for (size_t k = begin; k < end; ++k) mean += x[k] / double(norm.group);
       }
       for (size_t k = begin; k < end; ++k) squares += (x[k] - mean) * (x[k] - mean);
-      const double factor = 1 / std::sqrt(squares / double(norm.group) + norm.eps);
+      const double factor =
+          norm.kind == Norm::Kind::kScale ? 1 : 1 / std::sqrt(squares / double(norm.group) + norm.eps);
       for (size_t k = begin; k < end; ++k) {
         const int64_t column = first + int64_t(k);
         x[k] = (x[k] - mean) * factor * element(weight, column, 1) + element(bias, column, 0);

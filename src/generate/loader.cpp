@@ -73,8 +73,9 @@ int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions
 
 std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan) {
   const ModelLocation location = locate_model(options.model);
-  return make_plan(only_plan && lacks_weights(location) ? declare_checkpoint(location)
-                                                        : open_checkpoint(location, only_plan));
+  return make_plan(
+      only_plan && lacks_weights(location) ? declare_checkpoint(location) : open_checkpoint(location, only_plan),
+      options.trust_tensors);
 }
 
 std::string incomplete_warning(const Plan& plan) {
@@ -246,8 +247,9 @@ std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* gene
 std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files) {
   if (!Tokenizer::exists(files)) {
     fail(ErrorKind::kModel,
-         fmt::format("{}: no tokenizer (expected tokenizer.json, vocab.json with merges.txt, or tokenizer.model)",
-                     files.place()),
+         fmt::format(
+             "{}: no tokenizer (expected tokenizer.json, vocab.json with merges.txt, tekken.json, or tokenizer.model)",
+             files.place()),
          "fetch the whole model folder, not only the weights");
   }
   return Tokenizer::load(files);

@@ -24,6 +24,7 @@ struct ModelOptions {
   int64_t cache_tokens = 0;  // of several lines together; 0: as many whole contexts as fit, up to one for each
   std::string kv = "f16";
   std::string activations = "16bit";
+  bool trust_tensors = false;  // read weights of a quant_method that is not known as their tensors look
 };
 
 // Shows how far something is: called now and then with what makes the line, which is made only where it is shown; with

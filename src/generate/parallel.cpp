@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace qgen {
 namespace {
@@ -93,7 +94,7 @@ void ParallelGenerator::drop_beginning() {
 // The line's next token, from the scores that follow `length` tokens; where there is none the line has ended.
 void ParallelGenerator::choose(Line& line, const Scores& scores, int64_t length) {
   try {
-    line.token = line.answer.next(scores, length);
+    with_memory_for("the answer", 0, [&] { line.token = line.answer.next(scores, length); });
     line.ended = !line.token;
   } catch (const Error& error) {
     fail_line(line, error);
@@ -156,11 +157,15 @@ void ParallelGenerator::run_tokens() {
 void ParallelGenerator::finish_ended() {
   for (const auto& line : active_) {
     if (!line->ended) continue;
-    if (line->error) {
-      line->job.failed(*line->error);
-    } else {
-      line->job.done(line->answer.finish());
+    if (!line->error) {
+      try {
+        with_memory_for("the answer", 0, [&] { line->job.done(line->answer.finish()); });
+        continue;
+      } catch (const Error& error) {
+        line->error = error;
+      }
     }
+    line->job.failed(*line->error);
   }
   std::erase_if(active_, [&](const auto& line) {
     if (line->ended) engine_.close(line->sequence);

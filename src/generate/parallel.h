@@ -21,8 +21,10 @@ struct ParallelJob {
   ModelInput input;
   GenerationSettings settings;
   TextSink sink;
-  std::function<void(Generation)> done;      // the answer is complete, or was interrupted
-  std::function<void(const Error&)> failed;  // it cannot be; the other lines go on
+  std::function<void(Generation)> done;  // the answer is complete, or was interrupted
+  // It cannot be: an Error of the model's scores, or one that `sink` or `done` throws, out of memory too. Other lines
+  // go on.
+  std::function<void(const Error&)> failed;
 };
 
 // The next line, or that there is none yet, or no more.

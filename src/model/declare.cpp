@@ -22,23 +22,26 @@ namespace {
 namespace fs = std::filesystem;
 
 std::optional<WeightFiles> read_index(const fs::path& folder) {
-  const fs::path path = folder / kIndexName;
-  if (!fs::exists(path)) return {};
-  return parse_index(read_file(path), path.string(), folder);
+  const auto path = find_index(folder);
+  if (!path) return {};
+  return parse_index(read_file(*path), path->string(), folder);
 }
 
 class Declarer {
  public:
   explicit Declarer(const ModelLocation& location)
-      : location_(location), config_(read_config(location)), index_(read_index(location.folder)) {
-    if (const fs::path path = location.folder / "hf_quant_config.json"; fs::exists(path))
-      side_file_ = JsonDocument::parse(read_file(path, 64 << 20), path.string());
+      : location_(location),
+        config_(read_config(location)),
+        side_file_(read_side_file(ModelFiles(location.folder))),
+        description_(read_description(ModelFiles(location.folder))),
+        index_(read_index(location.folder)) {
+    if (!index_ && description_ != nullptr) index_ = names_of(*description_);
   }
 
   Checkpoint run() {
     Description model = describe(config_->root());
     if (index_) find_place(model, [&](const std::string& tensor) { return in_index(tensor); });
-    declaration_ = Declaration::read(config_->root(), side_file_.get());
+    declaration_ = Declaration::read(config_->root(), side_file_.get(), description_.get());
     const auto requests =
         plan_requests(model, location_.name, [&](const std::string& tensor) { return has(model, tensor); });
     for (const TensorRequest& request : requests) {
@@ -94,10 +97,24 @@ class Declarer {
     }
   }
 
+  // msModelSlim's description file names every tensor, as an index does.
+  static WeightFiles names_of(const JsonDocument& description) {
+    WeightFiles out;
+    out.index_name = description.subject();
+    for (const auto& [name, value] : description.root().members()) {
+      if (value.is_string() && name.find('.') != name.npos) out.file_of_tensor.emplace(name, "");
+    }
+    return out;
+  }
+
   std::pair<const Format*, Scheme> scheme_of(const std::string& module, int64_t rows, int64_t cols,
                                              bool embedding) const {
     Scheme plain;
     plain.codes = declaration_.plain;
+    if (description_ != nullptr) {
+      const Scheme* described = declaration_.scheme_of(module);
+      return described == nullptr ? std::pair{&kPlainFormat, plain} : std::pair{declaration_.format, *described};
+    }
     const Scheme* declared = embedding && !declaration_.embeddings ? nullptr : declaration_.scheme_of(module);
     if (declared != nullptr && declared->whole_groups && cols % declared->group_cols != 0) declared = nullptr;
     if (!index_) {
@@ -106,7 +123,8 @@ class Declarer {
     }
     // Lists of modules are often wrong; the names of scales are not.
     const auto named = [&](const char* suffix) { return in_index(fmt::format("{}.{}", module, suffix)); };
-    if (declared != nullptr && declaration_.format != &kFp8Format && declaration_.format != &kScaledFormat) {
+    const auto declares = [&](const Format& format) { return declaration_.format->declare == format.declare; };
+    if (declared != nullptr && !declares(kFp8Format) && !declares(kScaledFormat)) {
       Scheme scheme = *declared;
       scheme.group_index = named("g_idx");
       // Codes and their scales.
@@ -137,7 +155,7 @@ class Declarer {
   }
 
   const ModelLocation& location_;
-  std::unique_ptr<JsonDocument> config_, side_file_;
+  std::unique_ptr<JsonDocument> config_, side_file_, description_;
   std::optional<WeightFiles> index_;  // without the names that were added already
   Declaration declaration_;
   std::vector<TensorView> tensors_;
@@ -268,8 +286,9 @@ Dtype dtype_of(ScaleType type) {
 void fill_randomly(Plan& plan, uint64_t seed, const std::function<void(size_t)>& progress) {
   const std::span<std::byte> data = plan.checkpoint.blank_bytes();
   constexpr size_t kPieceBytes = 4 << 20;
+  // Of what is made while a model is loaded, nothing.
   const auto writable = [&](const std::byte* begin, size_t size) {
-    return data.subspan(size_t(begin - data.data()), size);
+    return begin == nullptr ? std::span<std::byte>() : data.subspan(size_t(begin - data.data()), size);
   };
   struct Piece {
     std::span<std::byte> bytes;

@@ -265,7 +265,7 @@ std::string GgufModel::config_json() const {
   }
   out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
   // Models without rotation say 0.
-  if (rotated > 0) out += fmt::format(R"(,"partial_rotary_factor":{})", double(rotated) / double(head_dim));
+  if (rotated > 0) out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
   // What Command R+ says by its tensors alone.
   if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
   for (const Number& number : kNumbers) {

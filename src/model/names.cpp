@@ -1,5 +1,7 @@
 #include "model/names.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace qgen {
@@ -70,6 +72,28 @@ Names Names::hugging_face() {
   return names;
 }
 
+// mistral-common and vLLM's models/mistral: the names of Meta's first Llama.
+Names Names::mistral() {
+  constexpr std::pair<Role, std::string_view> kMistral[] = {
+      {Role::kEmbed, "tok_embeddings"},
+      {Role::kFinalNorm, "norm"},
+      {Role::kHead, "output"},
+      {Role::kAttnNorm, "layers.#.attention_norm"},
+      {Role::kAttnQ, "layers.#.attention.wq"},
+      {Role::kAttnK, "layers.#.attention.wk"},
+      {Role::kAttnV, "layers.#.attention.wv"},
+      {Role::kAttnOut, "layers.#.attention.wo"},
+      {Role::kFfnNorm, "layers.#.ffn_norm"},
+      {Role::kFfnGate, "layers.#.feed_forward.w1"},
+      {Role::kFfnUp, "layers.#.feed_forward.w3"},
+      {Role::kFfnDown, "layers.#.feed_forward.w2"},
+  };
+  Names names;
+  for (const auto& [role, pattern] : kMistral) names.set(role, pattern);
+  names.own_ = {"layers.", "tok_embeddings.", "norm.", "output."};
+  return names;
+}
+
 Names Names::gguf() {
   Names names;
   for (const RoleRow& row : kRoles) names.set(row.role, row.gguf);
@@ -98,6 +122,7 @@ std::string Names::layer_prefix(int64_t layer) const {
 }
 
 std::vector<std::string> Names::own_prefixes() const {
+  if (!own_.empty()) return own_;
   if (prefix_.empty()) return {""};  // all tensors of a GGUF file belong to the language model
   return {prefix_, of(Role::kHead) + "."};
 }

@@ -68,6 +68,8 @@ class Names {
   // As most Hugging Face checkpoints have them, with the prefix "model.".
   static Names hugging_face();
   static Names gguf();
+  // Mistral's own files (consolidated*.safetensors).
+  static Names mistral();
 
   void set(Role role, std::string_view pattern) { patterns_[size_t(role)] = pattern; }
   void set(std::initializer_list<std::pair<Role, std::string_view>> patterns) {
@@ -86,6 +88,7 @@ class Names {
  private:
   std::array<std::string_view, size_t(Role::kCount)> patterns_;
   std::string prefix_;
+  std::vector<std::string> own_;  // where no prefix says which tensors are the language model's
 };
 
 }  // namespace qgen

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "model/families/table.h"
+#include "model/mistral_files.h"
+#include "model/smoothing.h"
 #include "quant/transpose.h"
 
 namespace qgen {
@@ -22,11 +24,15 @@ class Source {
   virtual Weight matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
   virtual std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) = 0;
   virtual Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1) = 0;
+  virtual std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t cols) = 0;
+  // See Binder.
+  virtual std::optional<Vector> input_scale(const std::string& module, int64_t cols) = 0;
+  virtual bool may_smooth_norms() const = 0;
 };
 
 class CheckpointSource : public Source {
  public:
-  explicit CheckpointSource(const Checkpoint& checkpoint) : binder_(checkpoint) {}
+  CheckpointSource(const Checkpoint& checkpoint, bool trust_tensors) : binder_(checkpoint, trust_tensors) {}
   bool has_matrix(const std::string& module) override { return binder_.has_matrix(module); }
   bool has_tensor(const std::string& tensor) override { return binder_.has_tensor(tensor); }
   Weight matrix(const std::string& module, int64_t rows, int64_t cols) override {
@@ -37,6 +43,13 @@ class CheckpointSource : public Source {
     return binder_.stack(module, count, rows, cols);
   }
   Vector vector(const std::string& tensor, int64_t n, int64_t cols) override { return binder_.vector(tensor, n, cols); }
+  std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t cols) override {
+    return binder_.bias(module, rows, cols);
+  }
+  std::optional<Vector> input_scale(const std::string& module, int64_t cols) override {
+    return binder_.input_scale(module, cols);
+  }
+  bool may_smooth_norms() const override { return binder_.may_smooth_norms(); }
   const Binder& binder() const { return binder_; }
 
  private:
@@ -64,6 +77,13 @@ class Recorder : public Source {
     out.size = n;
     return out;
   }
+  std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t) override {
+    const std::string tensor = module + ".bias";
+    if (!has_tensor(tensor)) return {};
+    return vector(tensor, rows, 1);
+  }
+  std::optional<Vector> input_scale(const std::string&, int64_t) override { return {}; }
+  bool may_smooth_norms() const override { return true; }
 
   std::vector<TensorRequest> requests;
 
@@ -112,6 +132,12 @@ class Planner {
   void add(Op op) {
     plan_.steps.push_back({int32_t(layer_), std::move(op)});
   }
+  void add(LinearStep step) {
+    if (smoothing_.empty()) return add<LinearStep>(std::move(step));
+    smoothing_.arrange(
+        std::move(step), [&](const std::string& name, int64_t cols, bool scored) { return row(name, cols, scored); },
+        [&](Vector vector) { return keep(std::move(vector)); }, [&](auto op) { add<decltype(op)>(std::move(op)); });
+  }
 
   // Parallel branches read the residual before any of them adds to it.
   void add_layer(const std::vector<BlockSpec>& blocks) {
@@ -146,9 +172,11 @@ class Planner {
   View add_inner(const BlockSpec& block) {
     LinearStep step;
     step.in = residual_;
-    if (block.before) step.norm = norm(block.before->spec, module(block.before->role), model_.hidden);
+    if (block.before) shared_norm_ = norm(block.before->spec, module(block.before->role), model_.hidden);
+    const bool shares = block.parallel && !block.before;
+    if (block.before || (shares && !smoothing_.empty())) step.norm = shared_norm_;
     const View out = std::visit([&](const auto& mixer) { return add_inner(step, mixer); }, block.mixer);
-    if (block.parallel && !block.before) {
+    if (shares && smoothing_.empty()) {
       auto& shared = std::get<LinearStep>(plan_.steps.back().op).projections;
       shared.insert(shared.end(), step.projections.begin(), step.projections.end());
     } else {
@@ -497,7 +525,9 @@ class Planner {
     } else {
       out.weight = matrix(module(role), rows, cols);
     }
-    out.bias = bias(module(role), rows, bias_required);
+    out.bias = bias(module(role), rows, cols, bias_required);
+    if (auto scale = source_.input_scale(module(role), cols))
+      smoothing_.scale_input(out.weight, keep(std::move(*scale)));
     return out;
   }
 
@@ -512,39 +542,47 @@ class Planner {
                                           "supported",
                                           whole.tensor));
     }
-    const Vector* biases = bias(module(role), total, bias_required);
+    const Vector* biases = bias(module(role), total, cols, bias_required);
+    auto scale = source_.input_scale(module(role), cols);
+    const Vector* const input_scale = scale ? keep(std::move(*scale)) : nullptr;
     std::vector<Projection> out;
     int64_t first = 0;
     for (const int64_t n : rows) {
       Projection& part = out.emplace_back();
       part.weight = keep(transposed ? transposed_rows(whole, first, n) : slice_rows(whole, first, n));
+      if (input_scale != nullptr) smoothing_.scale_input(part.weight, input_scale);
       if (biases != nullptr) part.bias = part_of(*biases, first, n);
       first += n;
     }
     return out;
   }
 
-  const Vector* part_of(const Vector& whole, int64_t first, int64_t size) {
-    Vector part = whole;
-    part.size = size;
-    const size_t element = whole.bytes.size() / size_t(whole.size);
-    part.bytes = whole.bytes.subspan(size_t(first) * element, size_t(size) * element);
-    return keep(std::move(part));
-  }
+  const Vector* part_of(const Vector& whole, int64_t first, int64_t size) { return keep(slice(whole, first, size)); }
 
-  const Vector* bias(const std::string& module, int64_t n, bool required) {
-    const std::string tensor = module + ".bias";
-    return required || source_.has_tensor(tensor) ? keep(source_.vector(tensor, n)) : nullptr;
+  const Vector* bias(const std::string& module, int64_t rows, int64_t cols, bool required) {
+    if (auto found = source_.bias(module, rows, cols)) return keep(std::move(*found));
+    return required ? keep(source_.vector(module + ".bias", rows)) : nullptr;
   }
 
   Norm norm(const NormSpec& spec, const std::string& module, int64_t n) {
+    const bool smoothed = source_.may_smooth_norms() && source_.has_tensor(module + ".module.weight");
+    // Without float layers behind it a smoothed norm has lost its own weight.
+    if (smoothed && !source_.has_tensor(module + ".weight")) return stored_norm(spec, module + ".module", n);
+    const Norm out = stored_norm(spec, module, n);
+    if (smoothed) smoothing_.smooth_norm(out, stored_norm(spec, module + ".module", n));
+    return out;
+  }
+
+  Norm stored_norm(const NormSpec& spec, const std::string& module, int64_t n) {
     Norm out{spec.kind, nullptr, nullptr, spec.eps, n};
     if (spec.weighted) {
       Vector weight = source_.vector(module + ".weight", n);
       if (spec.plus_one && !model_.folded_norms) weight.add = 1;
       out.weight = keep(std::move(weight));
     }
-    if (spec.biased) out.bias = keep(source_.vector(module + ".bias", n));
+    const std::string bias = module + ".bias";
+    if (spec.biased || (source_.may_smooth_norms() && source_.has_tensor(bias)))
+      out.bias = keep(source_.vector(bias, n));
     return out;
   }
 
@@ -597,6 +635,8 @@ class Planner {
   Source& source_;
   const std::string& name_;
   View residual_;
+  Smoothing smoothing_;
+  Norm shared_norm_;  // of the branch that others run beside
   int64_t layer_ = 0;
 };
 
@@ -630,17 +670,21 @@ void find_place(Description& model, const std::function<bool(const std::string&)
   }
 }
 
-std::unique_ptr<Plan> make_plan(Checkpoint checkpoint) {
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors) {
   auto plan = std::make_unique<Plan>();
   plan->checkpoint = std::move(checkpoint);
   Description model = describe(plan->checkpoint.config());
-  CheckpointSource source(plan->checkpoint);
+  CheckpointSource source(plan->checkpoint, trust_tensors);
   if (!plan->checkpoint.location().gguf_files.empty()) {
     model.names = Names::gguf();
     model.folded_norms = true;
   }
-  if (model.names.prefix() != "")
+  if (is_mistral_native(plan->checkpoint)) {
+    model.names = Names::mistral();
+    for (Rope& rope : model.ropes) rope.pairs = Rope::Pairs::kAdjacent;
+  } else if (model.names.prefix() != "") {
     find_place(model, [&](const std::string& tensor) { return source.has_tensor(tensor); });
+  }
   set_info(*plan, model);
   Planner(model, *plan, source, plan->checkpoint.location().name).run();
   plan->bindings = source.binder().bindings();

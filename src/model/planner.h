@@ -11,8 +11,9 @@
 
 namespace qgen {
 
-// The plan of a checkpoint, from headers alone. Throws a model Error.
-std::unique_ptr<Plan> make_plan(Checkpoint checkpoint);
+// The plan of a checkpoint, from headers alone. `trust_tensors`: a quant_method that is not known is no error. Throws a
+// model Error.
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors = false);
 
 // Gives a model the names by which the files know its tensors, where a family has several places for them.
 void find_place(Description& model, const std::function<bool(const std::string& tensor)>& has);

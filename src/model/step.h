@@ -59,6 +59,7 @@ struct Norm {
     kNone,
     kRms,    // x / sqrt(mean(x^2) + eps)
     kLayer,  // (x - mean(x)) / sqrt(variance(x) + eps)
+    kScale,  // x: only weight and bias follow
   };
   Kind kind = Kind::kNone;
   const Vector* weight = nullptr;  // (group), or one for every column; null: 1

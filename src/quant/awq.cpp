@@ -38,31 +38,20 @@ uint32_t code_at(const TensorView& words, int64_t row, int64_t n) {
 Weight bind(Module& module) {
   const TensorView& words = module.take("qweight");
   const int64_t rows = module.rows();
-  Weight weight = module.repacked_codes(words, Codes::kI8);
+  Weight weight = module.codes_over(words, Codes::kI8);
   weight.file_codes = integer_name(kBits);
   weight.code_shift = kMiddle;
   const TensorView& scales = module.take("scales");
   weight.scale = module.transposed_groups(scales);
   const TensorView& zeros = module.take("qzeros", {Dtype::kI32}, {weight.scale.cols, rows / kInWord});
-  weight.zero_point = weight.scale;
-  weight.zero_point.type = ScaleType::kU8;
-  weight.zero_point.data = nullptr;
-  weight.zero_point.row_pitch = 1;
-  weight.zero_point.col_pitch = rows;
-  weight.zero_point.tensor = fmt::format("{}: tensor {}", zeros.file, zeros.name);
+  weight.zero_point = byte_zero_points(weight.scale, zeros);
   auto repack = std::make_shared<Weight::Repack>();
   repack->prepare = [&zeros](Weight& w) {
     std::vector<std::byte> values(size_t(w.scale.cols * w.rows));
     for (int64_t g = 0; g < w.scale.cols; ++g) {
       for (int64_t n = 0; n < w.rows; ++n) values[size_t(g * w.rows + n)] = std::byte(code_at(zeros, g, n));
     }
-    set_values(w.zero_point, ScaleType::kU8, std::move(values));
-    w.zero_point.row_pitch = 1;
-    w.zero_point.col_pitch = w.rows;
-    if (all_equal(w.zero_point, kMiddle)) {
-      w.zero_point = {};
-      w.code_shift = 0;
-    }
+    set_byte_zero_points(w, zeros, std::move(values), kMiddle);
     own_codes(w);
   };
   // In pieces that the first cache holds.

@@ -1,10 +1,14 @@
 #include "quant/binder.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "quant/formats.h"
 
 namespace qgen {
@@ -19,12 +23,25 @@ constexpr Ignorable kIgnorable[] = {
     {".input_scale", "static activation scale; activations are not quantized"},
     {".input_zero_point", "static activation zero point; activations are not quantized"},
     {".activation_scale", "static activation scale; activations are not quantized"},
+    {".input_offset", "static activation zero point; activations are not quantized"},
+    {".qscale_act", "static activation scale; activations are not quantized"},
+    {".scale_input", "static activation scale; activations are not quantized"},
     {".act_scale", "static activation scale; activations are not quantized"},
     {".input_scale_ub", "bound of activation scales; activations are not quantized"},
     {".k_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".v_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".q_scale", "FP8 attention scale; attention is computed in float"},
     {".kv_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".kv_cache_scale", "C8 cache scale; the cache is kept in 16 bits"},
+    {".kv_cache_offset", "C8 cache zero point; the cache is kept in 16 bits"},
+    {".kv_cacahe_scale", "C8 cache scale; the cache is kept in 16 bits"},  // misspelled by msModelSlim's converter
+    {".kv_cacahe_offset", "C8 cache zero point; the cache is kept in 16 bits"},
+    {".fa_q.scale", "FAQuant attention scale; attention is computed in float"},
+    {".fa_q.offset", "FAQuant attention zero point; attention is computed in float"},
+    {".fa_k.scale", "FAQuant attention scale; attention is computed in float"},
+    {".fa_k.offset", "FAQuant attention zero point; attention is computed in float"},
+    {".fa_v.scale", "FAQuant attention scale; attention is computed in float"},
+    {".fa_v.offset", "FAQuant attention zero point; attention is computed in float"},
     {".output_scale", "static output or cache scale; neither is quantized so"},
     {".rotary_emb.inv_freq", "rotary frequencies are computed from config.json"},
     {"rope_freqs.weight", "rotary divisors are part of the configuration"},
@@ -34,11 +51,55 @@ constexpr Ignorable kIgnorable[] = {
 // Whether a name's last part is a parameter of some quantization rather than a weight of the model.
 bool looks_like_quantization(std::string_view name) {
   const std::string_view last = name.substr(name.rfind('.') + 1);
-  for (const std::string_view part : {"scale", "zero", "packed", "qweight", "g_idx", "SCB", "quant", "weight_shape",
-                                      "absmax", "weight_format", "weight_offset", "W_q", "_data", "qdata", "biases"}) {
+  for (const std::string_view part :
+       {"scale", "zero", "packed", "qweight", "g_idx", "SCB", "quant", "weight_shape", "absmax", "weight_format",
+        "weight_offset", "left_trans", "right_trans", "_rotation", "W_q", "_data", "qdata", "biases"}) {
     if (last.find(part) != last.npos) return true;
   }
   return false;
+}
+
+// The floats of AMD's FNUZ codes, a bias of one more than in OCP's: half of what the same bits are there, but that 0x80
+// is the only NaN and that exponents of all ones are numbers. Source: "8-bit Numerical Formats for Deep Neural
+// Networks" (Noune et al. 2022), section 3.
+float fnuz_to_float(uint8_t code, int mantissa_bits, int bias) {
+  if (code == 0x80) return std::nanf("");
+  const int exponent = (code & 0x7F) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
+  const int units = exponent == 0 ? mantissa : mantissa | 1 << mantissa_bits;
+  const float value = std::ldexp(float(units), std::max(exponent, 1) - bias - mantissa_bits);
+  return code & 0x80 ? -value : value;
+}
+
+// All of them are numbers of BF16.
+std::shared_ptr<const Weight::Repack> widen_fnuz(Weight& weight, Dtype type) {
+  std::array<uint16_t, 256> table;
+  for (int code = 0; code < 256; ++code) {
+    const bool e4m3 = type == Dtype::kF8E4M3Fnuz;
+    table[size_t(code)] = float_to_bf16(fnuz_to_float(uint8_t(code), e4m3 ? 3 : 2, e4m3 ? 8 : 16));
+  }
+  const std::span<const std::byte> stored = weight.data;
+  weight.data = {};
+  auto repack = std::make_shared<Weight::Repack>();
+  repack->prepare = [size = stored.size()](Weight& w) {
+    w.owned.resize(size * sizeof(uint16_t));
+    w.data = w.owned;
+  };
+  repack->rows = [stored, table](Weight& w, int64_t begin, int64_t end) {
+    for (int64_t i = begin * w.cols; i < end * w.cols; ++i) {
+      const auto code = static_cast<uint8_t>(stored[size_t(i)]);
+      if (code == 0x80)
+        fail(ErrorKind::kModel, fmt::format("{}: holds NaN (code 0x80)", w.tensor), "the file is damaged");
+      std::memcpy(w.owned.data() + size_t(i) * sizeof(uint16_t), &table[code], sizeof(uint16_t));
+    }
+  };
+  return repack;
+}
+
+// The module whose weight and scales X is made of. msModelSlim's smoothing that is not fused into a norm wraps the
+// layer: X.linear behind a multiplier of its input.
+std::string inner_module(const Checkpoint& checkpoint, const std::string& module) {
+  if (checkpoint.find(module + ".linear.weight") == nullptr) return module;
+  return checkpoint.find(module + ".div.mul_scale") == nullptr ? module : module + ".linear";
 }
 
 }  // namespace
@@ -114,6 +175,12 @@ void Module::skip(std::string_view suffix) {
   if (has(suffix)) take(suffix);
 }
 
+void Module::ignore(std::string_view suffix, std::string_view reason) {
+  if (has(suffix)) ignored_.push_back({take(suffix).name, reason});
+}
+
+std::string_view Module::described_type() const { return config_.type_of(fmt::format("{}.weight", name_)); }
+
 ScaleGrid Module::take_zero_points(std::string_view suffix, const ScaleGrid& scale) {
   ScaleGrid grid = take_grid(suffix, GridKind::kZeroPoints);
   if (grid.rows != scale.rows || grid.cols != scale.cols) {
@@ -127,12 +194,9 @@ ScaleGrid Module::take_zero_points(std::string_view suffix, const ScaleGrid& sca
 ScaleGrid Module::transposed_groups(const TensorView& scales) const {
   if (scales.shape.size() != 2 || scales.shape[1] != rows_ || scales.shape[0] < 1)
     fail_tensor(scales, fmt::format("wrong shape (expected [groups, {}], found {})", rows_, scales.shape_text()));
-  ScaleGrid grid = make_grid(rows_, cols_, 1, group_columns(scales, scales.shape[0]));
-  grid.type = scale_type(scales);
-  grid.data = scales.bytes.data();
+  ScaleGrid grid = grid_over(scales, make_grid(rows_, cols_, 1, group_columns(scales, scales.shape[0])));
   grid.row_pitch = scale_bytes(grid.type);
   grid.col_pitch = rows_ * grid.row_pitch;
-  grid.tensor = fmt::format("{}: tensor {}", scales.file, scales.name);
   return grid;
 }
 
@@ -150,7 +214,7 @@ int64_t Module::group_columns(const TensorView& scales, int64_t groups) const {
   return found;
 }
 
-Weight Module::repacked_codes(const TensorView& source, Codes codes) const {
+Weight Module::codes_over(const TensorView& source, Codes codes) const {
   Weight weight;
   weight.name = name_;
   weight.rows = rows_;
@@ -169,14 +233,33 @@ Weight Module::take_codes(std::string_view suffix, Codes codes) {
     fail_tensor(tensor, fmt::format("wrong shape (expected [{}, {}], found {})", rows_, cols_, tensor.shape_text()),
                 "the configuration and the weights do not belong together?");
   }
-  Weight weight;
-  weight.name = name_;
-  weight.rows = rows_;
-  weight.cols = cols_;
-  weight.codes = codes;
-  weight.data = tensor.bytes;
-  weight.row_bytes = cols_ * code_bytes(codes);
-  weight.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
+  Weight weight = codes_over(tensor, codes);
+  if (tensor.dtype == Dtype::kF8E4M3Fnuz || tensor.dtype == Dtype::kF8E5M2Fnuz)
+    weight.repack = widen_fnuz(weight, tensor.dtype);
+  return weight;
+}
+
+Weight Module::take_transposed_codes(std::string_view suffix, Codes codes) {
+  const TensorView& tensor = take(suffix);
+  if (code_bytes(codes) != 1)
+    fail_tensor(tensor, fmt::format("transposed {} codes are not supported", dtype_name(tensor.dtype)));
+  if (tensor.shape != std::vector<int64_t>{cols_, rows_}) {
+    fail_tensor(tensor, fmt::format("wrong shape (expected [{}, {}], found {})", cols_, rows_, tensor.shape_text()),
+                "the configuration and the weights do not belong together?");
+  }
+  Weight weight = codes_over(tensor, codes);
+  auto repack = std::make_shared<Weight::Repack>();
+  const std::span<const std::byte> stored = weight.data;
+  repack->prepare = [size = stored.size()](Weight& w) {
+    w.owned.resize(size);
+    w.data = w.owned;
+  };
+  repack->rows = [stored](Weight& w, int64_t begin, int64_t end) {
+    for (int64_t k = 0; k < w.cols; ++k) {
+      for (int64_t n = begin; n < end; ++n) w.owned[size_t(n * w.cols + k)] = stored[size_t(k * w.rows + n)];
+    }
+  };
+  weight.repack = std::move(repack);
   return weight;
 }
 
@@ -190,7 +273,8 @@ Weight Module::take_byte_codes(std::string_view suffix) {
 }
 
 ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
-  const TensorView& tensor = take(suffix);
+  if (!has(suffix)) take(suffix);  // says that it is missing
+  const TensorView& tensor = *peek(suffix);
   // (rows, columns) of the grid; a vector counts rows.
   const auto& shape = tensor.shape;
   int64_t r = 1, c = 1;
@@ -199,6 +283,9 @@ ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
   } else if (shape.size() == 2) {
     r = shape[0];
     c = shape[1];
+  } else if (shape.size() == 4 && shape[1] == 1 && shape[3] == 1) {  // ModelOpt's blocks
+    r = shape[0];
+    c = shape[2];
   } else if (!shape.empty()) {
     fail_tensor(tensor, fmt::format("too many dimensions (expected at most 2, found {})", tensor.shape_text()));
   }
@@ -227,7 +314,7 @@ ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
   }
   if (candidates.empty() && config_.groups.empty() && r > 0 && c > 0) {
     // Nothing is declared: whole groups, then the published block size, then blocks that divide the matrix.
-    if (r == rows_ && cols_ % c == 0 && c < cols_) add(1, cols_ / c);
+    if (shape.size() < 4 && r == rows_ && cols_ % c == 0 && c < cols_) add(1, cols_ / c);
     if (candidates.empty()) add(128, 128);
     if (candidates.empty() && rows_ % r == 0 && cols_ % c == 0 && c < cols_) add(rows_ / r, cols_ / c);
   }
@@ -238,33 +325,87 @@ ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
     fail_tensor(tensor, fmt::format("its shape {} is no grid of blocks over [{}, {}]{}", tensor.shape_text(), rows_,
                                     cols_, declared.empty() ? "" : fmt::format(" (declared:{})", declared)));
   }
-  ScaleGrid grid = make_grid(rows_, cols_, candidates[0].first, candidates[0].second);
-  grid.type = scale_type(tensor, kind == GridKind::kZeroPoints);
-  grid.data = tensor.bytes.data();
-  grid.col_pitch = scale_bytes(grid.type);
-  grid.row_pitch = grid.cols * grid.col_pitch;
-  grid.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
-  return grid;
+  return take_grid(suffix, candidates[0].first, candidates[0].second, kind);
+}
+
+ScaleGrid Module::take_grid(std::string_view suffix, int64_t group_rows, int64_t group_cols, GridKind kind) {
+  const TensorView& tensor = take(suffix);
+  const ScaleGrid shape = make_grid(rows_, cols_, group_rows, group_cols);
+  if (tensor.elements() != shape.rows * shape.cols) {
+    fail_tensor(tensor, fmt::format("wrong shape (expected {}x{} groups, found {})", shape.rows, shape.cols,
+                                    tensor.shape_text()));
+  }
+  return grid_over(tensor, shape, kind == GridKind::kZeroPoints);
+}
+
+ScaleGrid grid_over(const TensorView& tensor, ScaleGrid shape, bool zero_points) {
+  shape.type = scale_type(tensor, zero_points);
+  shape.data = tensor.bytes.data();
+  shape.col_pitch = scale_bytes(shape.type);
+  shape.row_pitch = shape.cols * shape.col_pitch;
+  shape.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
+  return shape;
 }
 
 std::optional<Codes> byte_codes(const TensorView& tensor) {
   if (tensor.dtype == Dtype::kI8) return Codes::kI8;
   if (tensor.dtype == Dtype::kF8E4M3) return Codes::kE4M3;
   if (tensor.dtype == Dtype::kF8E5M2) return Codes::kE5M2;
+  if (tensor.dtype == Dtype::kF8E4M3Fnuz || tensor.dtype == Dtype::kF8E5M2Fnuz) return Codes::kBf16;
   return {};
 }
 
+void drop_zeros_at_load(Weight& weight) {
+  auto repack = std::make_shared<Weight::Repack>();
+  repack->prepare = [before = weight.repack](Weight& w) {
+    if (before != nullptr) before->prepare(w);
+    if (all_zero(w.zero_point)) w.zero_point = {};
+  };
+  if (weight.repack != nullptr) repack->rows = weight.repack->rows;
+  weight.repack = std::move(repack);
+}
+
 bool Binder::has_matrix(const std::string& module_name) const {
-  if (has_tensor(module_name + ".weight")) return true;
+  if (has_tensor(inner_module(checkpoint_, module_name) + ".weight")) return true;
   const Module module(checkpoint_, config_, module_name, 0, 0);
-  return std::any_of(formats().begin(), formats().end(), [&](const Format& format) { return format.detect(module); });
+  return std::any_of(formats().begin(), formats().end(),
+                     [&](const Format& format) { return format.detect != nullptr && format.detect(module); });
+}
+
+std::optional<Vector> Binder::bias(const std::string& module_name, int64_t rows, int64_t cols) {
+  Module module(checkpoint_, config_, inner_module(checkpoint_, module_name), rows, cols);
+  for (const Format& format : formats()) {
+    if (format.bias == nullptr || !format.detect(module)) continue;
+    auto bias = format.bias(module);
+    if (!bias) continue;
+    note(module);
+    return bias;
+  }
+  const std::string tensor = module.name() + ".bias";
+  if (!has_tensor(tensor)) return {};
+  return vector(tensor, rows);
+}
+
+std::optional<Vector> Binder::input_scale(const std::string& module, int64_t cols) {
+  for (const std::string_view suffix : {"div.mul_scale", "pre_quant_scale"}) {
+    const std::string tensor = fmt::format("{}.{}", module, suffix);
+    if (has_tensor(tensor)) return vector(tensor, cols);
+  }
+  return {};
+}
+
+void Binder::note(const Module& module) {
+  consumed_.insert(module.taken().begin(), module.taken().end());
+  ignored_.insert(ignored_.end(), module.ignored().begin(), module.ignored().end());
 }
 
 bool Binder::has_stack(const std::string& module) const { return has_matrix(module) || has_tensor(module); }
 
 Weight Binder::matrix(const std::string& name, int64_t rows, int64_t cols) {
-  Module module(checkpoint_, config_, name, rows, cols);
-  return bind(module, name);
+  Module module(checkpoint_, config_, inner_module(checkpoint_, name), rows, cols);
+  Weight weight = bind(module, name);
+  weight.name = name;
+  return weight;
 }
 
 std::vector<Weight> Binder::stack(const std::string& name, int64_t count, int64_t rows, int64_t cols) {
@@ -279,17 +420,22 @@ std::vector<Weight> Binder::stack(const std::string& name, int64_t count, int64_
 
 Weight Binder::bind(Module& module, const std::string& name) {
   for (const Format& format : formats()) {
-    if (!format.detect(module)) continue;
+    if (format.detect == nullptr || !format.detect(module)) continue;
     Weight weight = format.bind(module);
-    consumed_.insert(module.taken().begin(), module.taken().end());
+    note(module);
     std::vector<std::string> tensors = module.taken();
     std::sort(tensors.begin(), tensors.end());
-    bindings_.push_back({name, format.name, std::move(tensors)});
+    tensors.erase(std::unique(tensors.begin(), tensors.end()), tensors.end());
+    Binding& binding = bindings_.emplace_back(Binding{name, format.name, {}, std::move(tensors)});
+    if (format.kind != nullptr) binding.kind = format.kind(module);
+    const bool shared = format.bind == kFp8Format.bind || format.bind == kScaledFormat.bind;  // by many methods
+    if (const DeclaredMethod* declared = find_declared_method(config_.method); shared && declared && declared->common)
+      binding.format = declared->name;
     return weight;
   }
   for (const UnsupportedLayout& row : unsupported_layouts()) {
     if (const TensorView* tensor = module.peek(row.suffix)) {
-      fail_tensor(*tensor, fmt::format("the {} layout is not supported", row.name), "`qgen --help` lists what is");
+      fail_tensor(*tensor, fmt::format("the {} layout is not supported", row.name), std::string(kOtherCheckpoint));
     }
   }
   const TensorView& weight = module.take("weight");
@@ -329,7 +475,7 @@ Vector Binder::vector(const std::string& name, int64_t n, int64_t cols) {
 std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes,
                                             std::span<const std::string> drafting,
                                             std::span<const std::string_view> buffers, std::string_view family) const {
-  std::vector<Ignored> ignored;
+  std::vector<Ignored> ignored = ignored_;
   const auto under = [](std::span<const std::string> list, const std::string& name) {
     return std::any_of(list.begin(), list.end(), [&](const std::string& prefix) { return name.starts_with(prefix); });
   };
@@ -357,7 +503,7 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixe
     }
     for (const UnsupportedLayout& layout : unsupported_layouts()) {
       if (tensor.name.ends_with(fmt::format(".{}", layout.suffix)))
-        fail_tensor(tensor, fmt::format("the {} layout is not supported", layout.name));
+        fail_tensor(tensor, fmt::format("the {} layout is not supported", layout.name), std::string(kOtherCheckpoint));
     }
     if (looks_like_quantization(tensor.name)) {
       fail_tensor(tensor, "a quantization parameter that nothing here understands",

@@ -21,6 +21,12 @@ namespace qgen {
 
 struct Format;
 
+// A tensor that no engine needs, and why.
+struct IgnoredTensor {
+  std::string tensor;
+  std::string_view reason;
+};
+
 // One module X while it is being bound: X.<suffix> tensors are looked up here, and what is taken is remembered, so that
 // nothing in the files is left over unnoticed.
 //
@@ -38,6 +44,10 @@ class Module {
   const std::string& name() const { return name_; }
   // The tensors that were taken, by their names in the checkpoint.
   const std::vector<std::string>& taken() const { return taken_; }
+  // Those among them that have no effect.
+  const std::vector<IgnoredTensor>& ignored() const { return ignored_; }
+  // What msModelSlim's description file says of X.weight; "" where there is none.
+  std::string_view described_type() const;
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
 
@@ -47,17 +57,24 @@ class Module {
   // An error, too, unless its type is one of these and its shape this one.
   const TensorView& take(std::string_view suffix, std::initializer_list<Dtype> types,
                          const std::vector<int64_t>& shape);
-  void skip(std::string_view suffix);  // a tensor without effect, if it is there
+  void skip(std::string_view suffix);                             // a tensor without effect, if it is there
+  void ignore(std::string_view suffix, std::string_view reason);  // the same for one that reports speak of
   const QuantConfig& config() const { return config_; }
 
-  // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that.
+  // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that. FNUZ codes, which no
+  // engine has, are widened when the model is loaded.
   Weight take_codes(std::string_view suffix, Codes codes);
   // The same for codes of a byte, whatever their type.
   Weight take_byte_codes(std::string_view suffix);
+  // The same for codes that lie as (K, N): they are transposed when the model is loaded.
+  Weight take_transposed_codes(std::string_view suffix, Codes codes);
   // The grid that X.<suffix> is over the module's matrix, by its shape and the declared groups: of scales, or of zero
   // points, whose bytes are plain integers.
   enum class GridKind { kScales, kZeroPoints };
   ScaleGrid take_grid(std::string_view suffix, GridKind kind = GridKind::kScales);
+  // The same for groups that are known: the tensor's values are those of the groups, row by row.
+  ScaleGrid take_grid(std::string_view suffix, int64_t group_rows, int64_t group_cols,
+                      GridKind kind = GridKind::kScales);
   // Zero points in the groups of `scale`; an error where they are in others.
   ScaleGrid take_zero_points(std::string_view suffix, const ScaleGrid& scale);
   // The grid of scales that lie as (groups, N), as GPTQ and AWQ have them.
@@ -65,8 +82,8 @@ class Module {
   // Columns of a group where a row has so many groups: as declared, else those that divide the row. An error, about
   // `scales`, where there are none.
   int64_t group_columns(const TensorView& scales, int64_t groups) const;
-  // An (N, K) weight whose codes a repack will make of those of `source`.
-  Weight repacked_codes(const TensorView& source, Codes codes) const;
+  // An (N, K) weight over the bytes of `source`: its codes side by side, or what a repack will make them from.
+  Weight codes_over(const TensorView& source, Codes codes) const;
 
  private:
   const TensorView* find(std::string_view suffix) const;
@@ -78,18 +95,21 @@ class Module {
   int64_t cols_;
   Part part_;
   std::vector<std::string> taken_;
+  std::vector<IgnoredTensor> ignored_;
   mutable std::map<std::string, TensorView, std::less<>> parts_;  // by suffix
 };
 
 class Binder {
  public:
-  explicit Binder(const Checkpoint& checkpoint)
-      : checkpoint_(checkpoint), config_(QuantConfig::read(checkpoint.config())) {}
+  // `trust_tensors`: as QuantConfig::read() has it.
+  explicit Binder(const Checkpoint& checkpoint, bool trust_tensors = false)
+      : checkpoint_(checkpoint), config_(QuantConfig::read(checkpoint.config(), checkpoint.files(), trust_tensors)) {}
 
   // Which tensors became which module's matrix, and by which row of the table: the evidence for the method.
   struct Binding {
     std::string module;
-    std::string_view format;
+    std::string_view format;  // the row, or the declared method whose tensors are those of the row
+    std::string kind;         // in the method's words: "Q8_0", "W8A16"; "" where it has none
     std::vector<std::string> tensors;
   };
   const std::vector<Binding>& bindings() const { return bindings_; }
@@ -100,15 +120,19 @@ class Binder {
   // The `count` matrices, (rows, cols) each, that are stacked in the tensors of one module.
   std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols);
   bool has_stack(const std::string& module) const;
+  // The bias of module X, (rows): X.bias, or what a method's tensors imply in its place; nothing where there is none.
+  std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t cols);
+  // What the columns of module X's input are multiplied with before they meet W, (cols); nothing for 1.
+  std::optional<Vector> input_scale(const std::string& module, int64_t cols);
+  // Whether norms may have been smoothed: a bias of their own, `NORM.module.weight` and `NORM.module.bias`
+  // (msModelSlim's outlier suppression).
+  bool may_smooth_norms() const { return !config_.description.empty(); }
   // An unquantized vector of n elements, which may be stored as a matrix (of several heads), or a matrix of n elements
   // with `cols` columns whose rows lie one after the other; further dimensions of 1 do not count.
   Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1);
   bool has_tensor(const std::string& tensor) const { return checkpoint_.find(tensor) != nullptr; }
 
-  struct Ignored {
-    std::string tensor;
-    std::string_view reason;
-  };
+  using Ignored = IgnoredTensor;
   // After all binding. Tensors that no engine needs (activation and cache scales, buffers) are returned; quantization
   // parameters that no method took, and anything under one of the model's own `prefixes` whose name does not end as one
   // of its `buffers`, are errors. What is under one of `drafting`, layers that draft tokens, is not.
@@ -117,18 +141,28 @@ class Binder {
 
  private:
   Weight bind(Module& module, const std::string& name);
+  void note(const Module& module);  // what it took
 
   const Checkpoint& checkpoint_;
   QuantConfig config_;
   std::set<std::string> consumed_;
+  std::vector<Ignored> ignored_;
   std::vector<Binding> bindings_;
 };
 
+// Zero points that turn out to be all zero when the model is loaded are left away.
+void drop_zeros_at_load(Weight& weight);
+
+// Throws a model Error about a tensor, "FILE: tensor NAME: problem".
 [[noreturn]] void fail_tensor(const TensorView& tensor, const std::string& problem, std::string hint = {});
 // How a grid's values are stored; an error for other types. Zero points are integers of a byte, or floats.
 ScaleType scale_type(const TensorView& tensor, bool zero_points = false);
 
-// I8, F8_E4M3 and F8_E5M2 as codes; nothing for other types.
+// `shape` over a tensor's values, which lie row by row.
+ScaleGrid grid_over(const TensorView& tensor, ScaleGrid shape, bool zero_points = false);
+
+// I8, F8_E4M3 and F8_E5M2 as codes, F8_E4M3FNUZ and F8_E5M2FNUZ as BF16, which they are widened to; nothing for other
+// types.
 std::optional<Codes> byte_codes(const TensorView& tensor);
 
 }  // namespace qgen

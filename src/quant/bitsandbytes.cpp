@@ -28,11 +28,8 @@ Weight bind(Module& module) {
   if (const TensorView& codes = *module.peek("weight"); codes.dtype != Dtype::kI8)
     fail_tensor(codes, fmt::format("wrong type (expected I8, found {})", dtype_name(codes.dtype)));
   const TensorView& scales = module.take("SCB", {Dtype::kF32}, {module.rows()});
-  weight.scale = make_grid(weight.rows, weight.cols, 1, weight.cols);
-  weight.scale.data = scales.bytes.data();
-  weight.scale.col_pitch = weight.scale.row_pitch = sizeof(float);
+  weight.scale = grid_over(scales, make_grid(weight.rows, weight.cols, 1, weight.cols));
   weight.scale.factor = kOneOver127;
-  weight.scale.tensor = fmt::format("{}: tensor {}", scales.file, scales.name);
   weight.f32_steps = true;
   if (module.has("weight_format")) {
     const TensorView& layout = module.take("weight_format");

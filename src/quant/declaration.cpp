@@ -17,6 +17,9 @@
 namespace qgen {
 namespace {
 
+constexpr size_t kMaxSideFileBytes = size_t{64} << 20;
+constexpr size_t kMaxDescriptionBytes = size_t{256} << 20;  // a line for every tensor of a large mixture
+
 // Whether `pattern` matches at the beginning of `text`, as Python's re.match; names are short and patterns come from
 // files, so matching may take a bounded number of steps only.
 bool matches_regex(const std::string& pattern, std::string_view text) {
@@ -76,34 +79,39 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Older compressed-tensors files call it compression_config, MLX's say it twice.
+// The object that declares a method; nothing where none is declared. Older compressed-tensors files call it
+// compression_config, MLX's say it twice, and multimodal models may have it in text_config.
 std::optional<Json> quantization_of(const Json& config) {
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
     if (const auto json = config.get(key); json && json->is_object()) return json;
   }
+  if (const auto text = config.get("text_config"); text && text->is_object()) {
+    if (const auto json = text->get("quantization_config"); json && json->is_object()) return json;
+  }
   return {};
 }
 
-QuantSource find_source(const Json& config, const JsonDocument* side_file) {
+// The name of the method that `quant` declares, in lower case, or else the side file of ModelOpt.
+std::string method_of(const std::optional<Json>& quant, const JsonDocument* side_file) {
+  if (!quant) return side_file != nullptr && side_file->root().get("quantization") ? "modelopt" : "";
+  if (const auto method = quant->get("quant_method")) return lower(method->as_string());
+  if (quant->get("quant_algo")) return "modelopt";
+  if (quant->get("config_groups")) return "compressed-tensors";
+  if (quant->flag_or("load_in_8bit", false)) return "bitsandbytes";
+  return quant->get("bits") && quant->get("group_size") ? "mlx" : "";
+}
+
+QuantSource find_source(const Json& config, const JsonDocument* side_file, const JsonDocument* description) {
   QuantSource source;
   source.plain = read_plain_type(config);
+  if (description != nullptr) {
+    source.method = "msmodelslim";
+    source.json = description->root();
+    return source;
+  }
   source.json = quantization_of(config);
-  if (!source.json && side_file != nullptr) {
-    source.json = side_file->root().get("quantization");
-    if (source.json) source.method = "modelopt";
-  }
-  if (!source.json) return source;
-  if (const auto method = source.json->get("quant_method")) {
-    source.method = lower(method->as_string());
-  } else if (source.json->get("quant_algo")) {
-    source.method = "modelopt";
-  } else if (source.json->get("config_groups")) {
-    source.method = "compressed-tensors";
-  } else if (source.json->flag_or("load_in_8bit", false)) {
-    source.method = "bitsandbytes";
-  } else if (source.json->get("bits") && source.json->get("group_size")) {
-    source.method = "mlx";
-  }
+  source.method = method_of(source.json, side_file);
+  if (!source.json && side_file != nullptr) source.json = side_file->root().get("quantization");
   return source;
 }
 
@@ -132,13 +140,89 @@ void read_group_sizes(const Json& quantization, QuantConfig& out) {
   }
 }
 
+// The name of msModelSlim's description file; "" if there is none.
+std::string find_description(const ModelFiles& files) {
+  constexpr std::string_view kName = "quant_model_description", kExtension = ".json";
+  std::vector<std::string> found;
+  for (std::string& name : files.names()) {
+    if (name == fmt::format("{}{}", kName, kExtension)) return std::move(name);
+    // First generation: the method behind an underscore.
+    if (name.starts_with(fmt::format("{}_", kName)) && name.ends_with(kExtension)) found.push_back(std::move(name));
+  }
+  if (found.size() > 1) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: several description files (expected one, found {})", files.place(), fmt::join(found, ", ")),
+         "keep each quantized model in a folder of its own");
+  }
+  return found.empty() ? "" : found.front();
+}
+
 }  // namespace
 
-QuantConfig QuantConfig::read(const Json& config) {
+std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files) {
+  constexpr std::string_view kName = "hf_quant_config.json";
+  if (!files.has(kName)) return nullptr;
+  return JsonDocument::parse(files.read(kName, kMaxSideFileBytes), files.subject(kName));
+}
+
+std::unique_ptr<JsonDocument> read_description(const ModelFiles& files) {
+  const std::string name = find_description(files);
+  if (name.empty()) return nullptr;
+  return JsonDocument::parse(files.read(name, kMaxDescriptionBytes), files.subject(name));
+}
+
+std::string_view QuantConfig::type_of(std::string_view tensor) const {
+  const auto it = types.find(tensor);
+  return it == types.end() ? std::string_view() : it->second;
+}
+
+// Whether this method can be read at all.
+void check_method(const Json& quant, bool trust_tensors) {
+  const auto method = quant.get("quant_method");
+  if (!method) return;
+  const std::string name = lower(method->as_string());
+  const DeclaredMethod* const row = find_declared_method(name);
+  if (row != nullptr && !row->refusal.empty())
+    method->fail(fmt::format("'{}' is not supported: {}", name, row->refusal), std::string(kOtherCheckpoint));
+  if (row == nullptr && !trust_tensors)
+    method->fail(fmt::format("'{}' is not known", name), "--trust-tensors reads the weights as their tensors look");
+  for (const char* key : {"checkpoint_format", "format"}) {
+    const auto layout = quant.get(key);
+    if (!layout || !layout->is_string()) continue;
+    const std::string text = lower(layout->as_string());
+    for (const char* refused : {"marlin", "bitblas", "sparse"}) {
+      if (text.find(refused) != text.npos)
+        layout->fail(fmt::format("'{}' is not supported", layout->as_string()), std::string(kOtherCheckpoint));
+    }
+  }
+  if (quant.flag_or("is_marlin_format", false))
+    quant.at("is_marlin_format").fail("Marlin's layout is not supported", std::string(kOtherCheckpoint));
+  // Quark's rotations that are not part of the weights.
+  if (const auto algorithms = quant.get("algo_config"); algorithms && algorithms->is_array()) {
+    for (const Json& algorithm : algorithms->elements()) {
+      for (const char* key : {"online_r1_rotation", "r3", "r4"}) {
+        if (const auto on = algorithm.is_object() ? algorithm.get(key) : std::nullopt;
+            on && on->is_bool() && on->as_bool())
+          on->fail("rotations while running are not supported", "the weights alone would give wrong text");
+      }
+    }
+  }
+}
+
+QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool trust_tensors) {
   QuantConfig out;
+  if (const auto description = read_description(files)) {
+    out.description = description->subject();
+    for (const auto& [name, value] : description->root().members()) {
+      if (value.is_string()) out.types.emplace(name, value.as_string());
+    }
+  }
   const std::optional<Json> quant = quantization_of(config);
+  const std::unique_ptr<JsonDocument> side_file = read_side_file(files);
   out.json = quant;
+  out.method = method_of(quant, side_file.get());
   if (!quant) return out;
+  check_method(*quant, trust_tensors);
   read_group_sizes(*quant, out);
   if (const auto block = quant->get("weight_block_size")) out.groups.push_back(read_block(*block));
   if (const auto groups = quant->get("config_groups")) {
@@ -162,8 +246,8 @@ QuantConfig QuantConfig::read(const Json& config) {
   return out;
 }
 
-Declaration Declaration::read(const Json& config, const JsonDocument* side_file) {
-  const QuantSource source = find_source(config, side_file);
+Declaration Declaration::read(const Json& config, const JsonDocument* side_file, const JsonDocument* description) {
+  const QuantSource source = find_source(config, side_file, description);
   Declaration out;
   out.plain = source.plain;
   for (const Format& format : formats()) {
@@ -181,6 +265,10 @@ Declaration Declaration::read(const Json& config, const JsonDocument* side_file)
 }
 
 const Scheme* Declaration::scheme_of(std::string_view module) const {
+  if (format != nullptr && format->read == kMsModelSlimFormat.read) {
+    const auto it = scheme_of_module.find(module);
+    return it == scheme_of_module.end() ? nullptr : &schemes[it->second];
+  }
   if (any_matches(matching, excluded, module)) return nullptr;
   // A group that names the module wins over one that names its class.
   const Scheme* by_class = nullptr;
@@ -216,13 +304,20 @@ std::pair<int64_t, int64_t> read_block(const Json& json) {
   return {sizes[0], sizes[1]};
 }
 
+Dtype fp8_type(const Json& format) {
+  const std::string name = lower(format.as_string());
+  for (const char* known : {"e4m3", "float8_e4m3fn", "fp8_e4m3"}) {
+    if (name == known) return Dtype::kF8E4M3;
+  }
+  for (const char* known : {"e5m2", "float8_e5m2", "fp8_e5m2"}) {
+    if (name == known) return Dtype::kF8E5M2;
+  }
+  format.fail(fmt::format("'{}' is not supported", name), "supported: e4m3, e5m2");
+}
+
 Dtype read_fp8_type(const Json& quantization) {
   const auto format = quantization.get("fmt");
-  if (!format) return Dtype::kF8E4M3;
-  const std::string name = lower(format->as_string());
-  if (name == "e4m3" || name == "float8_e4m3fn") return Dtype::kF8E4M3;
-  if (name == "e5m2" || name == "float8_e5m2") return Dtype::kF8E5M2;
-  format->fail(fmt::format("'{}' is not supported", name), "supported: e4m3, e5m2");
+  return format ? fp8_type(*format) : Dtype::kF8E4M3;
 }
 
 bool read_static_inputs(const Json& quantization) {

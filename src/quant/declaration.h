@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,15 +14,19 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/model_files.h"
 #include "checkpoint/tensor.h"
 
 namespace qgen {
 
 struct Format;
 
-// Where a method is declared: quantization_config of config.json, or hf_quant_config.json beside it.
+// Where a method is declared: quantization_config of config.json, or a file beside it.
 struct QuantSource {
-  std::string method;        // quant_method in lower case; "modelopt" where only quant_algo tells; "" for none
+  // quant_method in lower case; "modelopt" where only quant_algo tells, "msmodelslim" where a description file is
+  // there;
+  // "" for none.
+  std::string method;
   std::optional<Json> json;  // the object that says more; none if unquantized
   Dtype plain = Dtype::kBf16;
 };
@@ -34,6 +40,7 @@ struct Scheme {
   bool zero_points = false;
   bool activation_order = false;
   bool static_inputs = false;  // the files have a scale of the module's input
+  bool input_scales = false;   // and multipliers of its columns
   int bits = 8;                // of a code
   bool packed = false;         // codes lie in words
   bool group_index = false;    // the files say of each column which group it is in
@@ -58,12 +65,15 @@ struct Declaration {
   const Format* format = nullptr;
   Dtype plain = Dtype::kBf16;  // of unquantized tensors
   std::vector<Scheme> schemes;
+  // The scheme of each quantized module, where the files that declare it name every module; else empty.
+  std::map<std::string, size_t, std::less<>> scheme_of_module;
   Matching matching = Matching::kPaths;
   std::vector<std::string> excluded;
   bool embeddings = false;  // the embedding is quantized as well
 
-  // Throws a model Error that names what is declared and not supported. `side_file` is hf_quant_config.json, or null.
-  static Declaration read(const Json& config, const JsonDocument* side_file);
+  // Throws a model Error that names what is declared and not supported. `side_file` is hf_quant_config.json, or null;
+  // `description` msModelSlim's description file, or null.
+  static Declaration read(const Json& config, const JsonDocument* side_file, const JsonDocument* description = nullptr);
   // The scheme of a module, an embedding aside; null for one that is left unquantized.
   const Scheme* scheme_of(std::string_view module) const;
 };
@@ -77,15 +87,28 @@ int64_t scheme_grid_cols(const Scheme& scheme, int64_t cols);
 struct QuantConfig {
   std::vector<std::pair<int64_t, int64_t>> groups;  // declared blocks (r, c) and groups (1, g)
   std::optional<Json> json;                         // the object that says it; none if unquantized
+  std::string method;                               // as QuantSource has it
+  // Of msModelSlim's description file, where there is one: its name, and what it says each tensor is ("W8A16").
+  std::string description;
+  std::map<std::string, std::string, std::less<>> types;
 
-  // Throws a model Error on contents that are wrong or that change the arithmetic (rotations, sparsity).
-  static QuantConfig read(const Json& config);
+  // Throws a model Error on contents that are wrong or that change the arithmetic (rotations, sparsity), and on a
+  // quant_method that is not known unless `trust_tensors`. `files` are those beside the weights.
+  static QuantConfig read(const Json& config, const ModelFiles& files, bool trust_tensors = false);
+  // What the description file says of a tensor; "" where it says nothing.
+  std::string_view type_of(std::string_view tensor) const;
 };
+
+// hf_quant_config.json, ModelOpt's, or null.
+std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files);
+// quant_model_description*.json among the files; null if there is none. A model Error where several fit.
+std::unique_ptr<JsonDocument> read_description(const ModelFiles& files);
 
 constexpr int64_t kMaxGroup = 1 << 30;  // rows or columns that a block or group may have
 
 // Keys that methods share. Each throws a model Error that names the key.
 std::pair<int64_t, int64_t> read_block(const Json& json);                       // [rows, columns] or "ROWSxCOLUMNS"
+Dtype fp8_type(const Json& name);                                               // e4m3, e5m2 and their other names
 Dtype read_fp8_type(const Json& quantization);                                  // fmt: e4m3 where nothing is said
 bool read_static_inputs(const Json& quantization);                              // activation_scheme
 void read_excluded_paths(const Json& quantization, Declaration&);               // modules_to_not_convert; and the head

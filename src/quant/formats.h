@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,7 +16,8 @@ namespace qgen {
 struct Format {
   std::string_view name;     // as published files call it
   std::string_view summary;  // for people
-  // Whether the tensors that are there for a module are of this method, and the weight that they are.
+  // Whether the tensors that are there for a module are of this method, and the weight that they are. Null for methods
+  // that are another row's tensors under a name of their own.
   bool (*detect)(const Module&);
   Weight (*bind)(Module&);
   // For checkpoints whose weights are not there: whether config.json declares this method, with what it says about it,
@@ -23,6 +26,10 @@ struct Format {
   std::vector<DeclaredTensor> (*declare)(const Scheme&, int64_t rows, int64_t cols);
   // The tensors of a module and their types, for docs/formats.md (Markdown).
   std::string_view layout = {};
+  // The bias of a module where the method's tensors imply one, which then takes the place of `bias`.
+  std::optional<Vector> (*bias)(Module&) = nullptr;
+  // What the method calls the kind of a module's weights ("W8A16"); without it they are described as what they become.
+  std::string (*kind)(const Module&) = nullptr;
 };
 std::span<const Format> formats();
 
@@ -32,6 +39,20 @@ struct UnsupportedLayout {
   std::string_view name;
 };
 std::span<const UnsupportedLayout> unsupported_layouts();
+
+// What a quant_method of config.json is to us, in lower case; unknown names are refused, because tensors that look
+// known may hold something else.
+struct DeclaredMethod {
+  std::string_view name;
+  bool common = false;            // its tensors are those of the rows `fp8` or `compressed-tensors`
+  std::string_view refusal = {};  // why weights of this method cannot be read; empty for one that some row reads
+};
+std::span<const DeclaredMethod> declared_methods();
+// Null for an unknown name.
+const DeclaredMethod* find_declared_method(std::string_view name);
+
+// What to do about weights that cannot be read.
+constexpr std::string_view kOtherCheckpoint = "look for an FP8, INT8 or GGUF Q8_0 checkpoint of the same model";
 
 // The rows of the table, a file each.
 extern const Format kPlainFormat;
@@ -46,5 +67,8 @@ extern const Format kMlxFormat;
 extern const Format kHqqFormat;
 extern const Format kTorchaoFormat;
 extern const Format kQuantoFormat;
+extern const Format kMsModelSlimFormat;
+extern const Format kQuarkFormat;
+extern const Format kModelOptFormat;
 
 }  // namespace qgen

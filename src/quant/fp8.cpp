@@ -8,20 +8,24 @@
 namespace qgen {
 namespace {
 
-constexpr std::string_view kScaleNames[] = {"weight_scale_inv", "scale"};
+// The third is Mistral's, the last ComfyUI's.
+constexpr std::string_view kScaleNames[] = {"weight_scale_inv", "scale", "qscale_weight", "scale_weight"};
+
+std::string_view scale_name(const Module& module) {
+  for (const std::string_view name : kScaleNames) {
+    if (module.has(name)) return name;
+  }
+  return {};
+}
 
 bool detect(const Module& module) {
   const TensorView* weight = module.peek("weight");
-  if (weight == nullptr || !byte_codes(*weight)) return false;
-  for (const std::string_view name : kScaleNames) {
-    if (module.has(name)) return true;
-  }
-  return false;
+  return weight != nullptr && byte_codes(*weight) && !scale_name(module).empty();
 }
 
 Weight bind(Module& module) {
   Weight weight = module.take_codes("weight", *byte_codes(*module.peek("weight")));
-  weight.scale = module.take_grid(module.has(kScaleNames[0]) ? kScaleNames[0] : kScaleNames[1]);
+  weight.scale = module.take_grid(scale_name(module));
   return weight;
 }
 
@@ -60,7 +64,8 @@ const Format kFp8Format = {"fp8",
                            bind,
                            read,
                            declare,
-                           "`weight` in F8_E4M3, F8_E5M2 or I8; `weight_scale_inv` (or `scale`) in F32, BF16, F16 or "
+                           "`weight` in F8_E4M3, F8_E5M2 or I8; `weight_scale_inv` (or `scale`, in Mistral's own files "
+                           "`qscale_weight`) in F32, BF16, F16 or "
                            "F8_E8M0: one per block of "
                            "any size, partial last blocks included, or one per tensor"};
 

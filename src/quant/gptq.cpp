@@ -119,7 +119,7 @@ Weight bind(Module& module) {
                             cols / 4, rows, dtype_name(words.dtype), words.shape_text()),
                 "supported: GPTQ with 8, 4 or 2 bits and AWQ; marlin, bitblas and 3-bit layouts are not");
   }
-  Weight weight = module.repacked_codes(words, Codes::kI8);
+  Weight weight = module.codes_over(words, Codes::kI8);
   weight.file_codes = integer_name(bits);
   weight.code_shift = 1 << (bits - 1);
 
@@ -129,12 +129,7 @@ Weight bind(Module& module) {
 
   if (rows * bits % kWordBits != 0) fail_tensor(words, fmt::format("{} outputs do not fill the words of qzeros", rows));
   const TensorView& zeros = module.take("qzeros", {Dtype::kI32}, {groups, rows * bits / kWordBits});
-  weight.zero_point = weight.scale;
-  weight.zero_point.type = ScaleType::kU8;
-  weight.zero_point.data = nullptr;
-  weight.zero_point.row_pitch = 1;
-  weight.zero_point.col_pitch = rows;
-  weight.zero_point.tensor = fmt::format("{}: tensor {}", zeros.file, zeros.name);
+  weight.zero_point = byte_zero_points(weight.scale, zeros);
 
   const TensorView* order = module.has("g_idx") ? &take_group_index(module, "g_idx") : nullptr;
   const QuantConfig& config = module.config();
@@ -148,20 +143,8 @@ Weight bind(Module& module) {
     weight.code_shift = 0;
   }
   auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [&words, &zeros, order, bits, version_2](Weight& w) {
-    std::vector<std::byte> values = read_zero_points(zeros, bits, version_2, w.rows);
-    const auto middle = std::byte(1 << (bits - 1));
-    if (std::all_of(values.begin(), values.end(), [&](std::byte value) { return value == middle; })) {
-      w.zero_point = {};
-      w.code_shift = 0;
-    } else {
-      w.zero_point = w.scale;
-      set_values(w.zero_point, ScaleType::kU8, std::move(values));
-      w.zero_point.row_pitch = 1;
-      w.zero_point.col_pitch = w.rows;
-      w.zero_point.factor = 1;
-      w.code_shift = 1 << (bits - 1);
-    }
+  repack->prepare = [&zeros, order, bits, version_2](Weight& w) {
+    set_byte_zero_points(w, zeros, read_zero_points(zeros, bits, version_2, w.rows), 1 << (bits - 1));
     if (order != nullptr) w.column_order = read_group_order(*order, w.scale, w.cols);
     w.ordered = !w.column_order.empty();
     own_codes(w);

@@ -54,16 +54,6 @@ uint8_t code_at(std::span<const std::byte> codes, int bits, int64_t i) {
   return uint8_t(uint8_t(codes[size_t(i % bytes)]) >> shift) & uint8_t((1u << bits) - 1);
 }
 
-ScaleGrid grid_of(const Module& module, const TensorView& tensor, int64_t group_cols) {
-  ScaleGrid grid = make_grid(module.rows(), module.cols(), 1, group_cols);
-  grid.type = scale_type(tensor);
-  grid.data = tensor.bytes.data();
-  grid.col_pitch = scale_bytes(grid.type);
-  grid.row_pitch = grid.cols * grid.col_pitch;
-  grid.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
-  return grid;
-}
-
 const TensorView& take_floats(Module& module, std::string_view suffix) {
   const TensorView& tensor = module.take(suffix);
   if (tensor.dtype != Dtype::kF32 && tensor.dtype != Dtype::kF16 && tensor.dtype != Dtype::kBf16) {
@@ -76,13 +66,14 @@ const TensorView& take_floats(Module& module, std::string_view suffix) {
 // Codes less their middle value, in the groups of their rows.
 Weight bind_groups(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
                    const Layout& layout) {
-  Weight weight = module.repacked_codes(codes, Codes::kI8);
+  Weight weight = module.codes_over(codes, Codes::kI8);
   const int64_t group_cols = weight.rows * weight.cols / layout.groups;
   weight.file_codes = integer_name(layout.bits);
   weight.code_shift = 1 << (layout.bits - 1);
   weight.f32_steps = true;
-  weight.scale = grid_of(module, scale, group_cols);
-  weight.zero_point = grid_of(module, zero, group_cols);
+  const ScaleGrid shape = make_grid(weight.rows, weight.cols, 1, group_cols);
+  weight.scale = grid_over(scale, shape);
+  weight.zero_point = grid_over(zero, shape);
   weight.repack = make_row_repack({}, [&codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
     if (layout.bits == 8) {
       unpack_bits(codes.bytes.subspan(size_t(n * w.cols), size_t(w.cols)), 8, 128, out);
@@ -96,7 +87,7 @@ Weight bind_groups(Module& module, const TensorView& codes, const TensorView& sc
 
 Weight bind_floats(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
                    const Layout& layout) {
-  Weight weight = module.repacked_codes(codes, Codes::kF32);
+  Weight weight = module.codes_over(codes, Codes::kF32);
   weight.file_codes = layout.bits == 8 ? "int8" : integer_name(layout.bits);
   const int64_t group_size = weight.rows * weight.cols / layout.groups;
   struct Values {

@@ -38,13 +38,7 @@ ScaleGrid take_groups(Module& module, std::string_view suffix) {
     fail_tensor(tensor, fmt::format("wrong shape (expected [{}, groups of {} columns], found {})", module.rows(),
                                     module.cols(), tensor.shape_text()));
   }
-  ScaleGrid grid = make_grid(module.rows(), module.cols(), 1, module.cols() / tensor.shape[1]);
-  grid.type = scale_type(tensor);
-  grid.data = tensor.bytes.data();
-  grid.col_pitch = scale_bytes(grid.type);
-  grid.row_pitch = grid.cols * grid.col_pitch;
-  grid.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
-  return grid;
+  return grid_over(tensor, make_grid(module.rows(), module.cols(), 1, module.cols() / tensor.shape[1]));
 }
 
 UnpackRow unpack_words(const TensorView& words, int bits, int offset) {
@@ -68,7 +62,7 @@ Weight bind(Module& module) {
   const int bits = code_bits(module, words);
   ScaleGrid scale = take_groups(module, "scales");
   if (module.has("biases")) {
-    Weight weight = module.repacked_codes(words, Codes::kI8);
+    Weight weight = module.codes_over(words, Codes::kI8);
     weight.file_codes = integer_name(bits);
     weight.scale = std::move(scale);
     weight.minimum = take_groups(module, "biases");
@@ -91,7 +85,7 @@ Weight bind(Module& module) {
     fail_tensor(scales, fmt::format("groups of {} columns (expected 32)", scale.group_cols),
                 "supported: the modes affine, mxfp8 and mxfp4");
   }
-  Weight weight = module.repacked_codes(words, bits == 8 ? Codes::kE4M3 : Codes::kI8);
+  Weight weight = module.codes_over(words, bits == 8 ? Codes::kE4M3 : Codes::kI8);
   weight.scale = std::move(scale);
   if (bits == 8) return weight;  // bytes in the order of the columns
   weight.file_codes = "fp4";

@@ -54,7 +54,7 @@ void read_zero_points(const TensorView& words, int bits, ScaleGrid& grid) {
 Weight bind(Module& module) {
   const TensorView& words = module.take("weight_packed");
   const int bits = code_bits(module, words);
-  Weight weight = module.repacked_codes(words, Codes::kI8);
+  Weight weight = module.codes_over(words, Codes::kI8);
   weight.file_codes = integer_name(bits);
   weight.scale = module.take_grid("weight_scale");
   module.skip("weight_shape");  // the configuration says it, and weight_packed bears it out

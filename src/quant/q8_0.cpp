@@ -25,6 +25,8 @@ Weight bind(Module& module) {
   return weight;
 }
 
+std::string kind(const Module&) { return "Q8_0"; }
+
 // Only tensors say it; a GGUF file is never without its weights.
 bool read(const QuantSource&, Declaration&) { return false; }
 std::vector<DeclaredTensor> declare(const Scheme&, int64_t, int64_t) { return {}; }
@@ -38,6 +40,8 @@ const Format kQ8_0Format = {
     bind,
     read,
     declare,
-    "GGUF version 2 or 3, one file or split; tensors of type Q8_0, beside them F32, F16 and BF16 (method `none`)"};
+    "GGUF version 2 or 3, one file or split; tensors of type Q8_0, beside them F32, F16 and BF16 (method `none`)",
+    nullptr,
+    kind};
 
 }  // namespace qgen

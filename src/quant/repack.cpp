@@ -70,6 +70,29 @@ bool all_equal(const ScaleGrid& grid, float value) {
   return true;
 }
 
+ScaleGrid byte_zero_points(const ScaleGrid& scale, const TensorView& tensor) {
+  ScaleGrid grid =
+      make_grid(scale.rows * scale.group_rows, scale.cols * scale.group_cols, scale.group_rows, scale.group_cols);
+  grid.type = ScaleType::kU8;
+  grid.row_pitch = 1;
+  grid.col_pitch = grid.rows;
+  grid.tensor = fmt::format("{}: tensor {}", tensor.file, tensor.name);
+  return grid;
+}
+
+void set_byte_zero_points(Weight& weight, const TensorView& tensor, std::vector<std::byte> values, int middle) {
+  weight.zero_point = {};
+  weight.code_shift = 0;
+  const bool symmetric =
+      std::all_of(values.begin(), values.end(), [&](std::byte value) { return std::to_integer<int>(value) == middle; });
+  if (symmetric) return;
+  weight.code_shift = middle;
+  weight.zero_point = byte_zero_points(weight.scale, tensor);
+  set_values(weight.zero_point, ScaleType::kU8, std::move(values));
+  weight.zero_point.row_pitch = 1;
+  weight.zero_point.col_pitch = weight.zero_point.rows;
+}
+
 void own_codes(Weight& weight) {
   weight.owned.resize(size_t(weight.rows * weight.row_bytes));
   weight.data = weight.owned;

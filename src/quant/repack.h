@@ -29,6 +29,11 @@ const TensorView& take_group_index(Module& module, std::string_view suffix);
 // Whether all values of a grid are this one.
 bool all_equal(const ScaleGrid& grid, float value);
 
+// Zero points of the groups of `scale` that are made when the model is loaded, from `tensor`: a byte each, (groups, N).
+ScaleGrid byte_zero_points(const ScaleGrid& scale, const TensorView& tensor);
+// Their values, of codes that are held less `middle`: where all are `middle` too, there are none and no shift.
+void set_byte_zero_points(Weight& weight, const TensorView& tensor, std::vector<std::byte> values, int middle);
+
 // Gives a weight its memory for the repacked codes, (N, row_bytes).
 void own_codes(Weight& weight);
 

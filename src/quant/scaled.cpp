@@ -46,7 +46,10 @@ Weight bind(Module& module) {
   if (module.has("weight_zero_point")) weight.zero_point = module.take_zero_points("weight_zero_point", weight.scale);
   const TensorView* group_index = module.has("weight_g_idx") ? &take_group_index(module, "weight_g_idx") : nullptr;
   weight.ordered = group_index != nullptr;
-  if (weight.ordered || !weight.zero_point.empty()) weight.repack = make_repack(weight, group_index);
+  if (!weight.ordered && weight.zero_point.empty()) return weight;
+  if (weight.repack != nullptr)
+    fail_tensor(*module.peek("weight"), "zero points and activation order are not supported for FNUZ codes");
+  weight.repack = make_repack(weight, group_index);
   return weight;
 }
 
@@ -153,32 +156,6 @@ void read_compressed_tensors(const QuantSource& source, Declaration& out) {
   out.excluded = read_names(json, "ignore");
 }
 
-void read_modelopt(const QuantSource& source, Declaration& out) {
-  const Json algorithm = source.json->at("quant_algo");
-  const std::string_view name = algorithm.as_string();
-  Scheme scheme;
-  scheme.scales = Dtype::kF32;
-  if (name == "FP8") {
-    scheme.static_inputs = true;
-  } else if (name == "FP8_PER_CHANNEL_PER_TOKEN") {
-    scheme.group_rows = 1;
-  } else if (name == "MXFP8") {
-    scheme.group_rows = 1;
-    scheme.group_cols = 32;
-    scheme.scales = Dtype::kU8;
-  } else if (name == "W8A16") {
-    scheme.codes = Dtype::kI8;
-    scheme.group_rows = 1;
-  } else {
-    algorithm.fail(fmt::format("ModelOpt's '{}' is not supported", name),
-                   "supported: FP8, FP8_PER_CHANNEL_PER_TOKEN, MXFP8, W8A16");
-  }
-  out.schemes.push_back(std::move(scheme));
-  out.matching = Matching::kWildcards;
-  out.excluded = read_names(*source.json, "exclude_modules");
-  for (std::string& entry : read_names(*source.json, "ignore")) out.excluded.push_back(std::move(entry));
-}
-
 // AutoRound writes floats in this layout, integers in GPTQ's.
 bool is_auto_round_float(const QuantSource& source) {
   if (source.method != "auto-round" && source.method != "intel/auto-round") return false;
@@ -190,8 +167,6 @@ bool is_auto_round_float(const QuantSource& source) {
 bool read(const QuantSource& source, Declaration& out) {
   if (source.method == "compressed-tensors") {
     read_compressed_tensors(source, out);
-  } else if (source.method == "modelopt") {
-    read_modelopt(source, out);
   } else if (is_auto_round_float(source)) {
     Scheme scheme;
     scheme.codes = read_fp8_type(*source.json);

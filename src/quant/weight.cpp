@@ -72,6 +72,15 @@ ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t grou
   return grid;
 }
 
+bool all_zero(const ScaleGrid& grid) {
+  for (int64_t r = 0; r < grid.rows; ++r) {
+    for (int64_t c = 0; c < grid.cols; ++c) {
+      if (grid.value(r, c) != 0) return false;
+    }
+  }
+  return true;
+}
+
 void set_values(ScaleGrid& grid, std::vector<float> values) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
   set_values(grid, ScaleType::kF32, {bytes.begin(), bytes.end()});
@@ -98,13 +107,39 @@ size_t Weight::bytes() const {
   return total;
 }
 
+namespace {
+
+// Repacks a copy of the whole weight, of its rows those of the slice, and takes the slice from there.
+std::shared_ptr<const Weight::Repack> slice_repack(const Weight& whole, int64_t first, int64_t rows) {
+  auto out = std::make_shared<Weight::Repack>();
+  const auto stored = std::make_shared<const Weight>(slice_rows(whole, 0, whole.rows));
+  out->prepare = [stored, repack = whole.repack, first, rows](Weight& slice) {
+    Weight copy = slice_rows(*stored, 0, stored->rows);
+    repack->prepare(copy);
+    if (repack->rows) repack->rows(copy, first, first + rows);
+    Weight part = slice_rows(copy, first, rows);
+    if (!copy.owned.empty()) slice.owned.assign(part.data.begin(), part.data.end());
+    slice.data = copy.owned.empty() ? part.data : std::span<const std::byte>(slice.owned);
+    slice.scale = std::move(part.scale);
+    slice.zero_point = std::move(part.zero_point);
+    slice.minimum = std::move(part.minimum);
+    slice.column_order = std::move(part.column_order);
+    slice.ordered = part.ordered;
+  };
+  return out;
+}
+
+}  // namespace
+
 Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
   Weight out;
   out.name = whole.name;
   out.rows = rows;
   out.cols = whole.cols;
   out.codes = whole.codes;
-  out.data = whole.data.subspan(size_t(first * whole.row_bytes), size_t(rows * whole.row_bytes));
+  out.data = whole.data;  // of another size where a repack is still to make the codes of it
+  if (whole.data.size() == size_t(whole.rows * whole.row_bytes))
+    out.data = whole.data.subspan(size_t(first * whole.row_bytes), size_t(rows * whole.row_bytes));
   out.row_bytes = whole.row_bytes;
   out.block_cols = whole.block_cols;
   out.block_bytes = whole.block_bytes;
@@ -113,7 +148,7 @@ Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
     if (grid.empty()) return grid;
     const int64_t begin = grid.row_origin + first, first_group = begin / grid.group_rows;
     grid.rows = (begin + rows - 1) / grid.group_rows + 1 - first_group;
-    grid.data += first_group * grid.row_pitch;
+    if (grid.data != nullptr) grid.data += first_group * grid.row_pitch;
     grid.row_origin = begin % grid.group_rows;
     return grid;
   };
@@ -126,6 +161,7 @@ Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
   out.column_order = whole.column_order;
   out.ordered = whole.ordered;
   out.tensor = whole.tensor;
+  if (whole.repack != nullptr && !(first == 0 && rows == whole.rows)) out.repack = slice_repack(whole, first, rows);
   return out;
 }
 
@@ -215,8 +251,23 @@ std::vector<float> tensor_values(const TensorView& tensor) {
   return out;
 }
 
+Vector slice(const Vector& whole, int64_t first, int64_t size) {
+  Vector part = whole;
+  part.size = size;
+  part.first = whole.first + first;
+  if (!whole.given.empty()) part.given = {whole.given.begin() + first, whole.given.begin() + first + size};
+  if (whole.bytes.empty()) return part;
+  const size_t element = whole.bytes.size() / size_t(whole.size);
+  part.bytes = whole.bytes.subspan(size_t(first) * element, size_t(size) * element);
+  return part;
+}
+
 std::vector<float> Vector::values() const {
   if (!given.empty()) return given;
+  if (derived != nullptr) {
+    const std::vector<float> all = (*derived)();
+    return {all.begin() + first, all.begin() + first + size};
+  }
   TensorView view;
   view.dtype = type;
   view.shape = {size};

@@ -54,6 +54,7 @@ struct ScaleGrid {
 
 // A grid of one group shape over an (N, K) matrix; its values are to be set.
 ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols);
+bool all_zero(const ScaleGrid& grid);
 // The grid's values, row by row: as floats, or as the bytes of a type.
 void set_values(ScaleGrid& grid, std::vector<float> values);
 void set_values(ScaleGrid& grid, ScaleType type, std::vector<std::byte> values);
@@ -108,7 +109,8 @@ struct Weight {
   size_t bytes() const;
 };
 
-// Rows [first, first + rows) of a weight: fused projections. The weight must not need a repack.
+// Rows [first, first + rows) of a weight: fused projections. A part of a weight that needs a repack has one of its own;
+// all rows of it, without one, are a copy of what is known before.
 Weight slice_rows(const Weight& whole, int64_t first, int64_t rows);
 
 // Codes [n, 0..K) of one row as doubles, exact; `out` has K elements.
@@ -128,10 +130,16 @@ struct Vector {
   std::span<const std::byte> bytes;  // possibly unaligned
   double add = 0;                    // to every element: norms that are stored less one
   std::vector<float> given;          // the values where no file has them
+  // Makes the values where they follow from several tensors; of them, those from `first` on count.
+  std::shared_ptr<const std::function<std::vector<float>()>> derived;
+  int64_t first = 0;
 
   std::vector<float> values() const;
   bool quantized() const { return false; }
 };
+
+// Elements [first, first + size) of a vector.
+Vector slice(const Vector& whole, int64_t first, int64_t size);
 
 // The values of a scale or vector in F32, exact: F32, F16, BF16, F8_E8M0 (U8 is read as E8M0).
 std::vector<float> tensor_values(const TensorView& tensor);

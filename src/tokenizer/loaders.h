@@ -18,6 +18,9 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
 // GPT-2's byte-level files.
 std::unique_ptr<Tokenizer> load_vocab_and_merges(const ModelFiles& files);
 
+// tekken.json, Mistral's.
+std::unique_ptr<Tokenizer> load_tekken(const ModelFiles& files);
+
 // tokenizer.model.
 std::unique_ptr<Tokenizer> load_sentencepiece(const ModelFiles& files);
 std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std::string& subject,

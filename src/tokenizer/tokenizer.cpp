@@ -9,7 +9,7 @@ namespace qgen {
 
 bool Tokenizer::exists(const ModelFiles& files) {
   return files.has("tokenizer.json") || (files.has("vocab.json") && files.has("merges.txt")) ||
-         files.has("tokenizer.model");
+         files.has("tekken.json") || files.has("tokenizer.model");
 }
 
 namespace {
@@ -17,9 +17,10 @@ namespace {
 std::unique_ptr<Tokenizer> load_any(const ModelFiles& files) {
   if (files.has("tokenizer.json")) return tokenizer::load_tokenizer_json(files);
   if (files.has("vocab.json") && files.has("merges.txt")) return tokenizer::load_vocab_and_merges(files);
+  if (files.has("tekken.json")) return tokenizer::load_tekken(files);
   if (files.has("tokenizer.model")) return tokenizer::load_sentencepiece(files);
   fail(ErrorKind::kModel, files.place() + ": no tokenizer",
-       "expected tokenizer.json, or vocab.json and merges.txt, or tokenizer.model");
+       "expected tokenizer.json, or vocab.json and merges.txt, or tekken.json, or tokenizer.model");
 }
 
 }  // namespace

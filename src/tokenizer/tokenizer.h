@@ -47,8 +47,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // From tokenizer.json; else vocab.json + merges.txt; else tokenizer.model (SentencePiece). Throws a model
-  // Error that names the file, and the component if it is one we do not support.
+  // From tokenizer.json; else vocab.json + merges.txt; else tekken.json; else tokenizer.model (SentencePiece). Throws a
+  // model Error that names the file, and the component if it is one we do not support.
   static std::unique_ptr<Tokenizer> load(const ModelFiles& files);
   // Whether load() would find anything there.
   static bool exists(const ModelFiles& files);

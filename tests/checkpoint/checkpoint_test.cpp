@@ -7,28 +7,10 @@
 #include "checkpoint/checkpoint.h"
 #include "model/families/table.h"
 #include "tests/support.h"
+#include "tests/tensors.h"
 
 namespace qgen::test {
 namespace {
-
-// A checkpoint that can be bent: tensors by name, written as one file.
-struct Tensor {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::string data;
-};
-using Tensors = std::map<std::string, Tensor>;
-
-std::string write_tensors(const Tensors& tensors) {
-  std::string header = "{", data;
-  for (const auto& [name, tensor] : tensors) {
-    header +=
-        fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.size() > 1 ? "," : "",
-                    name, tensor.dtype, fmt::join(tensor.shape, ","), data.size(), data.size() + tensor.data.size());
-    data += tensor.data;
-  }
-  return safetensors_file(header + "}", data);
-}
 
 Tensor f32(std::vector<int64_t> shape, float value = 0.5f) {
   Tensor tensor{"F32", shape, ""};
@@ -202,6 +184,9 @@ TEST_CASE("config.json: absurd values are errors that name the key") {
     INFO(key);
     CHECK(contains(with(key, value), key));
   }
+  CHECK(contains(with("rope_scaling", R"({"type":"longrope","factor":2})"), "rope_scaling.short_factor: missing"));
+  CHECK(contains(with("rope_scaling", R"({"type":"longrope","short_factor":[1],"long_factor":[1]})"),
+                 "numbers, found 1"));
   CHECK(contains(with("rope_scaling", R"({"type":"ntk","factor":2})"), "'ntk' is not supported"));
   CHECK(contains(with("rope_scaling", R"({"type":"linear"})"), "rope_scaling.factor: missing"));
   CHECK(contains(with("rope_scaling", R"({"type":"linear","factor":-2})"), "rope_scaling.factor"));
@@ -245,7 +230,7 @@ TEST_CASE("tensors that are missing, odd or left over are errors that name them"
   CHECK(contains(changed([](Tensors& t) {
                    t[kQ + ".weight"] = bytes("F8_E4M3FNUZ", {8, 8}, 1);
                  }),
-                 "F8_E4M3FNUZ are not supported"));
+                 "F8_E4M3FNUZ codes without their scale"));
   CHECK(contains(changed([](Tensors& t) {
                    t[kQ + ".weight_scale"] = f32({8, 1});
                  }),

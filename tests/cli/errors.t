@@ -216,7 +216,7 @@ $ rm broken/tokenizer.json
 # No tokenizer
 $ qgen -m broken -p x
 stderr:
-  qgen: broken: no tokenizer (expected tokenizer.json, vocab.json with merges.txt, or tokenizer.model)
+  qgen: broken: no tokenizer (expected tokenizer.json, vocab.json with merges.txt, tekken.json, or tokenizer.model)
   hint: fetch the whole model folder, not only the weights
 exit: 3
 within: 100 ms

@@ -63,6 +63,26 @@ $ qgen inspect -m told --json
 json: stdout schemas/inspect.schema.json
 where: it["method"] == "fp8 block 128x128" and "awq" in it["declared"]
 
+# A method that is not known is refused, unless the tensors are to be trusted
+$ sed -i 's/"quant_method": "awq"/"quant_method": "qqq9"/' told/config.json && qgen inspect -m told
+stderr:
+  qgen: *config.json: quantization_config.quant_method: 'qqq9' is not known (glob)
+  *--trust-tensors* (glob)
+exit: 3
+
+$ qgen inspect -m told --trust-tensors | head -n 3
+  told
+    family    llama
+    method    fp8 block 128x128
+
+$ sed -i 's/"quant_method": "qqq9"/"quant_method": "eetq"/' told/config.json && qgen inspect -m told --trust-tensors
+stderr:
+  qgen: *'eetq' is not supported: EETQ interleaves its codes for one kernel (glob)
+  *Q8_0* (glob)
+exit: 3
+
+$ sed -i 's/"quant_method": "eetq"/"quant_method": "awq"/' told/config.json
+
 # No tokenizer is needed
 $ rm told/tokenizer.json && qgen inspect -m told > /dev/null
 

@@ -46,19 +46,22 @@ double largest_difference(std::span<const float> a, std::span<const float> b) {
   return most;
 }
 
-// GGUF files have names of their own, and for some families q and k in an order of their own: rows of a head that
-// rotate together are neighbours.
+// GGUF files and Mistral's own have names of their own, and for some families q and k in an order of their own: rows of
+// a head that rotate together are neighbours.
 std::string hugging_face_name(const std::string& name, const Plan& plan) {
-  const Names theirs = Names::gguf(), ours = Names::hugging_face();
-  for (int64_t layer = 0; layer < plan.model.layers; ++layer) {
-    for (size_t role = 0; role < size_t(Role::kCount); ++role) {
-      if (theirs.of(Role(role), layer) == name) return ours.of(Role(role), layer);
+  const Names ours = Names::hugging_face();
+  for (const Names& theirs : {Names::gguf(), Names::mistral()}) {
+    for (int64_t layer = 0; layer < plan.model.layers; ++layer) {
+      for (size_t role = 0; role < size_t(Role::kCount); ++role) {
+        if (theirs.of(Role(role), layer) == name) return ours.of(Role(role), layer);
+      }
     }
   }
   return name;
 }
 int64_t hugging_face_row(const Weight& weight, int64_t n, const Plan& plan) {
-  const bool rotated = weight.name.ends_with("attn_q") || weight.name.ends_with("attn_k");
+  const bool rotated = weight.name.ends_with("attn_q") || weight.name.ends_with("attn_k") ||
+                       weight.name.ends_with("attention.wq") || weight.name.ends_with("attention.wk");
   if (!rotated || plan.ropes[0].pairs != Rope::Pairs::kAdjacent) return n;
   const int64_t dim = plan.ropes[0].dim, i = n % dim;
   return n - i + i % 2 * (dim / 2) + i / 2;

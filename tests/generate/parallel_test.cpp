@@ -14,6 +14,7 @@ struct Job {
   uint64_t seed = 0;
   double temperature = 0;
   std::vector<std::pair<TokenId, double>> logit_bias = {};
+  enum class Throws { kNothing, kSink, kDone } throws = Throws::kNothing;  // std::bad_alloc
 };
 
 struct Outcome {
@@ -50,8 +51,12 @@ class Batch {
           result.job.settings.sampling.temperature.value = jobs[i].temperature;
           result.job.settings.sampling.seed.value = jobs[i].seed;
           result.job.settings.sampling.logit_bias = jobs[i].logit_bias;
-          result.job.sink = [&out, i](const ReasoningPiece& piece) { out[i].text += piece.text; };
+          result.job.sink = [&, i](const ReasoningPiece& piece) {
+            out[i].text += piece.text;
+            if (jobs[i].throws == Job::Throws::kSink && out[i].text.size() > 10) throw std::bad_alloc();
+          };
           result.job.done = [&, i](Generation g) {
+            if (jobs[i].throws == Job::Throws::kDone) throw std::bad_alloc();
             out[i].stop = g.stop;
             out[i].hash = g.logits_hash;
             out[i].computed = g.computed_tokens;
@@ -190,6 +195,23 @@ TEST_CASE("keys or values beyond the range of the cache end their own line alone
       outcomes.erase(outcomes.begin() + 4);
       CHECK(std::equal(expected.begin(), expected.end(), outcomes.begin() + 1));
     }
+  }
+}
+
+TEST_CASE("a line whose text does not fit in memory ends alone") {
+  const std::vector<Job> jobs = mixed_jobs();
+  const std::vector<Outcome> expected = Batch("stories260K-FP8", "cpu", 2).run(jobs);
+  std::vector<Job> poor = jobs;
+  poor[1].throws = Job::Throws::kSink;
+  poor[6].throws = Job::Throws::kDone;
+  for (const int64_t lines : {2, 5}) {
+    std::vector<Outcome> outcomes = Batch("stories260K-FP8", "cpu", lines).run(poor);
+    for (const size_t i : {size_t{1}, size_t{6}}) {
+      CHECK(contains(outcomes[i].stop, "the answer: "));
+      CHECK(outcomes[i].ends == 1);
+      outcomes[i] = expected[i];
+    }
+    CHECK(outcomes == expected);
   }
 }
 

@@ -18,7 +18,9 @@ std::unique_ptr<Plan> declare_plan(const fs::path& folder) {
 
 // A folder with what is known of `model` before its weights are there.
 void copy_declaration(const fs::path& model, const TemporaryFolder& to, bool with_index) {
-  for (const char* name : {"config.json", "hf_quant_config.json", "model.safetensors.index.json"}) {
+  for (const char* name :
+       {"config.json", "hf_quant_config.json", "quant_model_description.json", "quant_model_description_w8a16.json",
+        "quant_model_description_w8a8.json", "model.safetensors.index.json"}) {
     if (fs::exists(model / name) && (with_index || std::string_view(name) != "model.safetensors.index.json"))
       to.write(name, read_file(model / name));
   }
@@ -26,20 +28,22 @@ void copy_declaration(const fs::path& model, const TemporaryFolder& to, bool wit
 
 // Models whose files hold something else than config.json says, or more than it can say.
 const std::map<std::string, std::string> kUndeclared = {
-    {"quark-fp8-stories", "quant_method 'quark' is not supported"},
-    {"quark-int8-asym-qwen3", "quant_method 'quark' is not supported"},
     {"quanto-fp8-stories", ""},  // FP8 and int8 with a map in a file of its own
     {"quanto-int8-stories", ""},
     {"sgl-w8a8-int8-stories", ""},  // int8, and config.json does not mention it
 };
+// What config.json cannot say: that a head has a bias.
+bool says_fewer(const std::string& name) { return name.starts_with("phi-"); }
 bool says_less(const std::string& name) {
-  // A scale a channel where quant_method fp8 means one a tensor; quantized heads and embeddings; unquantized tensors in
-  // another type than the declared one, and modules left unquantized.
-  if (name == "ar-gptq-int8-qwen2" || name == "ar-int8-qwen3" || name == "hqq-axis0-qwen3" ||
-      name == "mlx-affine-mixed-qwen3")
-    return true;
-  return name.find("-fp8-channel-") != name.npos || name == "llama-bias" || name == "llama-fp8-head-embed" ||
-         name == "sgl-w8a8-int8-stories" || name.starts_with("quanto-");
+  // Names of a multimodal checkpoint, of GPT-2 without its prefix, of experts that are stacked; routers that are plain
+  // though no list says so; a scale a channel where quant_method fp8 means one a tensor; quantized heads and
+  // embeddings; unquantized tensors in another type than the declared one, and modules left unquantized.
+  static const std::set<std::string_view> kNames = {
+      "ministral3-bf16",       "ministral3-fp8",     "mistral-nested-fp8", "gpt2-f32",        "qwen3_5_moe-bf16",
+      "qwen3_next-fp8",        "qwen2_moe-fp8",      "qwen3_moe-fp8",      "mixtral-fp8",     "olmoe-fp8",
+      "minimax_m2-fp8",        "glm4_moe-fp8",       "chatglm-fp8",        "llama-bias",      "llama-fp8-head-embed",
+      "sgl-w8a8-int8-stories", "ar-gptq-int8-qwen2", "ar-int8-qwen3",      "hqq-axis0-qwen3", "mlx-affine-mixed-qwen3"};
+  return name.find("-fp8-channel-") != name.npos || name.starts_with("quanto-") || kNames.contains(name);
 }
 
 TEST_CASE("a declared checkpoint makes the plan of the real one") {
@@ -76,6 +80,7 @@ TEST_CASE("a declared checkpoint makes the plan of the real one") {
       }
       CHECK(error == "");
       if (declared == nullptr) continue;
+      if (says_fewer(name)) continue;
       CHECK(declared->parameters() == real->parameters());
       REQUIRE(declared->weights.size() == real->weights.size());
       CHECK(declared->vectors.size() == real->vectors.size());
@@ -110,26 +115,26 @@ struct Expected {
 const Expected kPublished[] = {
     {"aiconfigurator/Qwen--Qwen3-0.6B_config.json", "bf16", 0.6},
     {"aiconfigurator/Qwen--Qwen3-1.7B_config.json", "bf16", 1.7},
-    {"aiconfigurator/Qwen--Qwen3-235B-A22B-FP8_config.json", "model_type 'qwen3_moe' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-235B-A22B_config.json", "model_type 'qwen3_moe' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-30B-A3B-FP8_config.json", "model_type 'qwen3_moe' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-30B-A3B_config.json", "model_type 'qwen3_moe' is not supported"},
+    {"aiconfigurator/Qwen--Qwen3-235B-A22B-FP8_config.json", "fp8 block 128x128", 235.1},
+    {"aiconfigurator/Qwen--Qwen3-235B-A22B_config.json", "bf16", 235.1},
+    {"aiconfigurator/Qwen--Qwen3-30B-A3B-FP8_config.json", "fp8 block 128x128", 30.5},
+    {"aiconfigurator/Qwen--Qwen3-30B-A3B_config.json", "bf16", 30.5},
     {"aiconfigurator/Qwen--Qwen3-32B-FP8-Static-PerTensor_config.json", "fp8 tensor", 32.8},
     {"aiconfigurator/Qwen--Qwen3-32B-FP8_config.json", "fp8 block 128x128", 32.8},
     {"aiconfigurator/Qwen--Qwen3-32B_config.json", "bf16", 32.8},
     {"aiconfigurator/Qwen--Qwen3-8B_config.json", "bf16", 8.2},
-    {"aiconfigurator/Qwen--Qwen3-Coder-480B-A35B-Instruct_config.json", "model_type 'qwen3_moe' is not supported"},
+    {"aiconfigurator/Qwen--Qwen3-Coder-480B-A35B-Instruct_config.json", "bf16", 480.2},
     {"aiconfigurator/Qwen--Qwen3-VL-235B-A22B-Instruct_config.json", "model_type 'qwen3_vl_moe' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-VL-2B-Instruct_config.json", "model_type 'qwen3_vl' is not supported"},
+    {"aiconfigurator/Qwen--Qwen3-VL-2B-Instruct_config.json", "bf16", 1.7},
     {"aiconfigurator/Qwen--Qwen3-VL-30B-A3B-Instruct_config.json", "model_type 'qwen3_vl_moe' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-VL-32B-Instruct_config.json", "model_type 'qwen3_vl' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-VL-32B-Thinking_config.json", "model_type 'qwen3_vl' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-VL-4B-Instruct_config.json", "model_type 'qwen3_vl' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3-VL-8B-Instruct_config.json", "model_type 'qwen3_vl' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3.5-122B-A10B_config.json", "model_type 'qwen3_5_moe' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3.5-27B_config.json", "model_type 'qwen3_5' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3.5-35B-A3B_config.json", "model_type 'qwen3_5_moe' is not supported"},
-    {"aiconfigurator/Qwen--Qwen3.5-397B-A17B_config.json", "model_type 'qwen3_5_moe' is not supported"},
+    {"aiconfigurator/Qwen--Qwen3-VL-32B-Instruct_config.json", "bf16", 32.8},
+    {"aiconfigurator/Qwen--Qwen3-VL-32B-Thinking_config.json", "bf16", 32.8},
+    {"aiconfigurator/Qwen--Qwen3-VL-4B-Instruct_config.json", "bf16", 4.0},
+    {"aiconfigurator/Qwen--Qwen3-VL-8B-Instruct_config.json", "bf16", 8.2},
+    {"aiconfigurator/Qwen--Qwen3.5-122B-A10B_config.json", "bf16", 122.1},
+    {"aiconfigurator/Qwen--Qwen3.5-27B_config.json", "bf16", 26.9},
+    {"aiconfigurator/Qwen--Qwen3.5-35B-A3B_config.json", "bf16", 34.7},
+    {"aiconfigurator/Qwen--Qwen3.5-397B-A17B_config.json", "bf16", 396.3},
     {"aiconfigurator/deepseek-ai--DeepSeek-V3_config.json", "model_type 'deepseek_v3' is not supported"},
     {"aiconfigurator/google--gemma-4-26B-A4B_config.json", "model_type 'gemma4' is not supported"},
     {"aiconfigurator/meta-llama--Llama-4-Maverick-17B-128E-Instruct_config.json",
@@ -141,11 +146,11 @@ const Expected kPublished[] = {
     {"aiconfigurator/nvidia--Gemma-4-26B-A4B-NVFP4_config.json", "model_type 'gemma4' is not supported"},
     {"aiconfigurator/nvidia--Gemma-4-31B-IT-NVFP4_config.json", "model_type 'gemma4' is not supported"},
     {"aiconfigurator/nvidia--Llama-3.1-70B-Instruct-FP8_config.json", "fp8 tensor", 70.6},
-    {"aiconfigurator/nvidia--Qwen3-235B-A22B-NVFP4_config.json", "model_type 'qwen3_moe' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.5-122B-A10B-NVFP4_config.json", "model_type 'qwen3_5_moe' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.5-397B-A17B-NVFP4_config.json", "model_type 'qwen3_5_moe' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.6-27B-NVFP4_config.json", "model_type 'qwen3_5' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.6-35B-A3B-NVFP4_config.json", "model_type 'qwen3_5_moe' is not supported"},
+    {"aiconfigurator/nvidia--Qwen3-235B-A22B-NVFP4_config.json", "ModelOpt's 'NVFP4' is not supported"},
+    {"aiconfigurator/nvidia--Qwen3.5-122B-A10B-NVFP4_config.json", "ModelOpt's 'NVFP4' is not supported"},
+    {"aiconfigurator/nvidia--Qwen3.5-397B-A17B-NVFP4_config.json", "ModelOpt's 'NVFP4' is not supported"},
+    {"aiconfigurator/nvidia--Qwen3.6-27B-NVFP4_config.json", "ModelOpt's 'W4A16_NVFP4' is not supported"},
+    {"aiconfigurator/nvidia--Qwen3.6-35B-A3B-NVFP4_config.json", "ModelOpt's 'W4A16_NVFP4' is not supported"},
     {"aiconfigurator/zai-org--GLM-5-FP8_config.json", "model_type 'glm_moe_dsa' is not supported"},
     {"inference-sim/codellama-34b-instruct-hf.config.json", "bf16", 33.7},
     {"inference-sim/deepseek-v2-lite.config.json", "model_type 'deepseek_v2' is not supported"},
@@ -155,32 +160,32 @@ const Expected kPublished[] = {
     {"inference-sim/llama-3.1-8b-instruct.config.json", "bf16", 8.0},
     {"inference-sim/llama-4-scout-17b-16e-instruct-fp8-dynamic.config.json", "model_type 'llama4' is not supported"},
     {"inference-sim/mistral-nemo-instruct-2407.config.json", "bf16", 12.2},
-    {"inference-sim/mixtral-8x7b-v0.1.config.json", "model_type 'mixtral' is not supported"},
+    {"inference-sim/mixtral-8x7b-v0.1.config.json", "bf16", 46.7},
     {"inference-sim/qwen2.5-7b-instruct.config.json", "bf16", 7.6},
     {"inference-sim/qwen3-14b.config.json", "bf16", 14.8},
-    {"inference-sim/qwen3-30b-a3b.config.json", "model_type 'qwen3_moe' is not supported"},
+    {"inference-sim/qwen3-30b-a3b.config.json", "bf16", 30.5},
     {"inference-sim/yi-34b.config.json", "bf16", 34.4},
     {"rebuilt/Qwen3-1.7B-FP8.config.json", "fp8 block 128x128", 1.7},
     {"rebuilt/Qwen3-14B-FP8.config.json", "fp8 block 128x128", 14.8},
     {"rebuilt/Qwen3-4B-FP8.config.json", "fp8 block 128x128", 4.0},
     {"rebuilt/Qwen3-8B-FP8.config.json", "fp8 block 128x128", 8.2},
-    {"rebuilt/Qwen3.8-27B-FP8.config.json", "model_type 'qwen3_5' is not supported", 0},
-    {"tattletale/config-GLM-4.7-EXL3-3.84bpw.json", "model_type 'glm4_moe' is not supported"},
-    {"tattletale/config-GLM-4.7-FP8.json", "model_type 'glm4_moe' is not supported"},
+    {"rebuilt/Qwen3.8-27B-FP8.config.json", "fp8 block 128x128", 26.9},
+    {"tattletale/config-GLM-4.7-EXL3-3.84bpw.json", "quant_method 'exl3' is not supported"},
+    {"tattletale/config-GLM-4.7-FP8.json", "fp8 channel", 352.8},
     {"tattletale/config-GLM-4.7-Flash.json", "model_type 'glm4_moe_lite' is not supported"},
-    {"tattletale/config-GLM-4.7.json", "model_type 'glm4_moe' is not supported"},
+    {"tattletale/config-GLM-4.7.json", "bf16", 352.8},
     {"tattletale/config-Kimi-K2.5.json", "model_type 'kimi_k25' is not supported"},
-    {"tattletale/config-MiniMax-M2.1.json", "model_type 'minimax_m2' is not supported"},
+    {"tattletale/config-MiniMax-M2.1.json", "fp8 block 128x128", 228.7},
     {"tattletale/config-NVIDIA-Nemotron-3-Nano-30B-A3B-FP8.json", "model_type 'nemotron_h' is not supported"},
     {"tattletale/config-Qwen3-0.6B-FP8.json", "fp8 block 128x128", 0.6},
     {"tattletale/config-Qwen3-0.6B-GPTQ-Int8.json", "int8 group 128", 0.6},
     {"tattletale/config-Qwen3-0.6B.json", "bf16", 0.6},
-    {"tattletale/config-Qwen3-235B-A22B-Instruct-2507.json", "model_type 'qwen3_moe' is not supported"},
-    {"tattletale/config-Qwen3-235B-A22B-Instruct-2507_1m.json", "model_type 'qwen3_moe' is not supported"},
-    {"tattletale/config-Qwen3-30B-A3B-GPTQ-Int4.json", "model_type 'qwen3_moe' is not supported"},
+    {"tattletale/config-Qwen3-235B-A22B-Instruct-2507.json", "bf16", 235.1},
+    {"tattletale/config-Qwen3-235B-A22B-Instruct-2507_1m.json", "bf16", 235.1},
+    {"tattletale/config-Qwen3-30B-A3B-GPTQ-Int4.json", "int4 held as int8 group 128", 30.5},
     {"tattletale/config-Qwen3-4B-AWQ.json", "int4 held as int8 group 128 asymmetric", 4.0},
     {"tattletale/config-Qwen3-4B.json", "bf16", 4.0},
-    {"tattletale/config-Qwen3-Coder-Next.json", "model_type 'qwen3_next' is not supported"},
+    {"tattletale/config-Qwen3-Coder-Next.json", "bf16", 79.7},
 };
 
 // The published file, and ModelOpt's beside it, in a folder of their own.
@@ -197,7 +202,10 @@ std::unique_ptr<TemporaryFolder> published(const fs::path& path) {
 
 TEST_CASE("published configurations are declared, or refused for a reason that is named") {
   const fs::path configs = shared_folder() / "data/configs";
-  if (!fs::is_directory(configs)) return;
+  if (!fs::is_directory(configs)) {
+    MESSAGE("skipped: the published configurations, which are not there (QGEN_SHARED)");
+    return;
+  }
   std::set<std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(configs)) {
     const std::string file = fs::relative(entry.path(), configs).string();

@@ -92,7 +92,13 @@ void write_keys(Keys& keys, const Description& model) {
   keys.u32("attention.head_count_kv", attention.kv_heads);
   keys.u32("attention.key_length", attention.head_dim);
   keys.u32("attention.value_length", attention.head_dim);
-  keys.u32("feed_forward_length", std::get<FeedForwardSpec>(model.layers[0][1].mixer).width);
+  if (const auto* mixture = std::get_if<MixtureSpec>(&model.layers[0][1].mixer)) {
+    keys.u32("feed_forward_length", mixture->width);
+    keys.u32("expert_count", mixture->experts);
+    keys.u32("expert_used_count", mixture->chosen);
+  } else {
+    keys.u32("feed_forward_length", std::get<FeedForwardSpec>(model.layers[0][1].mixer).width);
+  }
   keys.u32("vocab_size", model.vocab);
   keys.u32("context_length", model.context);
   keys.f32(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", model.final_norm.eps);
@@ -120,16 +126,45 @@ void write_keys(Keys& keys, const Description& model) {
   write_rope(keys, model);
 }
 
+// The stack that a matrix of an expert belongs to, and its layer; kCount if it is none.
+std::pair<Role, int64_t> stack_of(const Description& model, const std::string& module) {
+  constexpr std::pair<Role, Role> kStacks[] = {{Role::kExpertGate, Role::kExpertGates},
+                                               {Role::kExpertUp, Role::kExpertUps},
+                                               {Role::kExpertDown, Role::kExpertDowns}};
+  const auto* mixture = std::get_if<MixtureSpec>(&model.layers.back()[1].mixer);
+  for (int64_t layer = 0; mixture != nullptr && layer < int64_t(model.layers.size()); ++layer) {
+    for (const auto& [role, stack] : kStacks) {
+      for (int64_t e = 0; e < mixture->experts; ++e) {
+        if (model.names.of(role, layer, e) == module) return {stack, layer};
+      }
+    }
+  }
+  return {Role::kCount, 0};
+}
+
 GgufFile as_gguf(const Checkpoint& checkpoint, Description model, std::string_view prefix, const Family& family) {
   model.names.set_prefix(prefix);
   if (prefix == "language_model.model.") model.names.set(Role::kHead, "language_model.lm_head");
   const auto& attention = std::get<AttentionSpec>(model.layers[0][0].mixer);
   GgufFile file;
-  Keys keys{file, std::string(family.gguf.empty() ? "olmo2" : family.gguf)};
+  const std::string_view arch = family.name == "mixtral" ? "llama" : family.gguf.empty() ? "olmo2" : family.gguf;
+  Keys keys{file, std::string(arch)};
   write_keys(keys, model);
   const Names names = Names::gguf();
+  struct Stack {
+    std::vector<int64_t> shape;
+    std::string bytes;
+  };
+  std::map<std::pair<Role, int64_t>, Stack> stacks;  // of experts, whose tensors come in their order
   for (const TensorView& tensor : checkpoint.tensors()) {
     const size_t dot = tensor.name.rfind('.');
+    if (const auto stack = stack_of(model, tensor.name.substr(0, dot)); stack.first != Role::kCount) {
+      Stack& all = stacks[stack];
+      if (all.shape.empty()) all.shape = {0, tensor.shape[0], tensor.shape[1]};
+      ++all.shape[0];
+      all.bytes += bytes_of(tensor_values(tensor));
+      continue;
+    }
     const auto [role, layer] = role_of(model, tensor.name.substr(0, dot));
     if (role == Role::kCount) continue;
     std::vector<float> values = tensor_values(tensor);
@@ -152,6 +187,8 @@ GgufFile as_gguf(const Checkpoint& checkpoint, Description model, std::string_vi
     }
     file.tensors.push_back({names.of(role, layer) + tensor.name.substr(dot), shape, 0, bytes_of(values)});
   }
+  for (auto& [place, stack] : stacks)
+    file.tensors.push_back({names.of(place.first, place.second) + ".weight", stack.shape, 0, std::move(stack.bytes)});
   return file;
 }
 
@@ -167,7 +204,7 @@ TEST_CASE("gguf: models of every family that llama.cpp has give the logits of th
         "phi-bf16",        "phi3-bf16",       "granite-bf16",         "olmo2-bf16",        "olmo3-bf16",
         "smollm3-bf16",    "starcoder2-bf16", "stablelm-serial-bf16", "cohere-bf16",       "cohere2-bf16",
         "ministral3-bf16", "qwen3vl-bf16",    "exaone4-bf16",         "exaone4-full-bf16", "seed_oss-bf16",
-        "ernie4_5-bf16",   "hunyuan-bf16"}) {
+        "ernie4_5-bf16",   "hunyuan-bf16",    "mixtral-bf16"}) {
     INFO(std::string(name));
     const Golden golden = Golden::read(source_folder() / "tests/golden" / name);
     TemporaryFolder folder;

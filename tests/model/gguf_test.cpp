@@ -364,8 +364,8 @@ TEST_CASE("gguf: keys and tensors that a model lacks, or that mean another model
     INFO(name);
     CHECK(contains(key(name, nothing), fmt::format("model.gguf: key {}: missing", name)));
   }
-  CHECK(contains(key("general.architecture", [](GgufFile& f) { f.text("general.architecture", "qwen3moe"); }),
-                 "\"qwen3moe\" is not supported\nsupported: llama, qwen2, qwen3"));
+  CHECK(contains(key("general.architecture", [](GgufFile& f) { f.text("general.architecture", "qwen3next"); }),
+                 "\"qwen3next\" is not supported\nsupported: llama, mistral3, qwen2, qwen3"));
   CHECK(contains(key("llama.block_count", [](GgufFile& f) { f.u32("llama.block_count", 0); }), "out of range"));
   CHECK(contains(key("llama.block_count", [](GgufFile& f) { f.u32("llama.block_count", 2000000000); }),
                  "config.json: num_hidden_layers"));
@@ -377,7 +377,7 @@ TEST_CASE("gguf: keys and tensors that a model lacks, or that mean another model
   CHECK(contains(key("llama.attention.value_length", [](GgufFile& f) { f.u32("llama.attention.value_length", 4); }),
                  "key llama.attention.value_length: not supported"));
   CHECK(contains(key("x", [](GgufFile& f) { f.u32("llama.rope.dimension_count", 4); }), "rope.dimension_count"));
-  CHECK(contains(key("x", [](GgufFile& f) { f.u32("llama.expert_count", 8); }), "expert_count: 8 is not supported"));
+  CHECK(contains(key("x", [](GgufFile& f) { f.u32("llama.expert_count", 8); }), "llama.expert_used_count: missing"));
   CHECK(contains(key("x", [](GgufFile& f) { f.text("llama.rope.scaling.type", "longrope"); }), "'longrope'"));
   CHECK(contains(key("llama.rope.freq_base", [](GgufFile& f) { f.f32("llama.rope.freq_base", NAN); }), "not a finite"));
   const auto factors = [](std::vector<float> values) {

@@ -4,23 +4,16 @@
 #include <random>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/numbers.h"
 #include "checkpoint/checkpoint.h"
 #include "quant/binder.h"
 #include "quant/repack.h"
 #include "tests/support.h"
+#include "tests/tensors.h"
 
 namespace qgen::test {
 namespace {
-
-struct Tensor {
-  std::string dtype;
-  std::vector<int64_t> shape;
-  std::string data;
-};
-using Tensors = std::map<std::string, Tensor>;
 
 template <typename T>
 Tensor tensor(std::string dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
@@ -34,16 +27,11 @@ struct Files {
   std::optional<Checkpoint> checkpoint;
 
   Files(const Tensors& tensors, const std::string& quantization) {
-    std::string header = "{", data;
-    for (const auto& [name, t] : tensors) {
-      header +=
-          fmt::format(R"({}"m.{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.size() > 1 ? "," : "",
-                      name, t.dtype, fmt::join(t.shape, ","), data.size(), data.size() + t.data.size());
-      data += t.data;
-    }
-    folder.write("model.safetensors", safetensors_file(header + "}", data));
+    Tensors named;
+    for (const auto& [name, one] : tensors) named["m." + name] = one;
+    folder.write("model.safetensors", write_tensors(named));
     folder.write("config.json", "{" + quantization + "}");
-    checkpoint.emplace(Checkpoint::open(locate_model(folder.path().string())));
+    checkpoint.emplace(open_checkpoint(locate_model(folder.path().string())));
   }
 };
 

@@ -133,28 +133,30 @@ std::optional<Json> find_scaling(const Json& config) {
 }
 
 // How many elements of a head are rotated; `part`: of a head, where nothing is said, 0 if the family rotates whole
-// heads.
+// heads. GGUF files have the number itself.
 int64_t rotated_elements(const Json& config, const std::optional<Json>& scaling, int64_t head_dim, double part) {
-  double found = part > 0 ? part : 1;
+  int64_t elements = int64_t(double(head_dim) * (part > 0 ? part : 1) + 1e-6);
+  const auto count = config.get("rope.dimension_count");
+  if (count) elements = count->as_integer(1, head_dim);
+  if (count && part == 0 && elements != head_dim)
+    count->fail(fmt::format("{} is not supported for this family (expected {})", elements, head_dim));
   for (const auto& object : {std::optional<Json>(config), scaling}) {
     const auto value = object ? object->get("partial_rotary_factor") : std::nullopt;
     if (!value) continue;
-    found = value->as_number();
+    const double found = value->as_number();
     if (part == 0 && found != 1) value->fail(fmt::format("{} is not supported for this family (expected 1)", found));
     if (!(found > 0 && found <= 1)) value->fail(fmt::format("{} is out of range (expected above 0, at most 1)", found));
+    elements = int64_t(double(head_dim) * found + 1e-6);
   }
-  const int64_t elements = int64_t(double(head_dim) * found + 1e-6);
-  if (elements < 2 || elements % 2 != 0) {
-    config.fail(fmt::format("partial_rotary_factor: {} of {} elements of a head cannot be rotated in pairs", elements,
-                            head_dim));
-  }
+  if (elements < 2 || elements % 2 != 0)
+    config.fail(fmt::format("{} of {} elements of a head cannot be rotated in pairs", elements, head_dim));
   return elements;
 }
 
 // short_factor and long_factor of the first rope.
 void read_rope_factors(const Json& config, Description& model) {
   const auto scaling = find_scaling(config);
-  if (!scaling || model.ropes[0].scaling != Rope::Scaling::kFactors || !scaling->get("long_factor")) return;
+  if (!scaling || model.ropes[0].scaling != Rope::Scaling::kFactors || is_from_gguf(config)) return;
   const auto read = [&](std::string_view key) {
     const Json list = scaling->at(key);
     std::vector<float> out;

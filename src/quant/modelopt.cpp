@@ -1,0 +1,104 @@
+// NVIDIA ModelOpt: FP8 per tensor, channel (1-D scales) or block of 128 x 128 (4-D scales), MXFP8, and INT8 per channel
+// with or without SmoothQuant's pre_quant_scale, which multiplies the columns of the input. Its tensors are those of
+// compressed-tensors, whose row binds them; this one reads what quantization_config or hf_quant_config.json declare.
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "quant/formats.h"
+
+namespace qgen {
+namespace {
+
+constexpr int64_t kBlock = 128;
+
+struct Algorithm {
+  std::string_view name;
+  Scheme scheme;
+};
+std::vector<Algorithm> algorithms() {
+  const auto make = [](Dtype codes, Dtype scales, int64_t rows, int64_t cols, bool static_inputs, bool input_scales) {
+    Scheme scheme;
+    scheme.codes = codes;
+    scheme.scales = scales;
+    scheme.group_rows = rows;
+    scheme.group_cols = cols;
+    scheme.static_inputs = static_inputs;
+    scheme.input_scales = input_scales;
+    return scheme;
+  };
+  const Scheme blocks = make(Dtype::kF8E4M3, Dtype::kF32, kBlock, kBlock, false, false);
+  return {{"FP8", make(Dtype::kF8E4M3, Dtype::kF32, 0, 0, true, false)},
+          {"FP8_PER_CHANNEL_PER_TOKEN", make(Dtype::kF8E4M3, Dtype::kF32, 1, 0, false, false)},
+          {"FP8_PB_WO", blocks},
+          {"FP8_PB_REAL", blocks},
+          {"MXFP8", make(Dtype::kF8E4M3, Dtype::kU8, 1, 32, false, false)},
+          {"W8A16", make(Dtype::kI8, Dtype::kF32, 1, 0, false, false)},
+          {"W8A8_SQ_PER_CHANNEL", make(Dtype::kI8, Dtype::kF32, 1, 0, true, true)}};
+}
+
+Scheme scheme_of(const Json& algorithm) {
+  std::string name(algorithm.as_string());
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return char(std::toupper(c)); });
+  std::string known;
+  for (const Algorithm& row : algorithms()) {
+    if (row.name == name) return row.scheme;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  }
+  algorithm.fail(fmt::format("ModelOpt's '{}' is not supported", algorithm.as_string()),
+                 fmt::format("supported: {}", known));
+}
+
+bool read(const QuantSource& source, Declaration& out) {
+  if (!source.method.starts_with("modelopt") && source.method != "mxfp8") return false;
+  const Json& json = *source.json;
+  const auto layers = json.get("quantized_layers");
+  if (layers && layers->is_object()) {  // MIXED_PRECISION
+    for (const auto& [name, layer] : layers->members()) {
+      Scheme scheme = scheme_of(layer.at("quant_algo"));
+      scheme.targets = {std::string(name)};
+      out.schemes.push_back(std::move(scheme));
+    }
+  } else if (source.method == "mxfp8") {
+    out.schemes.push_back(algorithms()[4].scheme);
+  } else {
+    out.schemes.push_back(scheme_of(json.at("quant_algo")));
+  }
+  out.matching = Matching::kWildcards;
+  for (const char* key : {"exclude_modules", "ignore", "modules_to_not_convert", "ignored_layers"}) {
+    for (std::string& entry : read_names(json, key)) out.excluded.push_back(std::move(entry));
+  }
+  return true;
+}
+
+std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
+  std::vector<int64_t> shape;  // one value
+  const int64_t grid_rows = scheme_grid_rows(scheme, rows), grid_cols = scheme_grid_cols(scheme, cols);
+  if (scheme.group_rows > 1) {
+    if (grid_rows * grid_cols > 1) shape = {grid_rows, 1, grid_cols, 1};
+  } else if (scheme.group_cols > 0) {
+    shape = {rows, grid_cols};
+  } else if (scheme.group_rows == 1) {
+    shape = {rows};
+  }
+  std::vector<DeclaredTensor> out = {{"weight", scheme.codes, {rows, cols}}, {"weight_scale", scheme.scales, shape}};
+  if (scheme.static_inputs) out.push_back({"input_scale", scheme.scales, {}});
+  // About 0.75, so that random weights give activations that are not zero.
+  if (scheme.input_scales) out.push_back({"pre_quant_scale", Dtype::kF32, {cols}, std::byte{0x3F}});
+  return out;
+}
+
+}  // namespace
+
+const Format kModelOptFormat = {
+    "modelopt",
+    "NVIDIA ModelOpt: FP8 per tensor, channel or block, MXFP8, INT8 per channel",
+    nullptr,
+    nullptr,
+    read,
+    declare,
+    "`weight` in F8_E4M3 or I8; `weight_scale` per tensor (0-d), channel (1-D), 32 columns (U8 exponents) or block of "
+    "128 x 128 (4-D); `pre_quant_scale` (K) multiplies the input"};
+
+}  // namespace qgen

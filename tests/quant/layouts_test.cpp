@@ -1,0 +1,133 @@
+// Methods that few files use, on small matrices, and methods that are refused by name.
+#include <cmath>
+
+#include "tests/quant/small_checkpoint.h"
+
+namespace qgen::test {
+namespace {
+
+TEST_CASE("Quark's groups are stored transposed, and square matrices are told by their scales") {
+  for (const int64_t rows : {3, 4}) {
+    std::vector<int8_t> stored;  // (4, rows)
+    for (int64_t i = 0; i < 4 * rows; ++i) stored.push_back(int8_t(i - 5));
+    std::vector<float> scales;  // (2, rows)
+    std::vector<int8_t> zeros;
+    for (int64_t i = 0; i < 2 * rows; ++i) {
+      scales.push_back(float(i + 1) / 4);
+      zeros.push_back(int8_t(2 - i));
+    }
+    SmallCheckpoint small;
+    small.add("x.weight", Dtype::kI8, {4, rows}, stored);
+    small.add("x.weight_scale", Dtype::kF32, {2, rows}, scales);
+    small.add("x.weight_zero_point", Dtype::kI8, {2, rows}, zeros);
+    const std::vector<double> w = loaded_matrix(small, "x", rows, 4);
+    for (int64_t n = 0; n < rows; ++n) {
+      for (int64_t k = 0; k < 4; ++k) {
+        const size_t group = size_t(k / 2 * rows + n);
+        CHECK(w[size_t(n * 4 + k)] == (stored[size_t(k * rows + n)] - zeros[group]) * double(scales[group]));
+      }
+    }
+  }
+  SmallCheckpoint small;
+  small.add("x.weight", Dtype::kI8, {4, 3}, std::vector<int8_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  small.add("x.weight_scale", Dtype::kF32, {2, 3}, std::vector<float>{1, 2, 3, 4, 5, 6});
+  const Checkpoint checkpoint = small.make();
+  Binder binder(checkpoint);
+  Weight part = slice_rows(binder.matrix("x", 3, 4), 1, 2);
+  Weight* const weights[] = {&part};
+  repack_weights(weights);
+  std::vector<double> row(4);
+  dequantize_row(part, 1, row);
+  CHECK(row == std::vector<double>{2 * 3, 5 * 3, 8 * 6, 11 * 6});
+  SmallCheckpoint odd;
+  odd.add("x.weight", Dtype::kI8, {4, 3}, std::vector<int8_t>(12));
+  odd.add("x.weight_scale", Dtype::kF32, {2, 3}, std::vector<float>(6, 1));
+  odd.add("x.weight_zero_point", Dtype::kI8, {3, 2}, std::vector<int8_t>(6));
+  CHECK(
+      contains(error_of([&] { loaded_matrix(odd, "x", 3, 4); }), "x.weight_zero_point: not the shape of weight_scale"));
+}
+
+TEST_CASE("ModelOpt's 4-D scales are blocks") {
+  SmallCheckpoint small;
+  small.add("x.weight", Dtype::kF8E4M3, {130, 3}, std::vector<uint8_t>(390, 0x38));
+  small.add<float>("x.weight_scale", Dtype::kF32, {2, 1, 1, 1}, {2, 3});
+  const std::vector<double> w = loaded_matrix(small, "x", 130, 3);
+  CHECK(w[127 * 3 + 2] == 2);
+  CHECK(w[128 * 3] == 3);
+  SmallCheckpoint bad;
+  bad.add("x.weight", Dtype::kF8E4M3, {130, 3}, std::vector<uint8_t>(390, 0x38));
+  bad.add<float>("x.weight_scale", Dtype::kF32, {2, 2, 1, 1}, {2, 3, 4, 5});
+  CHECK(contains(error_of([&] { loaded_matrix(bad, "x", 130, 3); }), "too many dimensions"));
+}
+
+// "8-bit Numerical Formats for Deep Neural Networks" (Noune et al. 2022): exponents one less than in OCP's formats.
+TEST_CASE("FNUZ codes are read exactly, the largest included") {
+  for (const bool e4m3 : {true, false}) {
+    const int mantissa_bits = e4m3 ? 3 : 2, bias = e4m3 ? 8 : 16;
+    std::vector<uint8_t> codes;
+    for (int code = 0; code < 256; ++code) codes.push_back(uint8_t(code == 0x80 ? 0 : code));
+    SmallCheckpoint small;
+    small.add("x.weight", e4m3 ? Dtype::kF8E4M3Fnuz : Dtype::kF8E5M2Fnuz, {4, 64}, codes);
+    small.add<float>("x.weight_scale", Dtype::kF32, {4, 1}, {1, 1, 1, 1});
+    const std::vector<double> w = loaded_matrix(small, "x", 4, 64);
+    for (int code = 0; code < 256; ++code) {
+      if (code == 0x80) continue;
+      const int exponent = (code & 0x7F) >> mantissa_bits;
+      const double fraction = double(code & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits);
+      const double size = exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+      CHECK(w[size_t(code)] == (code & 0x80 ? -size : size));
+    }
+    CHECK(w[0x7F] == (e4m3 ? 240 : 57344));
+    codes[0] = 0x80;
+    SmallCheckpoint bad;
+    bad.add("x.weight", e4m3 ? Dtype::kF8E4M3Fnuz : Dtype::kF8E5M2Fnuz, {4, 64}, codes);
+    bad.add<float>("x.weight_scale", Dtype::kF32, {4, 1}, {1, 1, 1, 1});
+    CHECK(contains(error_of([&] { loaded_matrix(bad, "x", 4, 64); }), "holds NaN"));
+  }
+}
+
+std::string refusal(const std::string& quantization, bool trust_tensors = false) {
+  ErrorKind kind = ErrorKind::kModel;
+  const Checkpoint checkpoint = SmallCheckpoint(R"({"quantization_config":)" + quantization + "}").make();
+  const std::string message = error_of([&] { Binder(checkpoint, trust_tensors); }, &kind);
+  CHECK(kind == ErrorKind::kModel);
+  return message;
+}
+
+TEST_CASE("a quant_method that nobody knows is refused unless the tensors are to be trusted") {
+  const std::string unknown = refusal(R"({"quant_method":"qqq9"})");
+  CHECK(contains(unknown, "config.json: quantization_config.quant_method: 'qqq9' is not known"));
+  CHECK(contains(unknown, "--trust-tensors"));
+  CHECK(refusal(R"({"quant_method":"qqq9"})", true) == "");
+  for (const char* known : {"fp8", "FP8", "compressed-tensors", "modelopt", "quark", "fbgemm_fp8", "w8a8_int8"})
+    CHECK(refusal(fmt::format(R"({{"quant_method":"{}"}})", known)) == "");
+}
+
+TEST_CASE("layouts that no tensor tells are refused by name, trusted or not") {
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"quant_method":"eetq"})", "EETQ interleaves"},
+      {R"({"quant_method":"exl3"})", "EXL3"},
+      {R"({"quant_method":"aqlm"})", "AQLM"},
+      {R"({"quant_method":"bitblas"})", "BitBLAS"},
+      {R"({"quant_method":"gptq","checkpoint_format":"marlin"})", "'marlin' is not supported"},
+      {R"({"quant_method":"gptq","checkpoint_format":"bitblas"})", "'bitblas' is not supported"},
+      {R"({"quant_method":"compressed-tensors","format":"marlin-24"})", "'marlin-24' is not supported"},
+      {R"({"quant_method":"compressed-tensors","format":"sparse-24-bitmask"})", "'sparse-24-bitmask' is not supported"},
+      {R"({"quant_method":"gptq","is_marlin_format":true})", "Marlin"},
+      {R"({"quant_method":"quark","algo_config":[{"name":"rotation","r3":true}]})", "rotations while running"}};
+  for (const auto& [quantization, expected] : refused) {
+    for (const bool trust : {false, true}) CHECK(contains(refusal(quantization, trust), expected));
+  }
+  CHECK(contains(refusal(R"({"quant_method":"eetq"})"), "Q8_0"));  // the hint
+}
+
+TEST_CASE("tensors of codebooks are refused by name") {
+  for (const auto& [suffix, name] : {std::pair{"trellis", "EXL3"}, {"codebooks", "AQLM"}, {"Qidxs", "QuIP#"}}) {
+    SmallCheckpoint small;
+    small.add<uint8_t>(fmt::format("x.{}", suffix), Dtype::kU8, {1}, {0});
+    CHECK(contains(error_of([&] { loaded_matrix(small, "x", 1, 1); }), name));
+  }
+}
+
+}  // namespace
+}  // namespace qgen::test
