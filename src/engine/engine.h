@@ -68,8 +68,8 @@ class Engine {
   // Appends each item's tokens to its sequence. Scores go to `sink` where there is one; of the last item, those after
   // its last token stay as last_scores(). Tokens must be in the vocabulary and fit in their sequences. False where the
   // observer stopped it: position() then says how many tokens a sequence has, of recurrent models perhaps fewer than
-  // before. Throws a runtime Error. With `failed`, an item whose keys or values are beyond the range of the cache's type
-  // ends alone, without scores: its Error goes there, and the other items are run as if it were not among them (of
+  // before. Throws a runtime Error. With `failed`, an item whose keys or values are beyond the range of the cache's
+  // type ends alone, without scores: its Error goes there, and the other items are run as if it were not among them (of
   // recurrent models those that ran beside it end, too).
   bool run(std::span<const Work> work, const ScoresSink& sink = {}, Kernels kernels = Kernels::kByCount,
            const FailedSink& failed = {});
