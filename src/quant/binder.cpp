@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "quant/formats.h"
+#include "quant/transpose.h"
 
 namespace qgen {
 namespace {
@@ -108,6 +109,16 @@ void fail_tensor(const TensorView& tensor, const std::string& problem, std::stri
   fail(ErrorKind::kModel, fmt::format("{}: tensor {}: {}", tensor.file, tensor.name, problem), std::move(hint));
 }
 
+namespace {
+
+void check_shape(const TensorView& tensor, const std::vector<int64_t>& shape) {
+  if (tensor.shape == shape) return;
+  fail_tensor(tensor, fmt::format("wrong shape (expected [{}], found {})", fmt::join(shape, ", "), tensor.shape_text()),
+              "the configuration and the weights do not belong together?");
+}
+
+}  // namespace
+
 ScaleType scale_type(const TensorView& tensor, bool zero_points) {
   switch (tensor.dtype) {
     case Dtype::kF32: return ScaleType::kF32;
@@ -163,20 +174,14 @@ const TensorView& Module::take(std::string_view suffix, std::initializer_list<Dt
     fail_tensor(tensor,
                 fmt::format("wrong type (expected {}, found {})", fmt::join(names, " or "), dtype_name(tensor.dtype)));
   }
-  if (tensor.shape != shape) {
-    fail_tensor(tensor,
-                fmt::format("wrong shape (expected [{}], found {})", fmt::join(shape, ", "), tensor.shape_text()),
-                "the configuration and the weights do not belong together?");
-  }
+  check_shape(tensor, shape);
   return tensor;
 }
 
-void Module::skip(std::string_view suffix) {
-  if (has(suffix)) take(suffix);
-}
-
 void Module::ignore(std::string_view suffix, std::string_view reason) {
-  if (has(suffix)) ignored_.push_back({take(suffix).name, reason});
+  if (!has(suffix)) return;
+  const TensorView& tensor = take(suffix);
+  if (!reason.empty()) ignored_.push_back({tensor.name, reason});
 }
 
 std::string_view Module::described_type() const { return config_.type_of(fmt::format("{}.weight", name_)); }
@@ -229,10 +234,7 @@ Weight Module::codes_over(const TensorView& source, Codes codes) const {
 Weight Module::take_codes(std::string_view suffix, Codes codes) {
   const TensorView& tensor = take(suffix);
   const bool is_vector = rows_ == 1 && tensor.shape == std::vector<int64_t>{cols_};
-  if (!is_vector && tensor.shape != std::vector<int64_t>{rows_, cols_}) {
-    fail_tensor(tensor, fmt::format("wrong shape (expected [{}, {}], found {})", rows_, cols_, tensor.shape_text()),
-                "the configuration and the weights do not belong together?");
-  }
+  if (!is_vector) check_shape(tensor, {rows_, cols_});
   Weight weight = codes_over(tensor, codes);
   if (tensor.dtype == Dtype::kF8E4M3Fnuz || tensor.dtype == Dtype::kF8E5M2Fnuz)
     weight.repack = widen_fnuz(weight, tensor.dtype);
@@ -243,28 +245,15 @@ Weight Module::take_transposed_codes(std::string_view suffix, Codes codes) {
   const TensorView& tensor = take(suffix);
   if (code_bytes(codes) != 1)
     fail_tensor(tensor, fmt::format("transposed {} codes are not supported", dtype_name(tensor.dtype)));
-  if (tensor.shape != std::vector<int64_t>{cols_, rows_}) {
-    fail_tensor(tensor, fmt::format("wrong shape (expected [{}, {}], found {})", cols_, rows_, tensor.shape_text()),
-                "the configuration and the weights do not belong together?");
-  }
+  check_shape(tensor, {cols_, rows_});
   Weight weight = codes_over(tensor, codes);
-  auto repack = std::make_shared<Weight::Repack>();
-  const std::span<const std::byte> stored = weight.data;
-  repack->prepare = [size = stored.size()](Weight& w) {
-    w.owned.resize(size);
-    w.data = w.owned;
-  };
-  repack->rows = [stored](Weight& w, int64_t begin, int64_t end) {
-    for (int64_t k = 0; k < w.cols; ++k) {
-      for (int64_t n = begin; n < end; ++n) w.owned[size_t(n * w.cols + k)] = stored[size_t(k * w.rows + n)];
-    }
-  };
-  weight.repack = std::move(repack);
+  weight.repack = make_transposing_repack(weight.data.data(), rows_);
   return weight;
 }
 
 Weight Module::take_byte_codes(std::string_view suffix) {
-  const TensorView& tensor = take(suffix);
+  if (!has(suffix)) take(suffix);  // says that it is missing
+  const TensorView& tensor = *peek(suffix);
   const auto codes = byte_codes(tensor);
   if (!codes)
     fail_tensor(tensor,

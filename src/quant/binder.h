@@ -57,8 +57,8 @@ class Module {
   // An error, too, unless its type is one of these and its shape this one.
   const TensorView& take(std::string_view suffix, std::initializer_list<Dtype> types,
                          const std::vector<int64_t>& shape);
-  void skip(std::string_view suffix);                             // a tensor without effect, if it is there
-  void ignore(std::string_view suffix, std::string_view reason);  // the same for one that reports speak of
+  // Takes a tensor without effect, if it is there; reports speak of one that has a reason.
+  void ignore(std::string_view suffix, std::string_view reason = {});
   const QuantConfig& config() const { return config_; }
 
   // An (N, K) weight over the codes of X.<suffix>; an error if the shape or the type is not that. FNUZ codes, which no

@@ -122,7 +122,7 @@ Weight bind(Module& module) {
   for (const char* suffix : {"shape", "axis", "channel_wise", "compute_dtype", "encoded_state_dict", "group_size",
                              "nbits", "offload_meta", "optimize", "packing", "quant_scale", "quant_zero", "round_zero",
                              "stores_quant_config", "unpack_view_dtype", "view_as_float"})
-    module.skip(suffix);
+    module.ignore(suffix);
   const int64_t group_size = module.rows() * module.cols() / layout.groups;
   const bool in_rows = layout.neighbours && module.cols() % group_size == 0;
   return (in_rows ? bind_groups : bind_floats)(module, codes, scale, zero, layout);

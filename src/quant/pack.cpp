@@ -57,7 +57,7 @@ Weight bind(Module& module) {
   Weight weight = module.codes_over(words, Codes::kI8);
   weight.file_codes = integer_name(bits);
   weight.scale = module.take_grid("weight_scale");
-  module.skip("weight_shape");  // the configuration says it, and weight_packed bears it out
+  module.ignore("weight_shape");  // the configuration says it, and weight_packed bears it out
   const TensorView* zeros = module.peek("weight_zero_point");
   if (zeros != nullptr && zeros->dtype == Dtype::kI32) {
     module.take("weight_zero_point", {Dtype::kI32}, {words_of(weight.scale.rows, bits), weight.scale.cols});

@@ -12,8 +12,8 @@ bool detect(const Module& module) { return module.has("weight._data") && module.
 Weight bind(Module& module) {
   Weight weight = module.take_byte_codes("weight._data");
   weight.scale = module.take_grid("weight._scale");
-  module.skip("input_scale");
-  module.skip("output_scale");
+  module.ignore("input_scale");
+  module.ignore("output_scale");
   return weight;
 }
 

@@ -1,12 +1,44 @@
 #include "quant/transpose.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "quant/repack.h"
 
 namespace qgen {
+namespace {
+
+// In pieces that the first cache holds.
+template <typename Code>
+void transpose_rows(const std::byte* codes, int64_t pitch, Weight& weight, int64_t begin, int64_t end) {
+  constexpr int64_t kPieceColumns = 64;
+  for (int64_t first = 0; first < weight.cols; first += kPieceColumns) {
+    const int64_t last = std::min(first + kPieceColumns, weight.cols);
+    for (int64_t n = begin; n < end; ++n) {
+      std::byte* const row = weight.owned.data() + n * weight.row_bytes;
+      for (int64_t k = first; k < last; ++k)
+        std::memcpy(row + k * int64_t(sizeof(Code)), codes + (k * pitch + n) * int64_t(sizeof(Code)), sizeof(Code));
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Weight::Repack> make_transposing_repack(const std::byte* codes, int64_t pitch) {
+  auto repack = std::make_shared<Weight::Repack>();
+  repack->prepare = own_codes;
+  repack->rows = [codes, pitch](Weight& weight, int64_t begin, int64_t end) {
+    switch (code_bytes(weight.codes)) {
+      case 1: return transpose_rows<uint8_t>(codes, pitch, weight, begin, end);
+      case 2: return transpose_rows<uint16_t>(codes, pitch, weight, begin, end);
+      default: return transpose_rows<uint32_t>(codes, pitch, weight, begin, end);
+    }
+  };
+  return repack;
+}
 
 Weight transposed_rows(const Weight& stored, int64_t first, int64_t rows) {
   if (stored.quantized() || !stored.scale.empty() || stored.in_blocks() || stored.repack != nullptr) {
@@ -23,21 +55,7 @@ Weight transposed_rows(const Weight& stored, int64_t first, int64_t rows) {
   // As much of the tensor as the part is large: what the account and random weights go by until the repack.
   out.data = stored.data.subspan(size_t(first * out.row_bytes), size_t(rows * out.row_bytes));
 
-  auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [](Weight& w) {
-    w.owned.resize(size_t(w.rows * w.row_bytes));
-    w.data = w.owned;
-  };
-  const std::byte* const codes = stored.data.data() + first * code_bytes(stored.codes);
-  repack->rows = [codes, pitch = stored.row_bytes](Weight& w, int64_t begin, int64_t end) {
-    const size_t size = size_t(code_bytes(w.codes));
-    for (int64_t n = begin; n < end; ++n) {
-      std::byte* const row = w.owned.data() + n * w.row_bytes;
-      for (int64_t k = 0; k < w.cols; ++k)
-        std::memcpy(row + k * int64_t(size), codes + k * pitch + n * int64_t(size), size);
-    }
-  };
-  out.repack = std::move(repack);
+  out.repack = make_transposing_repack(stored.data.data() + first * code_bytes(stored.codes), stored.cols);
   return out;
 }
 
