@@ -22,11 +22,16 @@ class Stream;
 
 // W (rows, cols) in the memory of the device.
 struct Matrix {
-  const uint8_t* codes = nullptr;         // rows of row_bytes, zeros behind the last column
-  int64_t row_bytes = 0;                  // a multiple of kRowAlignment
-  const void* scale = nullptr;            // (groups of rows, grid_cols) F32 or F16; null: 1
-  const float* zero_point = nullptr;      // the same groups, F32; null: 0. It takes in the weight's code_shift
-  const float* minimum = nullptr;         // instead of zero points; W = code * scale + minimum
+  const uint8_t* codes = nullptr;     // rows of row_bytes, zeros behind the last column
+  int64_t row_bytes = 0;              // a multiple of kRowAlignment
+  const void* scale = nullptr;        // (groups of rows, grid_cols) F32 or F16; null: 1
+  const float* zero_point = nullptr;  // the same groups, F32; null: 0. It takes in the weight's code_shift
+  const float* minimum = nullptr;     // instead of zero points; W = code * scale + minimum
+  // Two levels: `scale` has codes, int8, and so has minimum_codes where there are minimums, which are subtracted;
+  // 2^shift neighbours share a number that multiplies them, (groups of rows, grid_cols >> shift), F16. Null: one level.
+  const uint16_t* super_scale = nullptr;
+  const int8_t* minimum_codes = nullptr;
+  const uint16_t* super_minimum = nullptr;
   const float* bias = nullptr;            // (rows) or null
   const int32_t* column_order = nullptr;  // (cols) or null: stored column j multiplies input column_order[j]
   int32_t rows = 0, cols = 0;
@@ -34,6 +39,7 @@ struct Matrix {
   int32_t row_origin = 0;  // the row of the grid's matrix that is row 0 here
   Codes kind = Codes::kF32;
   uint8_t group_shift = 0;  // log2(group_cols) where that is a power of two
+  uint8_t super_shift = 0;
   bool f16_scales = false;
   bool whole_zero_points = true;  // they are integers of at most 255
   float largest = 0;              // no |W| is larger; of 8-bit codes, once they are loaded

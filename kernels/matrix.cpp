@@ -6,7 +6,7 @@ namespace qgen::QGEN_BACKEND {
 
 GridKind grid_kind(const Matrix& matrix) {
   if (matrix.kind == Codes::kF32 || matrix.nan_codes) return GridKind::kAny;
-  if (matrix.minimum != nullptr) return GridKind::kAny;
+  if (matrix.minimum != nullptr || matrix.super_scale != nullptr) return GridKind::kAny;
   const bool tiled = matrix.scale != nullptr && matrix.grid_cols > 1;
   if (code_bytes(matrix.kind) == 2 && matrix.scale != nullptr) return GridKind::kAny;
   // Only integers have a zero point that their 16-bit float can take in exactly.

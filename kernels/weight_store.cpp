@@ -49,6 +49,17 @@ bool is_q8_0(const Weight& weight) {
          weight.scale.col_pitch == kQ8_0BlockBytes && weight.scale.factor == 1 && !weight.has_offsets();
 }
 
+// Grids that keep both levels on the device: codes of a byte times F16.
+bool keeps_levels(const ScaleGrid& grid) {
+  return grid.two_levels() && grid.type == ScaleType::kI8 && grid.super.type == ScaleType::kF16 &&
+         grid.col_pitch == 1 && grid.cols % (int64_t{1} << grid.super.shift) == 0;
+}
+bool keeps_levels(const Weight& weight) {
+  const ScaleGrid& minimum = weight.minimum;
+  return keeps_levels(weight.scale) && weight.scale.factor == 1 && weight.code_shift == 0 &&
+         weight.zero_point.empty() && (minimum.empty() || (keeps_levels(minimum) && minimum.factor == -1));
+}
+
 std::vector<float> values_of(const ScaleGrid& grid, int64_t first, int64_t rows) {
   std::vector<float> out(size_t(rows * grid.cols));
   const bool floats = grid.type == ScaleType::kF32 && grid.col_pitch == sizeof(float) && grid.factor == 1;
@@ -158,6 +169,28 @@ void add_grid(std::vector<Task>& tasks, const void* device, int64_t grid_cols, c
   }
 }
 
+// Both levels of a grid as they are; `seen` is told of the largest of them.
+void add_levels(std::vector<Task>& tasks, const void* codes, const void* super, const ScaleGrid& grid,
+                SharedMaximum& seen) {
+  const int64_t super_bytes = grid.super_cols() * int64_t(sizeof(uint16_t)),
+                at_once = std::max<int64_t>(1, int64_t(kHalfBytes) / std::max(grid.cols, super_bytes));
+  for (int64_t first = 0; first < grid.rows; first += at_once) {
+    const int64_t count = std::min(at_once, grid.rows - first);
+    const auto send = [=](Uploader& uploader, const void* to, const std::byte* from, int64_t pitch, int64_t row_bytes) {
+      std::byte* const half = uploader.next_half();
+      for (int64_t r = 0; r < count; ++r)
+        std::memcpy(half + r * row_bytes, from + (first + r) * pitch, size_t(row_bytes));
+      uploader.send(const_cast<std::byte*>(static_cast<const std::byte*>(to)) + first * row_bytes,
+                    size_t(count * row_bytes));
+    };
+    tasks.push_back([=, &grid, &seen](Uploader& uploader) {
+      seen.raise(largest_of(values_of(grid, first, count)));
+      send(uploader, codes, grid.data, grid.row_pitch, grid.cols);
+      send(uploader, super, grid.super.data, grid.super.row_pitch, super_bytes);
+    });
+  }
+}
+
 // Rows [first, first + count) of a weight as they are in the file. `scan`, unless null, sees them while they are in the
 // processor's caches.
 void gather_rows(const Weight& weight, int64_t first, int64_t count, std::byte* out, WeightScan* scan) {
@@ -244,11 +277,21 @@ void WeightStore::lay_out(DeviceLayout& layout) {
       // cuBLASLt wants rows of scales of blocks to be a multiple of 4 apart.
       if (grid.group_rows == 128 && m.grid_cols > 1) m.grid_cols = int32_t(round_up(m.grid_cols, 4));
       const int64_t groups = grid.rows * m.grid_cols;
-      m.scale = m.f16_scales ? static_cast<void*>(layout.take<uint16_t>(groups)) : layout.take<float>(groups);
-      if (!weight.minimum.empty()) {
-        m.minimum = layout.take<float>(groups);
-      } else if (weight.has_offsets()) {
-        m.zero_point = layout.take<float>(groups);
+      if (keeps_levels(weight)) {
+        m.super_shift = uint8_t(grid.super.shift);
+        m.scale = layout.take<int8_t>(groups);
+        m.super_scale = layout.take<uint16_t>(groups >> m.super_shift);
+        if (!weight.minimum.empty()) {
+          m.minimum_codes = layout.take<int8_t>(groups);
+          m.super_minimum = layout.take<uint16_t>(groups >> m.super_shift);
+        }
+      } else {
+        m.scale = m.f16_scales ? static_cast<void*>(layout.take<uint16_t>(groups)) : layout.take<float>(groups);
+        if (!weight.minimum.empty()) {
+          m.minimum = layout.take<float>(groups);
+        } else if (weight.has_offsets()) {
+          m.zero_point = layout.take<float>(groups);
+        }
       }
     }
     if (weight.ordered) m.column_order = layout.take<int32_t>(weight.cols);
@@ -280,11 +323,15 @@ void WeightStore::load(Device& device, WeightScan* scan) {
     if (weight.ordered && weight.column_order.empty()) m.column_order = nullptr;  // the natural order after all
     Extremes& seen = extremes[i++];
     add_codes(tasks, weight, m, blocks.data(), half_bytes, scan, seen);
-    if (!is_q8_0(weight))
+    if (keeps_levels(weight)) {
+      add_levels(tasks, m.scale, m.super_scale, weight.scale, seen.scale);
+      if (!weight.minimum.empty()) add_levels(tasks, m.minimum_codes, m.super_minimum, weight.minimum, seen.minimum);
+    } else if (!is_q8_0(weight)) {
       add_grid(
           tasks, m.scale, m.grid_cols, weight.scale,
           [&](int64_t row, int64_t rows) { return values_of(weight.scale, row, rows); },
           [&](const auto& values) { seen.scale.raise(largest_of(values)); });
+    }
     if (m.zero_point != nullptr) {
       add_grid(
           tasks, m.zero_point, m.grid_cols, weight.scale,

@@ -74,6 +74,36 @@ inline Weight random_affine_weight(std::mt19937& random, int64_t rows, int64_t c
   return weight;
 }
 
+// A random weight whose scales, and minimums, have two levels, as GGUF's super-blocks of 256 codes have them.
+inline Weight random_two_levels(std::mt19937& random, int64_t rows, int64_t cols, int64_t group_cols, bool minimums) {
+  Weight weight = random_weight(random, Codes::kI8, rows, cols, 1, group_cols, false);
+  const auto make = [&](int low, int high, double factor) {
+    ScaleGrid grid = make_grid(rows, cols, 1, group_cols);
+    grid.type = ScaleType::kI8;
+    grid.super.shift = group_cols == 16 ? 4 : 3;
+    const int64_t pitch = grid.cols + 2 * grid.super_cols();
+    std::vector<std::byte> bytes(size_t(rows * pitch));
+    for (int64_t r = 0; r < rows; ++r) {
+      std::byte* const row = bytes.data() + r * pitch;
+      for (int64_t c = 0; c < grid.cols; ++c) row[c] = std::byte(low + int(random() % unsigned(high - low + 1)));
+      for (int64_t c = 0; c < grid.super_cols(); ++c) {
+        const uint16_t super = float_to_f16(random() % 9 == 0 ? 0x1p-20f : float(random() % 1000) * 1e-5f);
+        std::memcpy(row + grid.cols + 2 * c, &super, 2);
+      }
+    }
+    grid.owned = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+    grid.data = grid.owned->data();
+    grid.row_pitch = grid.super.row_pitch = pitch;
+    grid.col_pitch = 1;
+    grid.super.data = grid.data + grid.cols;
+    grid.factor = factor;
+    return grid;
+  };
+  weight.scale = make(-128, 127, 1);
+  if (minimums) weight.minimum = make(0, 63, -1);
+  return weight;
+}
+
 // A random weight in Q8_0's blocks, whose scales are subnormal here and there.
 inline Weight random_blocks(std::mt19937& random, int64_t rows, int64_t cols) {
   Weight weight;

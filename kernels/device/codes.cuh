@@ -32,8 +32,17 @@ QGEN_DEVICE float code_value(const uint8_t* codes, int64_t index) {
 
 QGEN_DEVICE float scale_at(const Matrix& w, int64_t tile) {
   if (w.scale == nullptr) return 1;
+  if (w.super_scale != nullptr)
+    return f16_value(w.super_scale[tile >> w.super_shift]) * float(static_cast<const int8_t*>(w.scale)[tile]);
   return w.f16_scales ? f16_value(static_cast<const uint16_t*>(w.scale)[tile])
                       : static_cast<const float*>(w.scale)[tile];
+}
+
+QGEN_DEVICE bool has_minimum(const Matrix& w) { return w.minimum != nullptr || w.super_minimum != nullptr; }
+QGEN_DEVICE float minimum_at(const Matrix& w, int64_t tile) {
+  if (w.super_minimum != nullptr)
+    return -(f16_value(w.super_minimum[tile >> w.super_shift]) * float(w.minimum_codes[tile]));
+  return w.minimum != nullptr ? w.minimum[tile] : 0;
 }
 
 // The same where scales are known to be there, and of which type.
@@ -52,7 +61,7 @@ QGEN_DEVICE float element(const Matrix& w, int n, int k) {
   float code = code_value<kCodes>(w.codes + n * w.row_bytes, k);
   if (w.zero_point != nullptr) code -= w.zero_point[tile];
   const float scale = scale_at(w, tile);
-  return w.minimum != nullptr ? fused_product(code, scale, w.minimum[tile]) : code * scale;
+  return has_minimum(w) ? fused_product(code, scale, minimum_at(w, tile)) : code * scale;
 }
 
 // For I8 with a zero point: what add_f16_pairs() must add to a code's magic number (see below).

@@ -28,7 +28,7 @@ dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
   // All of one tile.
   const int64_t tile = int64_t(first_group(w, row)) + first / w.group_cols;
   const float scale = scale_at(w, tile) * args.factor, zero_point = w.zero_point != nullptr ? w.zero_point[tile] : 0;
-  const float minimum = w.minimum != nullptr ? w.minimum[tile] * args.factor : 0;
+  const float minimum = minimum_at(w, tile) * args.factor;
   const Bytes8 codes = *reinterpret_cast<const Bytes8*>(w.codes + row * w.row_bytes + first);
   Bytes16 pairs;
   QGEN_UNROLL

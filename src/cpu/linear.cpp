@@ -20,9 +20,7 @@ bool fast_kernels_fit(const Weight& weight) {
 
 // Grids of few values are copied as floats: kernels then read them without a conversion. Those of groups along the rows
 // stay as they are, since their bytes count.
-bool is_copied(const ScaleGrid& grid) {
-  return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1 || grid.factor != 1);
-}
+bool is_copied(const ScaleGrid& grid) { return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1); }
 
 // The 16-bit integers that two digits are.
 struct HiLo {
@@ -73,7 +71,8 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   matrix_.has_offsets = weight.has_offsets();
   fast = fast && activations != Activations::kF32;
   kernels_ = (fast ? target.kernels : target.fallback)[static_cast<size_t>(codes)];
-  if (fast && codes == Codes::kI8 && matrix_.group_cols == kInt16Group && !weight.has_offsets() &&
+  if (fast && codes == Codes::kI8 &&
+      (matrix_.group_cols == kInt16Group || (matrix_.group_cols == kInt16HalfGroup && !weight.in_blocks())) &&
       target.int8_groups.multiply != nullptr) {
     kernels_.gemv = target.int8_groups;
   }
@@ -91,15 +90,30 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
 
 Grid LinearKernel::grid_of(const ScaleGrid& grid) {
   if (grid.empty()) return {};
-  if (!is_copied(grid))
-    return {reinterpret_cast<const uint8_t*>(grid.data), grid.row_pitch, grid.col_pitch,
-            static_cast<GridType>(grid.type)};
+  Grid out{};
+  if (!is_copied(grid)) {
+    out.data = reinterpret_cast<const uint8_t*>(grid.data);
+    out.row_pitch = grid.row_pitch;
+    out.col_pitch = grid.col_pitch;
+    out.type = static_cast<GridType>(grid.type);
+    out.factor = float(grid.factor);
+    if (!grid.two_levels()) return out;
+    out.super = reinterpret_cast<const uint8_t*>(grid.super.data);
+    out.super_row_pitch = grid.super.row_pitch;
+    out.super_type = static_cast<GridType>(grid.super.type);
+    out.super_shift = uint8_t(grid.super.shift);
+    return out;
+  }
   const size_t first = grid_values_.size();
   for (int64_t r = 0; r < grid.rows; ++r) {
     for (int64_t c = 0; c < grid.cols; ++c) grid_values_.push_back(grid.value(r, c));
   }
-  return {reinterpret_cast<const uint8_t*>(grid_values_.data() + first), grid.cols * int64_t(sizeof(float)),
-          sizeof(float), GridType::kF32};
+  out.data = reinterpret_cast<const uint8_t*>(grid_values_.data() + first);
+  out.row_pitch = grid.cols * int64_t(sizeof(float));
+  out.col_pitch = sizeof(float);
+  out.type = GridType::kF32;
+  out.factor = 1;
+  return out;
 }
 
 bool InputForms::Slot::agrees(const Slot& other) const {

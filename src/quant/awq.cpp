@@ -39,14 +39,15 @@ Weight bind(Module& module) {
   const TensorView& words = module.take("qweight");
   const int64_t rows = module.rows();
   Weight weight = module.codes_over(words, Codes::kI8);
-  weight.file_codes = integer_name(kBits);
+  weight.file_codes = bits_name(kBits);
   weight.code_shift = kMiddle;
   const TensorView& scales = module.take("scales");
   weight.scale = module.transposed_groups(scales);
   const TensorView& zeros = module.take("qzeros", {Dtype::kI32}, {weight.scale.cols, rows / kInWord});
   weight.zero_point = byte_zero_points(weight.scale, zeros);
   auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [&zeros](Weight& w) {
+  // Parts of stacks are tensors of the module, which is gone when the model is loaded: repacks have copies.
+  repack->prepare = [zeros = zeros](Weight& w) {
     std::vector<std::byte> values(size_t(w.scale.cols * w.rows));
     for (int64_t g = 0; g < w.scale.cols; ++g) {
       for (int64_t n = 0; n < w.rows; ++n) values[size_t(g * w.rows + n)] = std::byte(code_at(zeros, g, n));
@@ -55,7 +56,7 @@ Weight bind(Module& module) {
     own_codes(w);
   };
   // In pieces that the first cache holds.
-  repack->rows = [&words](Weight& w, int64_t begin, int64_t end) {
+  repack->rows = [words = words](Weight& w, int64_t begin, int64_t end) {
     constexpr int64_t kPieceColumns = 64;
     for (int64_t first = 0; first < w.cols; first += kPieceColumns) {
       const int64_t last = std::min(first + kPieceColumns, w.cols);

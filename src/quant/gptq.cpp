@@ -21,7 +21,7 @@ int code_bits(const Module& module) {
   const TensorView* words = module.peek("qweight");
   if (words == nullptr || words->dtype != Dtype::kI32 || words->shape.size() != 2) return 0;
   if (words->shape[1] != module.rows()) return 0;
-  for (const int bits : {8, 4, 2}) {
+  for (const int bits : {8, 4, 3, 2}) {
     if (words->shape[0] * kWordBits == module.cols() * bits) return bits;
   }
   return 0;
@@ -43,10 +43,11 @@ bool is_version_2(const QuantConfig& config) {
 }
 
 // The zero points of qzeros (groups, N * bits / 32), as bytes (groups, N). Version 1 subtracts one from each in words
-// whole, so that a zero point of 0 borrows from its neighbour; adding in words undoes that.
+// whole, so that a zero point of 0 borrows from its neighbour; adding in words undoes that. Those of 3 bits, which
+// words cut, are undone one by one.
 std::vector<std::byte> read_zero_points(const TensorView& words, int bits, bool version_2, int64_t rows) {
   std::vector<std::byte> bytes(words.bytes.begin(), words.bytes.end());
-  if (!version_2) {
+  if (!version_2 && bits != 3) {
     uint32_t ones = 0;
     for (int bit = 0; bit < kWordBits; bit += bits) ones |= 1u << bit;
     for (size_t at = 0; at < bytes.size(); at += sizeof(uint32_t)) {
@@ -63,11 +64,49 @@ std::vector<std::byte> read_zero_points(const TensorView& words, int bits, bool 
   for (int64_t g = 0; g < groups; ++g)
     unpack_bits(std::span(bytes).subspan(size_t(g) * packed, packed), bits, 0,
                 std::span(out).subspan(size_t(g * rows), size_t(rows)));
+  if (!version_2 && bits == 3) {
+    for (std::byte& zero : out) zero = std::byte((std::to_integer<unsigned>(zero) + 1) & 7);
+  }
   return out;
+}
+
+// Rows [begin, end) of the weight out of columns of words that hold codes of 3 bits: 32 of them in three words, dense.
+void transpose_three_bits(const TensorView& words, Weight& weight, int64_t begin, int64_t end) {
+  constexpr int64_t kCodes = 32, kWords = 3;
+  const int64_t pitch = weight.rows;
+  const auto load = [&](int64_t word, int64_t n) {
+    uint32_t value;
+    std::memcpy(&value, words.bytes.data() + (word * pitch + n) * int64_t(sizeof value), sizeof value);
+    return value;
+  };
+  const auto code_of = [](uint64_t low, uint32_t high, int64_t i) {
+    const uint64_t code = i < 21 ? low >> (3 * i) : i == 21 ? low >> 63 | uint64_t{high} << 1 : high >> (3 * i - 64);
+    return std::byte(uint8_t((code & 7) - 4));
+  };
+  if (weight.ordered) {
+    for (int64_t n = begin; n < end; ++n) {
+      for (int64_t j = 0; j < weight.cols; ++j) {
+        const int64_t k = weight.column_order[size_t(j)], word = k / kCodes * kWords;
+        weight.owned[size_t(n * weight.row_bytes + j)] =
+            code_of(load(word, n) | uint64_t{load(word + 1, n)} << 32, load(word + 2, n), k % kCodes);
+      }
+    }
+    return;
+  }
+  for (int64_t first = 0; first < weight.cols; first += kCodes) {
+    const int64_t word = first / kCodes * kWords;
+    for (int64_t n = begin; n < end; ++n) {
+      const uint64_t low = load(word, n) | uint64_t{load(word + 1, n)} << 32;
+      const uint32_t high = load(word + 2, n);
+      std::byte* const row = weight.owned.data() + n * weight.row_bytes + first;
+      for (int64_t i = 0; i < kCodes; ++i) row[i] = code_of(low, high, i);
+    }
+  }
 }
 
 // Rows [begin, end) of the weight out of columns of words, in pieces that the first cache holds.
 void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t begin, int64_t end) {
+  if (bits == 3) return transpose_three_bits(words, weight, begin, end);
   const int64_t in_word = kWordBits / bits, pitch = weight.rows * int64_t(sizeof(uint32_t));
   const auto mask = uint32_t((1u << bits) - 1);
   const auto middle = uint8_t(1u << (bits - 1));
@@ -117,10 +156,10 @@ Weight bind(Module& module) {
     fail_tensor(words,
                 fmt::format("wrong type or shape (expected I32 [{}, {}] for GPTQ codes of 8 bits, found {} {})",
                             cols / 4, rows, dtype_name(words.dtype), words.shape_text()),
-                "supported: GPTQ with 8, 4 or 2 bits and AWQ; marlin, bitblas and 3-bit layouts are not");
+                "supported: GPTQ with 8, 4, 3 or 2 bits and AWQ; marlin and bitblas layouts are not");
   }
   Weight weight = module.codes_over(words, Codes::kI8);
-  weight.file_codes = integer_name(bits);
+  weight.file_codes = bits_name(bits);
   weight.code_shift = 1 << (bits - 1);
 
   const TensorView& scales = module.take("scales");
@@ -143,21 +182,26 @@ Weight bind(Module& module) {
     weight.code_shift = 0;
   }
   auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [&zeros, order, bits, version_2](Weight& w) {
+  // Parts of stacks are tensors of the module, which is gone when the model is loaded: repacks have copies.
+  std::optional<TensorView> index;
+  if (order != nullptr) index = *order;
+  repack->prepare = [zeros = zeros, index = std::move(index), bits, version_2](Weight& w) {
     set_byte_zero_points(w, zeros, read_zero_points(zeros, bits, version_2, w.rows), 1 << (bits - 1));
-    if (order != nullptr) w.column_order = read_group_order(*order, w.scale, w.cols);
+    if (index) w.column_order = read_group_order(*index, w.scale, w.cols);
     w.ordered = !w.column_order.empty();
     own_codes(w);
   };
-  repack->rows = [&words, bits](Weight& w, int64_t begin, int64_t end) { transpose_words(words, bits, w, begin, end); };
+  repack->rows = [words = words, bits](Weight& w, int64_t begin, int64_t end) {
+    transpose_words(words, bits, w, begin, end);
+  };
   weight.repack = std::move(repack);
   return weight;
 }
 
 int read_bits(const Json& json) {
   const Json bits = json.at("bits");
-  if (const int64_t value = bits.as_integer(); value == 8 || value == 4 || value == 2) return int(value);
-  bits.fail(fmt::format("{} bits are not supported", bits.as_integer()), "supported: 8, 4, 2");
+  if (const int64_t value = bits.as_integer(); value == 8 || value == 4 || value == 3 || value == 2) return int(value);
+  bits.fail(fmt::format("{} bits are not supported", bits.as_integer()), "supported: 8, 4, 3, 2");
 }
 
 void read_group_size(const Json& json, Scheme& scheme) {
@@ -246,7 +290,7 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 const Format kGptqFormat = {
     "gptq",
     "GPTQ and AutoRound: integer codes in transposed words, with group scales and zero points, in activation order or "
-    "not; 8 bits, or 4 or 2 held as 8",
+    "not; 8 bits, or 4, 3 or 2 held as 8",
     detect,
     bind,
     read,

@@ -68,13 +68,13 @@ Weight bind_groups(Module& module, const TensorView& codes, const TensorView& sc
                    const Layout& layout) {
   Weight weight = module.codes_over(codes, Codes::kI8);
   const int64_t group_cols = weight.rows * weight.cols / layout.groups;
-  weight.file_codes = integer_name(layout.bits);
+  weight.file_codes = bits_name(layout.bits);
   weight.code_shift = 1 << (layout.bits - 1);
   weight.f32_steps = true;
   const ScaleGrid shape = make_grid(weight.rows, weight.cols, 1, group_cols);
   weight.scale = grid_over(scale, shape);
   weight.zero_point = grid_over(zero, shape);
-  weight.repack = make_row_repack({}, [&codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
+  weight.repack = make_row_repack({}, [codes = codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
     if (layout.bits == 8) {
       unpack_bits(codes.bytes.subspan(size_t(n * w.cols), size_t(w.cols)), 8, 128, out);
       return;
@@ -88,18 +88,18 @@ Weight bind_groups(Module& module, const TensorView& codes, const TensorView& sc
 Weight bind_floats(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
                    const Layout& layout) {
   Weight weight = module.codes_over(codes, Codes::kF32);
-  weight.file_codes = layout.bits == 8 ? "int8" : integer_name(layout.bits);
+  weight.file_codes = layout.bits == 8 ? "8 bits" : bits_name(layout.bits);
   const int64_t group_size = weight.rows * weight.cols / layout.groups;
   struct Values {
     std::vector<float> scale, zero;
   };
   const auto values = std::make_shared<Values>();
   auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [values, &scale, &zero](Weight& w) {
+  repack->prepare = [values, scale = scale, zero = zero](Weight& w) {
     *values = {tensor_values(scale), tensor_values(zero)};
     own_codes(w);
   };
-  repack->rows = [values, &codes, layout, group_size](Weight& w, int64_t begin, int64_t end) {
+  repack->rows = [values, codes = codes, layout, group_size](Weight& w, int64_t begin, int64_t end) {
     for (int64_t i = begin * w.cols; i < end * w.cols; ++i) {
       const auto group = size_t(layout.neighbours ? i / group_size : i % layout.groups);
       const float value = (float(code_at(codes.bytes, layout.bits, i)) - values->zero[group]) * values->scale[group];

@@ -42,7 +42,7 @@ ScaleGrid take_groups(Module& module, std::string_view suffix) {
 }
 
 UnpackRow unpack_words(const TensorView& words, int bits, int offset) {
-  return [&words, bits, offset](const Weight& weight, int64_t n, std::span<std::byte> out) {
+  return [words = words, bits, offset](const Weight& weight, int64_t n, std::span<std::byte> out) {
     const auto row_bytes = size_t(weight.cols * bits / 8);
     unpack_bits(words.bytes.subspan(size_t(n) * row_bytes, row_bytes), bits, offset, out);
   };
@@ -63,7 +63,7 @@ Weight bind(Module& module) {
   ScaleGrid scale = take_groups(module, "scales");
   if (module.has("biases")) {
     Weight weight = module.codes_over(words, Codes::kI8);
-    weight.file_codes = integer_name(bits);
+    weight.file_codes = bits_name(bits);
     weight.scale = std::move(scale);
     weight.minimum = take_groups(module, "biases");
     if (weight.minimum.cols != weight.scale.cols) {

@@ -55,7 +55,7 @@ Weight bind(Module& module) {
   const TensorView& words = module.take("weight_packed");
   const int bits = code_bits(module, words);
   Weight weight = module.codes_over(words, Codes::kI8);
-  weight.file_codes = integer_name(bits);
+  weight.file_codes = bits_name(bits);
   weight.scale = module.take_grid("weight_scale");
   module.ignore("weight_shape");  // the configuration says it, and weight_packed bears it out
   const TensorView* zeros = module.peek("weight_zero_point");
@@ -71,12 +71,16 @@ Weight bind(Module& module) {
   }
   const TensorView* order = module.has("weight_g_idx") ? &take_group_index(module, "weight_g_idx") : nullptr;
   weight.ordered = order != nullptr && weight.scale.cols > 1;
+  // Parts of stacks are tensors of the module, which is gone when the model is loaded: repacks have copies.
+  std::optional<TensorView> packed_zeros, index;
+  if (zeros != nullptr) packed_zeros = *zeros;
+  if (order != nullptr) index = *order;
   const auto prepare = [=](Weight& w) {
-    if (zeros != nullptr) read_zero_points(*zeros, bits, w.zero_point);
+    if (packed_zeros) read_zero_points(*packed_zeros, bits, w.zero_point);
     if (!w.zero_point.empty() && all_equal(w.zero_point, 0)) w.zero_point = {};
-    if (order != nullptr) w.column_order = read_group_order(*order, w.scale, w.cols);
+    if (index) w.column_order = read_group_order(*index, w.scale, w.cols);
   };
-  weight.repack = make_row_repack(prepare, [&words, bits](const Weight& w, int64_t n, std::span<std::byte> out) {
+  weight.repack = make_row_repack(prepare, [words = words, bits](const Weight& w, int64_t n, std::span<std::byte> out) {
     const auto row_bytes = size_t(words_of(w.cols, bits)) * sizeof(uint32_t);
     unpack_bits(words.bytes.subspan(size_t(n) * row_bytes, row_bytes), bits, 1 << (bits - 1), out);
   });

@@ -120,8 +120,8 @@ std::shared_ptr<const Weight::Repack> make_row_repack(std::function<void(Weight&
   return repack;
 }
 
-std::string_view integer_name(int bits) {
-  constexpr std::string_view kNames[] = {"", "int1", "int2", "int3", "int4", "int5", "int6", "int7", ""};
+std::string_view bits_name(int bits) {
+  constexpr std::string_view kNames[] = {"", "1 bit", "2 bits", "3 bits", "4 bits", "5 bits", "6 bits", "7 bits", ""};
   return kNames[bits];
 }
 

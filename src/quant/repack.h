@@ -42,7 +42,7 @@ using UnpackRow = std::function<void(const Weight& weight, int64_t n, std::span<
 // A repack that makes codes of a byte row by row, in the order that `prepare` found.
 std::shared_ptr<const Weight::Repack> make_row_repack(std::function<void(Weight&)> prepare, UnpackRow unpack);
 
-// "int4" for 4 bits, ...; "" for 8.
-std::string_view integer_name(int bits);
+// "4 bits", ...; "" for 8.
+std::string_view bits_name(int bits);
 
 }  // namespace qgen

@@ -50,8 +50,9 @@ int64_t scale_bytes(ScaleType type) {
   }
 }
 
-float ScaleGrid::stored(int64_t r, int64_t c) const {
-  const std::byte* const p = data + r * row_pitch + c * col_pitch;
+namespace {
+
+float load_scale(const std::byte* p, ScaleType type) {
   switch (type) {
     case ScaleType::kF32: return load<float>(p);
     case ScaleType::kF16: return f16_to_float(load<uint16_t>(p));
@@ -59,8 +60,18 @@ float ScaleGrid::stored(int64_t r, int64_t c) const {
     case ScaleType::kE8M0: return e8m0_to_float(load<uint8_t>(p));
     case ScaleType::kI8: return float(load<int8_t>(p));
     case ScaleType::kU8: return float(load<uint8_t>(p));
+    case ScaleType::kE4M3: return e4m3_to_float(load<uint8_t>(p));
   }
   return 0;
+}
+
+}  // namespace
+
+float ScaleGrid::stored(int64_t r, int64_t c) const { return load_scale(data + r * row_pitch + c * col_pitch, type); }
+
+float ScaleGrid::super_scale(int64_t r, int64_t c) const {
+  if (!two_levels()) return 1;
+  return load_scale(super.data + r * super.row_pitch + (c >> super.shift) * scale_bytes(super.type), super.type);
 }
 
 ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols) {
@@ -109,37 +120,13 @@ size_t Weight::bytes() const {
 
 namespace {
 
-// Repacks a copy of the whole weight, of its rows those of the slice, and takes the slice from there.
-std::shared_ptr<const Weight::Repack> slice_repack(const Weight& whole, int64_t first, int64_t rows) {
-  auto out = std::make_shared<Weight::Repack>();
-  const auto stored = std::make_shared<const Weight>(slice_rows(whole, 0, whole.rows));
-  out->prepare = [stored, repack = whole.repack, first, rows](Weight& slice) {
-    Weight copy = slice_rows(*stored, 0, stored->rows);
-    repack->prepare(copy);
-    if (repack->rows) repack->rows(copy, first, first + rows);
-    Weight part = slice_rows(copy, first, rows);
-    if (!copy.owned.empty()) slice.owned.assign(part.data.begin(), part.data.end());
-    slice.data = copy.owned.empty() ? part.data : std::span<const std::byte>(slice.owned);
-    slice.scale = std::move(part.scale);
-    slice.zero_point = std::move(part.zero_point);
-    slice.minimum = std::move(part.minimum);
-    slice.column_order = std::move(part.column_order);
-    slice.ordered = part.ordered;
-  };
-  return out;
-}
-
-}  // namespace
-
-Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
+// Rows of what is known of a weight, without its data and its repack.
+Weight rows_of(const Weight& whole, int64_t first, int64_t rows) {
   Weight out;
   out.name = whole.name;
   out.rows = rows;
   out.cols = whole.cols;
   out.codes = whole.codes;
-  out.data = whole.data;  // of another size where a repack is still to make the codes of it
-  if (whole.data.size() == size_t(whole.rows * whole.row_bytes))
-    out.data = whole.data.subspan(size_t(first * whole.row_bytes), size_t(rows * whole.row_bytes));
   out.row_bytes = whole.row_bytes;
   out.block_cols = whole.block_cols;
   out.block_bytes = whole.block_bytes;
@@ -149,6 +136,7 @@ Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
     const int64_t begin = grid.row_origin + first, first_group = begin / grid.group_rows;
     grid.rows = (begin + rows - 1) / grid.group_rows + 1 - first_group;
     if (grid.data != nullptr) grid.data += first_group * grid.row_pitch;
+    if (grid.super.data != nullptr) grid.super.data += first_group * grid.super.row_pitch;
     grid.row_origin = begin % grid.group_rows;
     return grid;
   };
@@ -161,7 +149,51 @@ Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
   out.column_order = whole.column_order;
   out.ordered = whole.ordered;
   out.tensor = whole.tensor;
-  if (whole.repack != nullptr && !(first == 0 && rows == whole.rows)) out.repack = slice_repack(whole, first, rows);
+  return out;
+}
+
+// Repacks a copy of the whole weight, of its rows those of the slice, and takes the slice from there.
+std::shared_ptr<const Weight::Repack> slice_repack(const Weight& whole, int64_t first, int64_t rows) {
+  auto out = std::make_shared<Weight::Repack>();
+  auto stored = std::make_shared<Weight>(rows_of(whole, 0, whole.rows));
+  stored->data = whole.data;
+  out->prepare = [stored = std::shared_ptr<const Weight>(std::move(stored)), repack = whole.repack, first,
+                  rows](Weight& slice) {
+    Weight copy = rows_of(*stored, 0, stored->rows);
+    copy.data = stored->data;
+    repack->prepare(copy);
+    if (repack->rows) repack->rows(copy, first, first + rows);
+    Weight part = rows_of(copy, first, rows);
+    const auto codes = copy.data.subspan(size_t(first * copy.row_bytes), size_t(rows * copy.row_bytes));
+    if (!copy.owned.empty()) slice.owned.assign(codes.begin(), codes.end());
+    slice.data = copy.owned.empty() ? codes : std::span<const std::byte>(slice.owned);
+    slice.scale = std::move(part.scale);
+    slice.zero_point = std::move(part.zero_point);
+    slice.minimum = std::move(part.minimum);
+    slice.code_shift = part.code_shift;
+    slice.column_order = std::move(part.column_order);
+    slice.ordered = part.ordered;
+  };
+  return out;
+}
+
+}  // namespace
+
+Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
+  Weight out = rows_of(whole, first, rows);
+  if (whole.repack == nullptr) {
+    out.data = whole.data.subspan(size_t(first * whole.row_bytes), size_t(rows * whole.row_bytes));
+    return out;
+  }
+  out.data = whole.data;
+  if (const int64_t bytes = whole.repack->source_row_bytes; bytes > 0) {
+    out.data = whole.data.subspan(size_t(first * bytes), size_t(rows * bytes));
+    out.repack = whole.repack;
+  } else if (first == 0 && rows == whole.rows) {
+    out.repack = whole.repack;
+  } else {
+    out.repack = slice_repack(whole, first, rows);
+  }
   return out;
 }
 
@@ -185,9 +217,12 @@ namespace {
 template <typename Number>
 Number element_of(const Weight& weight, Number code, int64_t r, int64_t c) {
   Number value = code + Number(weight.code_shift);
-  if (!weight.zero_point.empty()) value -= Number(weight.zero_point.value(r, c));
-  if (!weight.scale.empty()) value = value * Number(weight.scale.stored(r, c)) * Number(weight.scale.factor);
-  if (!weight.minimum.empty()) value += Number(weight.minimum.value(r, c));
+  if (!weight.zero_point.empty()) value -= Number(weight.zero_point.exact(r, c));
+  if (!weight.scale.empty()) {
+    if (weight.scale.two_levels()) value *= Number(weight.scale.super_scale(r, c));
+    value = value * Number(weight.scale.stored(r, c)) * Number(weight.scale.factor);
+  }
+  if (!weight.minimum.empty()) value += Number(weight.minimum.exact(r, c));
   return value;
 }
 
@@ -209,8 +244,11 @@ void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
 
 std::string method_name(const Weight& weight) {
   std::string name(codes_name(weight.codes));
-  if (!weight.file_codes.empty()) name = fmt::format("{} held as {}", weight.file_codes, name);
   const ScaleGrid& grid = weight.scale;
+  if (!weight.file_codes.empty()) {
+    name = fmt::format("{}, held as {}{}", weight.file_codes, weight.codes == Codes::kI8 ? "8" : name,
+                       grid.empty() ? "" : ",");
+  }
   if (grid.empty()) return name;
   if (grid.group_rows >= weight.rows && grid.group_cols == weight.cols && grid.group_rows > 1) {
     name += " tensor";

@@ -24,11 +24,21 @@ std::string_view codes_name(Codes codes);
 int64_t code_bytes(Codes codes);
 
 // How a scale (or a zero point, or a minimum) is stored.
-enum class ScaleType : uint8_t { kF32, kF16, kBf16, kE8M0, kI8, kU8 };
+enum class ScaleType : uint8_t { kF32, kF16, kBf16, kE8M0, kI8, kU8, kE4M3 };
 int64_t scale_bytes(ScaleType type);
 
-// One value for each scale group of group_rows x group_cols elements; the last group of a row or column may be partial.
-// Tensor = (N, K), channel = (1, K), group = (1, g), block = (128, 128). Without groups: 1 (scale) or 0 (the others).
+// The second level of a grid whose values are codes themselves: 2^shift neighbours of a row share a value that
+// multiplies them (GGUF's super-blocks).
+struct SuperScales {
+  const std::byte* data = nullptr;  // of row 0; null before the repack that makes them
+  int64_t row_pitch = 0;            // bytes
+  ScaleType type = ScaleType::kF16;
+  int8_t shift = -1;  // none
+};
+
+// One value for each scale group of group_rows x group_cols elements: stored * super-scale * factor; the last group of
+// a row or column may be partial. Tensor = (N, K), channel = (1, K), group = (1, g), block = (128, 128). Without
+// groups: 1 (scale) or 0 (the others).
 struct ScaleGrid {
   int64_t group_rows = 0;
   int64_t group_cols = 0;
@@ -39,17 +49,25 @@ struct ScaleGrid {
   int64_t row_pitch = 0;            // bytes from a group to the one below it
   int64_t col_pitch = 0;            // bytes from a group to its right neighbour
   int64_t row_origin = 0;           // the row of the grid's matrix that is row 0 of the weight (slices)
-  float factor = 1;                 // multiplies what is stored
-  std::string tensor;               // "FILE: tensor NAME", for messages
+  SuperScales super;
+  double factor = 1;                                    // multiplies what is stored
+  std::string tensor;                                   // "FILE: tensor NAME", for messages
   std::shared_ptr<const std::vector<std::byte>> owned;  // values that no file has
 
   bool empty() const { return rows * cols == 0; }
-  // Of the group in row r and column c of the grid: as it is stored, and times the factor.
+  bool two_levels() const { return super.shift >= 0; }
+  int64_t super_cols() const { return two_levels() ? (cols + (int64_t{1} << super.shift) - 1) >> super.shift : 0; }
+  // Of the group in row r and column c of the grid: as it is stored, its super-scale (1 without), and the product of
+  // both and the factor, which of GGUF's types is exact.
   float stored(int64_t r, int64_t c) const;
-  float value(int64_t r, int64_t c) const { return stored(r, c) * factor; }
+  float super_scale(int64_t r, int64_t c) const;
+  double exact(int64_t r, int64_t c) const { return double(stored(r, c)) * super_scale(r, c) * factor; }
+  float value(int64_t r, int64_t c) const { return float(exact(r, c)); }
   // Of element (n, k) of the weight.
   float at(int64_t n, int64_t k) const { return value((row_origin + n) / group_rows, k / group_cols); }
-  size_t bytes() const { return size_t(rows * cols * scale_bytes(type)); }
+  size_t bytes() const {
+    return size_t(rows * (cols * scale_bytes(type) + super_cols() * (two_levels() ? scale_bytes(super.type) : 0)));
+  }
 };
 
 // A grid of one group shape over an (N, K) matrix; its values are to be set.
@@ -77,7 +95,7 @@ struct Weight {
   // The producer's library computes W in F32, operation by operation, and so does dequantize_row(): with grids of
   // floats the roundings show.
   bool f32_steps = false;
-  std::string_view file_codes;  // "int4": what the file's codes are where they are held as wider ones; else ""
+  std::string_view file_codes;  // "4 bits": what the file's codes are where they are held as wider ones; else ""
   // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order, and before
   // the repack that finds it. `ordered`: there is or may be one.
   std::vector<int32_t> column_order;
@@ -87,11 +105,15 @@ struct Weight {
   struct Repack {
     std::function<void(Weight&)> prepare;
     std::function<void(Weight&, int64_t begin, int64_t end)> rows;
+    // Row n is made from so many bytes of `source` at n * source_row_bytes and nothing else, so that rows of the weight
+    // are repacked like a weight of their own. 0: not so.
+    int64_t source_row_bytes = 0;
   };
   std::shared_ptr<const Repack> repack;
-  std::vector<std::byte> owned;
-  int64_t nan_codes = 0;  // fp8 codes that are NaN or infinite, known after a WeightScan
-  std::string tensor;     // "FILE: tensor NAME", for messages
+  std::span<const std::byte> source;  // what `data` was before a repack, while that runs
+  std::vector<std::byte> owned;       // codes, and grids behind them
+  int64_t nan_codes = 0;              // fp8 codes that are NaN or infinite, known after a WeightScan
+  std::string tensor;                 // "FILE: tensor NAME", for messages
 
   Weight() = default;
   Weight(Weight&&) = default;
@@ -109,8 +131,7 @@ struct Weight {
   size_t bytes() const;
 };
 
-// Rows [first, first + rows) of a weight: fused projections. A part of a weight that needs a repack has one of its own;
-// all rows of it, without one, are a copy of what is known before.
+// Rows [first, first + rows) of a weight: fused projections. A part of a weight that needs a repack has one of its own.
 Weight slice_rows(const Weight& whole, int64_t first, int64_t rows);
 
 // Codes [n, 0..K) of one row as doubles, exact; `out` has K elements.
@@ -119,7 +140,7 @@ void decode_codes(const Weight& weight, int64_t n, std::span<double> out);
 // weights with f32_steps.
 void dequantize_row(const Weight& weight, int64_t n, std::span<double> out);
 
-// "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16", "int4 held as int8 group 128".
+// "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16", "4 bits, held as 8, group 128".
 std::string method_name(const Weight& weight);
 
 // A vector of a model (a norm's weight, a bias) in its file; its values are read when an engine asks for them.

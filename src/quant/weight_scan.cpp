@@ -64,13 +64,17 @@ void touch_pages(std::span<const std::byte> bytes) {
 }
 
 void check_finite(const ScaleGrid& grid) {
+  const auto check = [&](float value) {
+    if (!std::isfinite(value))
+      fail(ErrorKind::kModel, fmt::format("{}: holds {}", grid.tensor, value),
+           "the file is damaged, or its scales overflowed when it was made");
+  };
+  for (int64_t r = 0; r < grid.rows; ++r) {
+    for (int64_t c = 0; c < grid.super_cols(); ++c) check(grid.super_scale(r, c << grid.super.shift));
+  }
   if (grid.type == ScaleType::kI8 || grid.type == ScaleType::kU8) return;
   for (int64_t r = 0; r < grid.rows; ++r) {
-    for (int64_t c = 0; c < grid.cols; ++c) {
-      if (const float value = grid.value(r, c); !std::isfinite(value))
-        fail(ErrorKind::kModel, fmt::format("{}: holds {}", grid.tensor, value),
-             "the file is damaged, or its scales overflowed when it was made");
-    }
+    for (int64_t c = 0; c < grid.cols; ++c) check(grid.value(r, c));
   }
 }
 

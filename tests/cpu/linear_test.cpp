@@ -92,7 +92,7 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
   const Shape shapes[] = {{37, 100, 37, 100},   {70, 172, 1, 172}, {33, 64, 1, 32},    {20, 172, 1, 43},
                           {130, 300, 128, 128}, {64, 96, 16, 24},  {5, 7, 2, 3},       {1, 1, 1, 1},
                           {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128}, {48, 256, 1, 256},
-                          {33, 700, 1, 100}};
+                          {33, 700, 1, 100},    {17, 200, 1, 16}};
   for (const IsaTarget* target : kernel_targets()) {
     for (const int64_t tokens : {1, 2, 13, 26, 260}) {
       double worst = 0;
@@ -126,8 +126,9 @@ TEST_CASE("W x for shifted codes with minimums") {
   struct Shape {
     int64_t rows, cols, group_rows, group_cols;
   };
-  const Shape shapes[] = {{33, 64, 1, 32},  {20, 172, 1, 43},  {70, 172, 1, 172},  {40, 1024, 1, 64},   {5, 7, 2, 3},
-                          {48, 256, 1, 16}, {33, 700, 1, 100}, {37, 100, 37, 100}, {130, 300, 128, 128}};
+  const Shape shapes[] = {{33, 64, 1, 32},   {20, 172, 1, 43},   {70, 172, 1, 172},   {40, 1024, 1, 64},
+                          {5, 7, 2, 3},      {48, 256, 1, 16},   {9, 2200, 1, 16},    {9, 2100, 1, 32},
+                          {33, 700, 1, 100}, {37, 100, 37, 100}, {130, 300, 128, 128}};
   for (const IsaTarget* target : kernel_targets()) {
     for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
       for (const int64_t tokens : {1, 2, 13, 26, 260}) {
@@ -141,6 +142,28 @@ TEST_CASE("W x for shifted codes with minimums") {
                 (activations == Activations::k8Bit    ? 2 * tolerance(cpu::Form::kInt8)
                  : activations == Activations::k16Bit ? tolerance(cpu::Form::kInt8HiLo)
                                                       : tolerance(cpu::Form::kF32)));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("W x for scales and minimums of two levels") {
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
+      for (const int64_t tokens : {1, 2, 7, 30, 260}) {
+        for (const auto& [rows, cols, group] :
+             {std::array<int64_t, 3>{5, 256, 32}, {37, 256, 16}, {19, 2304, 32}, {20, 1792, 16}}) {
+          for (const bool minimums : {false, true}) {
+            INFO(std::string(target->name), " ", activations_name(activations), " ", rows, "x", cols, " groups of ",
+                 group, " tokens ", tokens, " minimums ", minimums);
+            std::mt19937 random(uint32_t(rows * 1000 + cols + tokens));
+            const Weight weight = random_two_levels(random, rows, cols, group, minimums);
+            CHECK(multiply_error(*target, weight, tokens, random, activations) <
+                  (activations == Activations::k8Bit    ? 2 * tolerance(cpu::Form::kInt8)
+                   : activations == Activations::k16Bit ? tolerance(cpu::Form::kInt8HiLo)
+                                                        : tolerance(cpu::Form::kF32)));
+          }
         }
       }
     }

@@ -133,6 +133,7 @@ TEST_CASE("kernels: shifted codes with minimums") {
   for (const Shape& s : {Shape{Codes::kI8, 18, 160, 1, 32},
                          {Codes::kI8, 34, 576, 1, 64},
                          {Codes::kI8, 18, 96, 1, 20},
+                         {Codes::kI8, 21, 112, 1, 16},
                          {Codes::kI8, 35, 100, 35, 100}}) {
     std::mt19937 random(uint32_t(s.rows * 1000 + s.cols));
     std::vector<Weight> weights;
@@ -144,6 +145,24 @@ TEST_CASE("kernels: shifted codes with minimums") {
       CHECK(layer_error(layers, tokens, {Activations::k16Bit, many}, tokens % 2 == 0, true, random) <
             (many ? 1.5e-3 : 3e-6));
       if (!many) CHECK(layer_error(layers, tokens, {Activations::kF32}, false, true, random) < 3e-6);
+    }
+  }
+}
+
+TEST_CASE("kernels: scales and minimums of two levels") {
+  for (const int64_t group : {16, 32}) {
+    for (const bool minimums : {false, true}) {
+      std::mt19937 random(uint32_t(group) + minimums);
+      std::vector<Weight> weights;
+      weights.push_back(random_two_levels(random, 35, 512, group, minimums));
+      Layers layers(std::move(weights));
+      for (const int tokens : {1, 5, 11, library_gemm_limits().fewest_tokens + 16}) {
+        INFO("groups of ", group, " minimums ", minimums, " ", tokens, " tokens");
+        const bool many = tokens > LinearDispatch::kMostGemvTokens;
+        CHECK(layer_error(layers, tokens, {Activations::k16Bit, many}, tokens % 2 == 0, true, random) <
+              (many ? 1.5e-3 : 3e-6));
+        if (!many) CHECK(layer_error(layers, tokens, {Activations::kF32}, false, true, random) < 3e-6);
+      }
     }
   }
 }

@@ -182,8 +182,8 @@ const Expected kPublished[] = {
     {"tattletale/config-Qwen3-0.6B.json", "bf16", 0.6},
     {"tattletale/config-Qwen3-235B-A22B-Instruct-2507.json", "bf16", 235.1},
     {"tattletale/config-Qwen3-235B-A22B-Instruct-2507_1m.json", "bf16", 235.1},
-    {"tattletale/config-Qwen3-30B-A3B-GPTQ-Int4.json", "int4 held as int8 group 128", 30.5},
-    {"tattletale/config-Qwen3-4B-AWQ.json", "int4 held as int8 group 128 asymmetric", 4.0},
+    {"tattletale/config-Qwen3-30B-A3B-GPTQ-Int4.json", "4 bits, held as 8, group 128", 30.5},
+    {"tattletale/config-Qwen3-4B-AWQ.json", "4 bits, held as 8, group 128 asymmetric", 4.0},
     {"tattletale/config-Qwen3-4B.json", "bf16", 4.0},
     {"tattletale/config-Qwen3-Coder-Next.json", "bf16", 79.7},
 };
@@ -276,7 +276,7 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
   const auto error = [](const std::string& quantization) { return declared(config_with(quantization)); };
   CHECK(error(R"({"quant_method":"gptq","bits":8,"group_size":16,"sym":true,"desc_act":false})") == "int8 group 16");
   CHECK(error(R"({"quant_method":"gptq","bits":4,"group_size":16,"sym":false,"desc_act":false})") ==
-        "int4 held as int8 group 16 asymmetric");
+        "4 bits, held as 8, group 16 asymmetric");
   CHECK(error(R"({"quant_method":"gptq","bits":8,"group_size":16,"sym":true,"desc_act":true})") ==
         "int8 group 16 act-order");
   CHECK(
@@ -285,11 +285,11 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
       "int8 group 16");
   CHECK(error(R"({"quant_method":"auto-round","bits":8,"data_type":"fp","group_size":-1,"fmt":"e4m3"})") ==
         "fp8 channel");
-  CHECK(contains(error(R"({"quant_method":"gptq","bits":3})"), "bits: 3 bits are not supported"));
+  CHECK(contains(error(R"({"quant_method":"gptq","bits":5})"), "bits: 5 bits are not supported"));
   CHECK(contains(error(R"({"quant_method":"gptq","bits":8,"checkpoint_format":"marlin"})"),
                  "the layout 'marlin' is not supported"));
   CHECK(error(R"({"group_size":16,"bits":8,"mode":"affine"})") == "int8 group 16 asymmetric");
-  CHECK(error(R"({"group_size":16,"bits":4})") == "int4 held as int8 group 16 asymmetric");
+  CHECK(error(R"({"group_size":16,"bits":4})") == "4 bits, held as 8, group 16 asymmetric");
   CHECK(contains(error(R"({"group_size":16,"bits":4,"mode":"nvfp4"})"), "mode: 'nvfp4' is not supported"));
   CHECK(error(R"({"quant_method":"bitsandbytes","load_in_8bit":true})") == "int8 channel");
   CHECK(contains(error(R"({"quant_method":"bitsandbytes","load_in_4bit":true})"), "load_in_8bit only"));
@@ -304,7 +304,7 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
   CHECK(error(R"({"quant_method":"quanto","weights":"int8"})") == "int8 channel");
   CHECK(contains(error(R"({"quant_method":"quanto","weights":"int4"})"), "weights: 'int4' is not supported"));
   CHECK(error(R"({"quant_method":"awq","bits":4,"group_size":16,"version":"gemm"})") ==
-        "int4 held as int8 group 16 asymmetric");
+        "4 bits, held as 8, group 16 asymmetric");
   CHECK(contains(error(R"({"quant_method":"awq","bits":4,"version":"gemv"})"), "the layout 'gemv' is not supported"));
   CHECK(contains(error(R"({"quant_method":"exl3","bits":3.84})"), "'exl3' is not supported"));
   CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})"), "ModelOpt's 'NVFP4' is not supported"));

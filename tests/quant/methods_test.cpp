@@ -113,7 +113,7 @@ struct Gptq {
   std::vector<uint32_t> words, zeros;
   std::vector<uint16_t> scales;
 
-  explicit Gptq(uint32_t seed, int bits_ = 8) : bits(bits_) {
+  explicit Gptq(uint32_t seed, int bits_ = 8, int64_t cols_ = 48) : cols(cols_), bits(bits_) {
     std::mt19937 random(seed);
     words = random_words(random, cols * bits / 32 * rows);
     zeros = random_words(random, groups() * rows * bits / 32);
@@ -137,6 +137,13 @@ struct Gptq {
   double expected(int64_t n, int64_t k) const {
     const int64_t in_word = 32 / bits, g = index.empty() ? k / group : index[size_t(k)];
     const uint32_t mask = (1u << bits) - 1;
+    if (bits == 3) {  // dense, along K and along N
+      std::vector<uint32_t> column, row;
+      for (int64_t i = 0; i < cols * 3 / 32; ++i) column.push_back(words[size_t(i * rows + n)]);
+      row.assign(zeros.begin() + g * rows * 3 / 32, zeros.begin() + (g + 1) * rows * 3 / 32);
+      const uint32_t zero = (packed(row, n, 3) + (version_2 ? 0 : 1)) & 7;
+      return (double(packed(column, k, 3)) - double(zero)) * f16_to_float(scales[size_t(g * rows + n)]);
+    }
     const uint32_t code = words[size_t(k / in_word * rows + n)] >> k % in_word * bits & mask;
     uint32_t ones = 0;
     for (int i = 0; i < 32; i += bits) ones |= 1u << i;
@@ -165,6 +172,14 @@ TEST_CASE("GPTQ: both versions, all bits, partial groups and activation order") 
       gptq.check();
     }
   }
+  for (const bool version_2 : {false, true}) {
+    Gptq three(3, 3, 64);  // whole words along K
+    three.version_2 = version_2;
+    three.check();
+    CHECK(load(three.tensors(), 64, 64, three.config()).method == "3 bits, held as 8, group 16 asymmetric");
+    for (int64_t k = 0; k < three.cols; ++k) three.index.push_back(int32_t(k * 7 % 64 / 16));
+    three.check();
+  }
   Gptq gptq(3);
   CHECK(load(gptq.tensors(), 64, 48, gptq.config()).method == "int8 group 16 asymmetric");
   gptq.zeros[1] = 0xFFFFFFFF;  // zero points of 0, which were borrowed from a neighbour
@@ -176,7 +191,48 @@ TEST_CASE("GPTQ: both versions, all bits, partial groups and activation order") 
   Gptq four(4, 4);
   std::fill(four.zeros.begin(), four.zeros.end(), 0x77777777);
   four.check();
-  CHECK(load(four.tensors(), 64, 48, four.config()).method == "int4 held as int8 group 16");
+  CHECK(load(four.tensors(), 64, 48, four.config()).method == "4 bits, held as 8, group 16");
+}
+
+// Fused matrices are cut before they are repacked.
+TEST_CASE("parts of matrices that are repacked are repacked as parts of the whole") {
+  for (const int bits : {8, 4, 2}) {
+    for (const bool symmetric : {false, true}) {
+      for (const bool ordered : {false, true}) {
+        INFO(bits, " bits, symmetric ", symmetric, " ordered ", ordered);
+        Gptq gptq(uint32_t(bits), bits);
+        gptq.version_2 = true;
+        uint32_t middles = 0;
+        for (int bit = bits - 1; bit < 32; bit += bits) middles |= 1u << bit;
+        if (symmetric) std::fill(gptq.zeros.begin(), gptq.zeros.end(), middles);
+        if (ordered) {
+          gptq.index.resize(size_t(gptq.cols));
+          for (int64_t k = 0; k < gptq.cols; ++k) gptq.index[size_t(k)] = int32_t(k * 7 % 48 / 16);
+        }
+        const Files files(gptq.tensors(), gptq.config());
+        Binder binder(*files.checkpoint);
+        const Weight whole = binder.matrix("m", 64, 48);
+        Weight first = slice_rows(whole, 0, 32), second = slice_rows(whole, 32, 32), all = slice_rows(whole, 0, 64);
+        Weight part = slice_rows(second, 5, 20);
+        Weight* const weights[] = {&first, &second, &all, &part};
+        repack_weights(weights);
+        scan_weights(weights);
+        std::vector<double> row(48);
+        const auto check = [&](const Weight& weight, int64_t first_row) {
+          int64_t different = 0;
+          for (int64_t n = 0; n < weight.rows; ++n) {
+            dequantize_row(weight, n, row);
+            for (int64_t k = 0; k < 48; ++k) different += row[size_t(k)] != gptq.expected(first_row + n, k);
+          }
+          CHECK(different == 0);
+        };
+        check(first, 0);
+        check(second, 32);
+        check(all, 0);
+        check(part, 37);
+      }
+    }
+  }
 }
 
 TEST_CASE("GPTQ: what contradicts itself is named") {
@@ -229,7 +285,7 @@ TEST_CASE("AWQ: eight columns of a word in their order") {
   tensors["qzeros"] = tensor("I32", {kGroups, kRows / 8}, zeros);
   tensors["scales"] = tensor("F16", {kGroups, kRows}, scales);
   const Loaded loaded = load(tensors, kRows, kCols);
-  CHECK(loaded.method == "int4 held as int8 group 8 asymmetric");
+  CHECK(loaded.method == "4 bits, held as 8, group 8 asymmetric");
   int64_t different = 0;
   for (int64_t n = 0; n < kRows; ++n) {
     for (int64_t k = 0; k < kCols; ++k) {
@@ -241,7 +297,7 @@ TEST_CASE("AWQ: eight columns of a word in their order") {
   }
   CHECK(different == 0);
   tensors["qzeros"] = tensor("I32", {kGroups, kRows / 8}, std::vector<uint32_t>(6, 0x88888888));
-  CHECK(load(tensors, kRows, kCols).method == "int4 held as int8 group 8");
+  CHECK(load(tensors, kRows, kCols).method == "4 bits, held as 8, group 8");
   tensors["qzeros"].shape = {2, 3};
   CHECK(contains(problem(tensors, kRows, kCols), "m.qzeros: wrong shape (expected [3, 2], found [2, 3])"));
 }
@@ -319,7 +375,7 @@ TEST_CASE("MLX: every number of bits, scales of either sign, and the modes witho
     }
     CHECK(different == 0);
     CHECK(loaded.method ==
-          fmt::format("{}int8 group 32 asymmetric", bits == 8 ? "" : fmt::format("int{} held as ", bits)));
+          (bits == 8 ? "int8 group 32 asymmetric" : fmt::format("{} bits, held as 8, group 32 asymmetric", bits)));
     tensors["biases"] = tensor("F32", {kRows, 1}, std::vector<float>(kRows));
     CHECK(contains(problem(tensors, kRows, kCols), "m.biases: not the shape of its scales (expected 3 groups"));
     tensors.erase("biases");
@@ -340,7 +396,7 @@ TEST_CASE("MLX: every number of bits, scales of either sign, and the modes witho
   words = random_words(random, kRows * kCols / 8);
   tensors["weight"] = tensor("U32", {kRows, kCols / 8}, words);
   loaded = load(tensors, kRows, kCols);
-  CHECK(loaded.method == "fp4 held as int8 group 32");
+  CHECK(loaded.method == "fp4, held as 8, group 32");
   constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   for (int64_t k = 0; k < kCols; ++k) {
     const uint32_t code = words[size_t(kCols / 8 + k / 8)] >> k % 8 * 4 & 15;

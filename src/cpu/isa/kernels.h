@@ -22,15 +22,17 @@ constexpr int kCacheTypes = 5;             // as model/plan.h, KvType: f16, bf16
 constexpr int64_t kInputPad = 64;          // rows of prepared inputs are padded with zeros to a multiple of this
 constexpr int kMaxAttendRows = 384;        // query rows that share one pass over the cache
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an int8 dot product may span without overflow
-constexpr int64_t kShortGroup = 512;    // columns over which the sums of both digits of an input fit 32 bits together
-constexpr int64_t kSlabTokens = 512;    // tokens whose sums a panel keeps at once
-constexpr int64_t kInt16Group = 32;     // columns of the scale groups that a one-token kernel is made for
-constexpr int64_t kCacheLine = 64;      // bytes
-constexpr int64_t kInt8Group = 32;      // columns that share a scale in inputs of 8 bits
-constexpr int kMaxRegisterTokens = 12;  // tokens whose sums a register tile holds, at most
-constexpr int64_t kAttendChunk = 256;   // keys whose scores are held at once: a page of the cache
-constexpr int64_t kKeyBlock = 16;       // keys that lie element by element in the cache
-constexpr int64_t kCacheUnit = 32;      // a page has a multiple of this many tokens
+constexpr int64_t kShortGroup = 512;     // columns over which the sums of both digits of an input fit 32 bits together
+constexpr int64_t kSlabTokens = 512;     // tokens whose sums a panel keeps at once
+constexpr int64_t kInt16Group = 32;      // columns of the scale groups that a one-token kernel is made for
+constexpr int64_t kInt16HalfGroup = 16;  // and of those that it takes in pairs
+constexpr int64_t kGroupsAtOnce = 64;    // of a row, whose scales are held as floats
+constexpr int64_t kCacheLine = 64;       // bytes
+constexpr int64_t kInt8Group = 32;       // columns that share a scale in inputs of 8 bits
+constexpr int kMaxRegisterTokens = 12;   // tokens whose sums a register tile holds, at most
+constexpr int64_t kAttendChunk = 256;    // keys whose scores are held at once: a page of the cache
+constexpr int64_t kKeyBlock = 16;        // keys that lie element by element in the cache
+constexpr int64_t kCacheUnit = 32;       // a page has a multiple of this many tokens
 
 // How a kernel wants its activations.
 enum class Form : uint8_t {
@@ -42,12 +44,18 @@ enum class Form : uint8_t {
   kBf16Pair,  // x = high + low, bf16 each: 16 bits of mantissa
 };
 
-// A value for every scale group: the one of row r and column c of the grid at data + r * row_pitch + c * col_pitch.
-enum class GridType : uint8_t { kF32, kF16, kBf16, kE8M0, kI8, kU8 };  // as quant/weight.h, ScaleType
+// A value for every scale group: the one of row r and column c of the grid at data + r * row_pitch + c * col_pitch,
+// times its super-scale, one for 2^super_shift columns, side by side, and times `factor`.
+enum class GridType : uint8_t { kF32, kF16, kBf16, kE8M0, kI8, kU8, kE4M3 };  // as quant/weight.h, ScaleType
 struct Grid {
   const uint8_t* data;           // null: no grid
   int64_t row_pitch, col_pitch;  // bytes
   GridType type;
+  GridType super_type;
+  uint8_t super_shift;
+  float factor;
+  const uint8_t* super;  // null: 1
+  int64_t super_row_pitch;
 };
 
 // W (rows, cols) as quant/weight.h describes it; zero points and minimums may be missing, and scales where codes are
@@ -202,7 +210,7 @@ struct IsaTarget {
   bool (*supported)();
   CodeKernels kernels[kCodeTypes];   // by code type: activations of 16 bits or more
   CodeKernels fallback[kCodeTypes];  // activations in f32; for grids that the fast kernels cannot follow, too
-  Kernel int8_groups;                // INT8 weights in scale groups of kInt16Group without zero points, for one token
+  Kernel int8_groups;                // INT8 weights in scale groups of kInt16Group or kInt16HalfGroup, for one token
   Kernel int8_inputs;                // INT8 weights against activations of 8 bits; may be missing
   int64_t panel_rows;                // gemm works on panels of this many rows
 

@@ -21,6 +21,10 @@ struct Vec {
   static Vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
   static Vec set(float x) { return {_mm256_set1_ps(x)}; }
+  // The first half of the lanes and the second.
+  static Vec set_halves(float first, float second) {
+    return {_mm256_set_m128(_mm_set1_ps(second), _mm_set1_ps(first))};
+  }
   static Vec zero() { return {_mm256_setzero_ps()}; }
   static Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
   // sum += a * b as an instruction, for tiles of accumulators: GCC 12 moves them around for the intrinsic.
