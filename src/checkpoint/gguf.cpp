@@ -39,12 +39,22 @@ constexpr std::string_view kTensorTypes[] = {
     "IQ2_S", "IQ4_XS", "I8",    "I16",  "I32",  "I64",     "F64",    "IQ1_M",   "BF16",  "",       "",
     "",      "TQ1_0",  "TQ2_0", "",     "",     "",        "MXFP4",  "NVFP4",   "Q1_0"};
 
+// Those that Dtype has under the same name.
+constexpr Dtype kSupported[] = {Dtype::kF32,  Dtype::kF16,   Dtype::kBf16,  Dtype::kQ8_0, Dtype::kQ4_0, Dtype::kQ4_1,
+                                Dtype::kQ5_0, Dtype::kQ5_1,  Dtype::kQ2_K,  Dtype::kQ3_K, Dtype::kQ4_K, Dtype::kQ5_K,
+                                Dtype::kQ6_K, Dtype::kIq4Nl, Dtype::kIq4Xs, Dtype::kMxfp4};
+
 std::optional<Dtype> supported_dtype(std::string_view name) {
-  if (name == "F32") return Dtype::kF32;
-  if (name == "F16") return Dtype::kF16;
-  if (name == "BF16") return Dtype::kBf16;
-  if (name == "Q8_0") return Dtype::kQ8_0;
+  for (const Dtype dtype : kSupported) {
+    if (dtype_name(dtype) == name) return dtype;
+  }
   return {};
+}
+
+std::string supported_names() {
+  std::string out;
+  for (const Dtype dtype : kSupported) out += fmt::format("{}{}", out.empty() ? "" : ", ", dtype_name(dtype));
+  return out;
 }
 
 template <typename T>
@@ -230,22 +240,23 @@ class GgufReader {
     }
     const auto type = number<uint32_t>("a tensor's type");
     if (type >= std::size(kTensorTypes) || kTensorTypes[type].empty()) {
-      fail_tensor(name, fmt::format("unknown type {} (expected F32, F16, BF16 or Q8_0)", type));
+      fail_tensor(name, fmt::format("unknown type {} (expected one of {})", type, supported_names()));
     }
     const auto dtype = supported_dtype(kTensorTypes[type]);
     if (!dtype) {
-      fail_tensor(name, fmt::format("type {} is not supported (expected Q8_0, F32, F16 or BF16)", kTensorTypes[type]),
-                  "look for the Q8_0 file of the same model");
+      fail_tensor(name,
+                  fmt::format("type {} is not supported (expected one of {})", kTensorTypes[type], supported_names()),
+                  "look for the Q8_0 or Q4_K_M file of the same model");
     }
     tensor.dtype = *dtype;
-    const uint64_t block = *dtype == Dtype::kQ8_0 ? kQ8_0BlockElements : 1;
-    const uint64_t block_bytes = *dtype == Dtype::kQ8_0 ? kQ8_0BlockBytes : uint64_t(dtype_bits(*dtype) / 8);
-    if (uint64_t(tensor.shape.back()) % block != 0) {
-      fail_tensor(name,
-                  fmt::format("rows of {} elements are no whole number of blocks of {}", tensor.shape.back(), block));
+    const BlockShape block = block_shape(*dtype);
+    if (tensor.shape.back() % block.elements != 0) {
+      fail_tensor(name, fmt::format("rows of {} elements are no whole number of blocks of {}", tensor.shape.back(),
+                                    block.elements));
     }
     Place place{};
-    if (__builtin_mul_overflow(elements / block, block_bytes, &place.bytes)) fail_tensor(name, "its size overflows");
+    if (__builtin_mul_overflow(elements / uint64_t(block.elements), uint64_t(block.bytes), &place.bytes))
+      fail_tensor(name, "its size overflows");
     place.offset = number<uint64_t>("a tensor's offset");
     if (!names_.insert(name).second) fail_tensor(name, "occurs twice");
     out_.tensors_.push_back(std::move(tensor));

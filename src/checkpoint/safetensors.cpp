@@ -20,6 +20,7 @@ struct DtypeRow {
   Dtype dtype;
   std::string_view name;
   int bits;
+  BlockShape block = {0, 0};  // of types that come in blocks
 };
 constexpr DtypeRow kDtypes[] = {
     {Dtype::kBool, "BOOL", 8},
@@ -44,7 +45,19 @@ constexpr DtypeRow kDtypes[] = {
     {Dtype::kF64, "F64", 64},
     {Dtype::kI64, "I64", 64},
     {Dtype::kU64, "U64", 64},
-    {Dtype::kQ8_0, "Q8_0", 0},
+    {Dtype::kQ4_0, "Q4_0", 0, {32, 18}},
+    {Dtype::kQ4_1, "Q4_1", 0, {32, 20}},
+    {Dtype::kQ5_0, "Q5_0", 0, {32, 22}},
+    {Dtype::kQ5_1, "Q5_1", 0, {32, 24}},
+    {Dtype::kQ8_0, "Q8_0", 0, {kQ8_0BlockElements, kQ8_0BlockBytes}},
+    {Dtype::kQ2_K, "Q2_K", 0, {256, 84}},
+    {Dtype::kQ3_K, "Q3_K", 0, {256, 110}},
+    {Dtype::kQ4_K, "Q4_K", 0, {256, 144}},
+    {Dtype::kQ5_K, "Q5_K", 0, {256, 176}},
+    {Dtype::kQ6_K, "Q6_K", 0, {256, 210}},
+    {Dtype::kIq4Nl, "IQ4_NL", 0, {32, 18}},
+    {Dtype::kIq4Xs, "IQ4_XS", 0, {256, 136}},
+    {Dtype::kMxfp4, "MXFP4", 0, {32, 17}},
 };
 
 const DtypeRow& row_of(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
@@ -108,6 +121,10 @@ Entry parse_entry(std::string_view name, const Json& json, const std::string& fi
 
 std::string_view dtype_name(Dtype dtype) { return row_of(dtype).name; }
 int dtype_bits(Dtype dtype) { return row_of(dtype).bits; }
+BlockShape block_shape(Dtype dtype) {
+  const DtypeRow& row = row_of(dtype);
+  return row.block.elements > 0 ? row.block : BlockShape{1, row.bits / 8};
+}
 
 std::optional<Dtype> dtype_from_name(std::string_view name) {
   for (const DtypeRow& row : kDtypes) {

@@ -12,7 +12,7 @@
 
 namespace qgen {
 
-// The element types of safetensors, with its spelling, and the block type of GGUF.
+// The element types of safetensors, with its spelling, and the block types of GGUF.
 enum class Dtype {
   kBool,
   kF4,
@@ -36,12 +36,31 @@ enum class Dtype {
   kF64,
   kI64,
   kU64,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
   kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIq4Nl,
+  kIq4Xs,
+  kMxfp4,
 };
 
 // Q8_0: blocks along a row, an F16 scale and then the codes.
 constexpr int64_t kQ8_0BlockElements = 32;
 constexpr int64_t kQ8_0BlockBytes = 34;
+
+// How elements lie along a row: so many of them in so many bytes. Types of whole bytes are blocks of one element.
+// Source of GGUF's: ggml-common.h.
+struct BlockShape {
+  int64_t elements, bytes;
+};
+BlockShape block_shape(Dtype dtype);
 
 std::string_view dtype_name(Dtype dtype);
 int dtype_bits(Dtype dtype);                                  // of an element; 0 for types that come in blocks

@@ -7,12 +7,13 @@ namespace qgen {
 namespace {
 
 // The first row whose tensors are there binds the module.
-const Format kFormats[] = {kPlainFormat, kMsModelSlimFormat, kQuarkFormat,  kFp8Format,          kScaledFormat,
-                           kPackFormat,  kAwqFormat,         kGptqFormat,   kBitsandbytesFormat, kMlxFormat,
-                           kHqqFormat,   kTorchaoFormat,     kQuantoFormat, kModelOptFormat,     kQ8_0Format};
+const Format kFormats[] = {kPlainFormat,   kMsModelSlimFormat, kQuarkFormat,
+                           kFp8Format,     kScaledFormat,       kPackFormat,        kAwqFormat,
+                           kGptqFormat,    kBitsandbytesFormat, kMlxFormat,         kHqqFormat,
+                           kTorchaoFormat, kQuantoFormat,       kModelOptFormat,    kGgufFormat};
 
 constexpr UnsupportedLayout kUnsupported[] = {
-    {"weight_packed", "compressed-tensors packed floats or sparse"},
+    {"weight_packed", "compressed-tensors sparse or unknown packed"},
     {"qweight", "marlin or bitblas"},
     {"weight.absmax", "bitsandbytes 4-bit"},
     {"heads_rotation", "msModelSlim QuaRot (rotations while running)"},

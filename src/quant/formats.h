@@ -58,7 +58,7 @@ constexpr std::string_view kOtherCheckpoint = "look for an FP8, INT8 or GGUF Q8_
 extern const Format kPlainFormat;
 extern const Format kFp8Format;
 extern const Format kScaledFormat;
-extern const Format kQ8_0Format;
+extern const Format kGgufFormat;
 extern const Format kAwqFormat;
 extern const Format kGptqFormat;
 extern const Format kPackFormat;

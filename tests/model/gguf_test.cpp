@@ -161,8 +161,22 @@ TEST_CASE("gguf: what is wrong is named") {
                  "its size overflows"));
   CHECK(contains(with_tensor([](GgufTensor& t) { t.shape = {2, 48}; }), "no whole number of blocks of 32"));
   CHECK(contains(with_tensor([](GgufTensor& t) { t.shape = {1, 6400}; }), "tensor b: truncated"));
-  CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 12; }), "tensor b: type Q4_K is not supported"));
-  CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 39; }), "type MXFP4 is not supported"));
+  CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 16; }), "tensor b: type IQ2_XXS is not supported"));
+  CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 40; }), "type NVFP4 is not supported"));
+  for (const auto& [type, columns] : {std::pair{12u, 128}, {14u, 250}, {2u, 48}, {39u, 16}, {23u, 32}}) {
+    const int64_t block = type == 2 || type == 39 ? 32 : 256;
+    INFO("type ", type);
+    CHECK(contains(with_tensor([&](GgufTensor& t) {
+                     t.type = type;
+                     t.shape = {2, columns};
+                   }),
+                   fmt::format("tensor b: rows of {} elements are no whole number of blocks of {}", columns, block)));
+    CHECK(contains(with_tensor([&](GgufTensor& t) {
+                     t.type = type;
+                     t.shape = {1, 25600};
+                   }),
+                   "tensor b: truncated"));
+  }
   CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 4; }), "unknown type 4"));
   CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 1000; }), "unknown type 1000"));
   CHECK(contains(with_tensor([](GgufTensor& t) { t.offset = 0; }), "tensor b: its data overlaps"));
