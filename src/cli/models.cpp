@@ -146,7 +146,9 @@ std::string formats_markdown() {
       "when the model\nis loaded, on all cores: columns in activation order, transposed codes and words, FNUZ codes, "
       "unsigned codes and "
       "those of "
-      "fewer than 8 bits,\nwhich are held as INT8 less their middle value.\n\n"
+      "fewer than 8 bits,\nwhich are held as INT8. `plan` and `inspect` then say \"4 bits, held as 8\" and count the "
+      "bytes "
+      "that are held. Scales of two levels\n(GGUF's super-blocks, NVFP4) stay so: 1.03 to 1.14 bytes a weight.\n\n"
       "Every tensor that looks like a scale must be used, or be known to have no effect (scales of static activations\n"
       "and of the cache); otherwise loading fails and names it.\n\n"
       "These layouts are recognized and refused by name:\n\n" +
@@ -162,7 +164,7 @@ std::string formats_markdown() {
   for (const DeclaredMethod& method : declared_methods()) {
     if (!method.refusal.empty()) out += markdown_row({code(method.name), std::string(method.refusal)});
   }
-  return out + "\nGGUF tensors of other types than Q8_0, F32, F16 and BF16 are refused by name as well.\n";
+  return out + "\nGGUF tensors of other types (IQ1 to IQ3, TQ1_0, TQ2_0, NVFP4, Q1_0) are refused by name as well.\n";
 }
 
 int models(const ModelsOptions& options) {

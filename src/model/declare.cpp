@@ -265,6 +265,10 @@ void fill_with(std::span<std::byte> bytes, Dtype type, float value) {
       bits = float_to_bf16(value);
       size = 2;
       break;
+    case Dtype::kF8E4M3:  // the power of two below
+      bits = uint32_t(std::clamp(std::floor(std::log2(value)) + 7, 1.0f, 14.0f)) << 3;
+      size = 1;
+      break;
     default:  // E8M0: the power of two below
       bits = uint32_t(std::clamp(std::floor(std::log2(value)) + 127, 0.0f, 254.0f));
       size = 1;
@@ -277,6 +281,7 @@ Dtype dtype_of(ScaleType type) {
     case ScaleType::kF32: return Dtype::kF32;
     case ScaleType::kF16: return Dtype::kF16;
     case ScaleType::kBf16: return Dtype::kBf16;
+    case ScaleType::kE4M3: return Dtype::kF8E4M3;
     default: return Dtype::kF8E8M0;
   }
 }

@@ -28,6 +28,7 @@ constexpr Ignorable kIgnorable[] = {
     {".qscale_act", "static activation scale; activations are not quantized"},
     {".scale_input", "static activation scale; activations are not quantized"},
     {".act_scale", "static activation scale; activations are not quantized"},
+    {".input_global_scale", "static activation scale; activations are not quantized"},
     {".input_scale_ub", "bound of activation scales; activations are not quantized"},
     {".k_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".v_scale", "FP8 cache scale; the cache is kept in 16 bits"},
@@ -388,7 +389,9 @@ void Binder::note(const Module& module) {
   ignored_.insert(ignored_.end(), module.ignored().begin(), module.ignored().end());
 }
 
-bool Binder::has_stack(const std::string& module) const { return has_matrix(module) || has_tensor(module); }
+bool Binder::has_stack(const std::string& module) const {
+  return has_matrix(module) || has_tensor(module) || has_tensor(module + "_blocks");
+}
 
 Weight Binder::matrix(const std::string& name, int64_t rows, int64_t cols) {
   Module module(checkpoint_, config_, inner_module(checkpoint_, name), rows, cols);

@@ -7,7 +7,7 @@ namespace qgen {
 namespace {
 
 // The first row whose tensors are there binds the module.
-const Format kFormats[] = {kPlainFormat,   kMsModelSlimFormat, kQuarkFormat,
+const Format kFormats[] = {kPlainFormat,   kFp4Format,          kMsModelSlimFormat, kQuarkFormat,
                            kFp8Format,     kScaledFormat,       kPackFormat,        kAwqFormat,
                            kGptqFormat,    kBitsandbytesFormat, kMlxFormat,         kHqqFormat,
                            kTorchaoFormat, kQuantoFormat,       kModelOptFormat,    kGgufFormat};

@@ -59,6 +59,7 @@ extern const Format kPlainFormat;
 extern const Format kFp8Format;
 extern const Format kScaledFormat;
 extern const Format kGgufFormat;
+extern const Format kFp4Format;
 extern const Format kAwqFormat;
 extern const Format kGptqFormat;
 extern const Format kPackFormat;

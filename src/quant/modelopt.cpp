@@ -34,6 +34,8 @@ std::vector<Algorithm> algorithms() {
           {"FP8_PB_WO", blocks},
           {"FP8_PB_REAL", blocks},
           {"MXFP8", make(Dtype::kF8E4M3, Dtype::kU8, 1, 32, false, false)},
+          {"NVFP4", make(Dtype::kU8, Dtype::kF8E4M3, 1, 16, false, false)},
+          {"W4A16_NVFP4", make(Dtype::kU8, Dtype::kF8E4M3, 1, 16, false, false)},
           {"W8A16", make(Dtype::kI8, Dtype::kF32, 1, 0, false, false)},
           {"W8A8_SQ_PER_CHANNEL", make(Dtype::kI8, Dtype::kF32, 1, 0, true, true)}};
 }
@@ -57,7 +59,7 @@ bool read(const QuantSource& source, Declaration& out) {
   if (layers && layers->is_object()) {  // MIXED_PRECISION
     for (const auto& [name, layer] : layers->members()) {
       Scheme scheme = scheme_of(layer.at("quant_algo"));
-      scheme.targets = {std::string(name)};
+      scheme.targets = {std::string(name), fmt::format("{}.*", name)};  // it may name a whole mixture
       out.schemes.push_back(std::move(scheme));
     }
   } else if (source.method == "mxfp8") {
@@ -73,6 +75,7 @@ bool read(const QuantSource& source, Declaration& out) {
 }
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
+  if (scheme.codes == Dtype::kU8) return kFp4Format.declare(scheme, rows, cols);
   std::vector<int64_t> shape;  // one value
   const int64_t grid_rows = scheme_grid_rows(scheme, rows), grid_cols = scheme_grid_cols(scheme, cols);
   if (scheme.group_rows > 1) {
@@ -93,7 +96,7 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 const Format kModelOptFormat = {
     "modelopt",
-    "NVIDIA ModelOpt: FP8 per tensor, channel or block, MXFP8, INT8 per channel",
+    "NVIDIA ModelOpt: FP8 per tensor, channel or block, MXFP8, NVFP4, INT8 per channel",
     nullptr,
     nullptr,
     read,

@@ -21,12 +21,12 @@ bool detect(const Module& module) {
 
 // Properties that need the values are read when the model is loaded: the order of the columns, and whether zero points
 // are all zero.
-std::shared_ptr<const Weight::Repack> make_repack(const Weight& weight, const TensorView* group_index) {
+std::shared_ptr<const Weight::Repack> make_repack(const Weight& weight, std::optional<TensorView> group_index) {
   auto repack = std::make_shared<Weight::Repack>();
   const std::span<const std::byte> codes = weight.data;
-  repack->prepare = [group_index, codes](Weight& w) {
+  repack->prepare = [group_index = std::move(group_index)](Weight& w) {
     if (!w.zero_point.empty() && all_equal(w.zero_point, 0)) w.zero_point = {};
-    if (group_index != nullptr) w.column_order = read_group_order(*group_index, w.scale, w.cols);
+    if (group_index) w.column_order = read_group_order(*group_index, w.scale, w.cols);
     w.ordered = !w.column_order.empty();
     if (!w.ordered) return;
     own_codes(w);
@@ -44,12 +44,13 @@ Weight bind(Module& module) {
   Weight weight = module.take_codes("weight", *byte_codes(*module.peek("weight")));
   weight.scale = module.take_grid("weight_scale");
   if (module.has("weight_zero_point")) weight.zero_point = module.take_zero_points("weight_zero_point", weight.scale);
-  const TensorView* group_index = module.has("weight_g_idx") ? &take_group_index(module, "weight_g_idx") : nullptr;
-  weight.ordered = group_index != nullptr;
+  std::optional<TensorView> group_index;
+  if (module.has("weight_g_idx")) group_index = take_group_index(module, "weight_g_idx");
+  weight.ordered = group_index.has_value();
   if (!weight.ordered && weight.zero_point.empty()) return weight;
   if (weight.repack != nullptr)
     fail_tensor(*module.peek("weight"), "zero points and activation order are not supported for FNUZ codes");
-  weight.repack = make_repack(weight, group_index);
+  weight.repack = make_repack(weight, std::move(group_index));
   return weight;
 }
 
@@ -60,6 +61,17 @@ Scheme read_weights(const Json& weights, const QuantSource& source, bool is_pack
   const auto bits = weights.get("num_bits");
   if (!bits) weights.fail("says no num_bits", "supported: 8");
   scheme.bits = int(bits->as_integer(0, 64));
+  const bool is_float = weights.get("type") && weights.at("type").as_string() == "float";
+  if (is_packed && is_float && scheme.bits == 4) {
+    const int64_t group = weights.at("group_size").as_integer(1, kMaxGroup);
+    if (group != 16 && group != 32)
+      weights.at("group_size").fail(fmt::format("{} is not supported", group), "supported: 16 (NVFP4), 32 (MXFP4)");
+    scheme.codes = Dtype::kU8;
+    scheme.scales = group == 16 ? Dtype::kF8E4M3 : Dtype::kU8;
+    scheme.group_rows = 1;
+    scheme.group_cols = group;
+    return scheme;
+  }
   if (scheme.bits != 8 && !(is_packed && (scheme.bits == 4 || scheme.bits == 2)))
     weights.fail(fmt::format("num_bits {} is not supported", scheme.bits),
                  is_packed ? "supported: 8, 4, 2" : "supported: 8");
@@ -120,12 +132,13 @@ Scheme preset_scheme(const Json& group, std::string_view name, const QuantSource
 bool check_layout(const Json& object) {
   const auto format = object.get("format");
   if (!format) return false;
-  constexpr std::string_view kKnown[] = {"int-quantized", "float-quantized", "naive-quantized", "mxfp8-quantized",
-                                         "pack-quantized"};
+  constexpr std::string_view kKnown[] = {"int-quantized",       "float-quantized", "naive-quantized",
+                                         "mxfp8-quantized",     "pack-quantized",  "nvfp4-pack-quantized",
+                                         "mxfp4-pack-quantized"};
   const std::string_view name = format->as_string();
   if (std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown))
     format->fail(fmt::format("'{}' is not supported", name), fmt::format("supported: {}", fmt::join(kKnown, ", ")));
-  return name == "pack-quantized";
+  return name.ends_with("pack-quantized");
 }
 
 void read_compressed_tensors(const QuantSource& source, Declaration& out) {
@@ -190,6 +203,7 @@ bool read(const QuantSource& source, Declaration& out) {
 }
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
+  if (scheme.packed && scheme.codes == Dtype::kU8) return kFp4Format.declare(scheme, rows, cols);
   if (scheme.packed) return kPackFormat.declare(scheme, rows, cols);
   std::vector<int64_t> shape = {1};
   if (scheme.group_rows > 0) shape = {scheme_grid_rows(scheme, rows), scheme_grid_cols(scheme, cols)};

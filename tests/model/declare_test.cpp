@@ -146,11 +146,11 @@ const Expected kPublished[] = {
     {"aiconfigurator/nvidia--Gemma-4-26B-A4B-NVFP4_config.json", "model_type 'gemma4' is not supported"},
     {"aiconfigurator/nvidia--Gemma-4-31B-IT-NVFP4_config.json", "model_type 'gemma4' is not supported"},
     {"aiconfigurator/nvidia--Llama-3.1-70B-Instruct-FP8_config.json", "fp8 tensor", 70.6},
-    {"aiconfigurator/nvidia--Qwen3-235B-A22B-NVFP4_config.json", "ModelOpt's 'NVFP4' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.5-122B-A10B-NVFP4_config.json", "ModelOpt's 'NVFP4' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.5-397B-A17B-NVFP4_config.json", "ModelOpt's 'NVFP4' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.6-27B-NVFP4_config.json", "ModelOpt's 'W4A16_NVFP4' is not supported"},
-    {"aiconfigurator/nvidia--Qwen3.6-35B-A3B-NVFP4_config.json", "ModelOpt's 'W4A16_NVFP4' is not supported"},
+    {"aiconfigurator/nvidia--Qwen3-235B-A22B-NVFP4_config.json", "fp4, held as 8, group 16", 235.1},
+    {"aiconfigurator/nvidia--Qwen3.5-122B-A10B-NVFP4_config.json", "fp4, held as 8, group 16", 122.1},
+    {"aiconfigurator/nvidia--Qwen3.5-397B-A17B-NVFP4_config.json", "fp4, held as 8, group 16", 396.3},
+    {"aiconfigurator/nvidia--Qwen3.6-27B-NVFP4_config.json", "fp4, held as 8, group 16", 26.9},
+    {"aiconfigurator/nvidia--Qwen3.6-35B-A3B-NVFP4_config.json", "fp4, held as 8, group 16", 34.7},
     {"aiconfigurator/zai-org--GLM-5-FP8_config.json", "model_type 'glm_moe_dsa' is not supported"},
     {"inference-sim/codellama-34b-instruct-hf.config.json", "bf16", 33.7},
     {"inference-sim/deepseek-v2-lite.config.json", "model_type 'deepseek_v2' is not supported"},
@@ -307,7 +307,9 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
         "4 bits, held as 8, group 16 asymmetric");
   CHECK(contains(error(R"({"quant_method":"awq","bits":4,"version":"gemv"})"), "the layout 'gemv' is not supported"));
   CHECK(contains(error(R"({"quant_method":"exl3","bits":3.84})"), "'exl3' is not supported"));
-  CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})"), "ModelOpt's 'NVFP4' is not supported"));
+  CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"W4A8_AWQ"})"),
+                 "ModelOpt's 'W4A8_AWQ' is not supported"));
+  CHECK(error(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})") == "fp4, held as 8, group 16");
   CHECK(contains(error(R"({"bits":8})"), "says no quant_method"));
   CHECK(contains(error(R"({"quant_method":"fp8","fmt":"e2m1"})"), "fmt: 'e2m1' is not supported"));
   CHECK(contains(error(group(R"({"num_bits":4,"type":"int","group_size":16})")), "num_bits 4 is not supported"));

@@ -501,5 +501,111 @@ TEST_CASE("bitsandbytes, torchao and quanto: codes with scales of their own name
   CHECK(contains(problem(quanto, 4, 6), "m.weight._data: wrong type"));
 }
 
+// E2M1: the first code of two in the lower half of a byte.
+double e2m1(const std::vector<uint8_t>& bytes, int64_t i) {
+  constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const int code = bytes[size_t(i / 2)] >> (i % 2 * 4) & 15;
+  return code & 8 ? -kValues[code & 7] : kValues[code];
+}
+
+TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors and gpt-oss") {
+  constexpr int64_t kRows = 4, kCols = 64;
+  std::mt19937 random(9);
+  const std::vector<uint8_t> codes = random_codes(random, kRows * kCols / 2, 8);
+  std::vector<uint8_t> e4m3 = random_codes(random, kRows * kCols / 16, 7);
+  for (uint8_t& scale : e4m3) scale = scale == 0x7F ? 1 : scale;
+  const std::vector<uint8_t> exponents = random_codes(random, kRows * kCols / 32, 7);
+  const std::vector<float> global = {0.0123f};
+  const auto check = [&](const Tensors& tensors, std::string_view method, auto&& scale_of) {
+    const Loaded loaded = load(tensors, kRows, kCols);
+    CHECK(loaded.method == method);
+    CHECK(loaded.planned == method);
+    for (int64_t n = 0; n < kRows; ++n) {
+      for (int64_t k = 0; k < kCols; ++k) {
+        const double expected = e2m1(codes, n * kCols + k) * scale_of(n, k);
+        CHECK(loaded.w[size_t(n)][size_t(k)] == doctest::Approx(expected).epsilon(1e-15));
+        CHECK(float(loaded.w[size_t(n)][size_t(k)]) == float(expected));
+      }
+    }
+  };
+  const auto e4m3_of = [&](int64_t n, int64_t k) { return double(e4m3_to_float(e4m3[size_t(n * 4 + k / 16)])); };
+  const auto exponent_of = [&](int64_t n, int64_t k) {
+    return std::ldexp(1.0, exponents[size_t(n * 2 + k / 32)] - 127);
+  };
+  Tensors modelopt;
+  modelopt["weight"] = tensor("U8", {kRows, kCols / 2}, codes);
+  modelopt["weight_scale"] = tensor("F8_E4M3", {kRows, kCols / 16}, e4m3);
+  modelopt["weight_scale_2"] = tensor("F32", {}, global);
+  modelopt["input_scale"] = tensor("F32", {}, global);
+  check(modelopt, "fp4, held as 8, group 16", [&](int64_t n, int64_t k) { return e4m3_of(n, k) * double(global[0]); });
+  Tensors compressed;
+  compressed["weight_packed"] = modelopt["weight"];
+  compressed["weight_scale"] = modelopt["weight_scale"];
+  compressed["weight_global_scale"] = tensor("F32", {1}, global);
+  compressed["input_global_scale"] = tensor("F32", {1}, global);
+  check(compressed, "fp4, held as 8, group 16",
+        [&](int64_t n, int64_t k) { return e4m3_of(n, k) / double(global[0]); });
+  Tensors mx;
+  mx["weight_packed"] = modelopt["weight"];
+  mx["weight_scale"] = tensor("U8", {kRows, kCols / 32}, exponents);
+  check(mx, "fp4, held as 8, group 32", exponent_of);
+  Tensors gpt_oss;
+  gpt_oss["weight_blocks"] = tensor("U8", {kRows, kCols / 32, 16}, codes);
+  gpt_oss["weight_scales"] = tensor("U8", {kRows, kCols / 32}, exponents);
+  check(gpt_oss, "fp4, held as 8, group 32", exponent_of);
+
+  // A stack of two experts of two rows, whose halves are gate and up.
+  Tensors stack;
+  stack["_blocks"] = tensor("U8", {2, 2, kCols / 32, 16}, codes);
+  stack["_scales"] = tensor("U8", {2, 2, kCols / 32}, exponents);
+  TemporaryFolder folder;
+  Tensors named;
+  for (const auto& [name, one] : stack) named["m" + name] = one;
+  folder.write("model.safetensors", write_tensors(named));
+  folder.write("config.json", "{}");
+  const Checkpoint checkpoint = open_checkpoint(locate_model(folder.path().string()));
+  std::vector<Weight> parts;
+  {
+    Binder binder(checkpoint);
+    CHECK(binder.has_stack("m"));
+    for (const Weight& expert : binder.stack("m", 2, 2, kCols)) {
+      parts.push_back(slice_rows(expert, 0, 1));
+      parts.push_back(slice_rows(expert, 1, 1));
+    }
+  }
+  for (int64_t n = 0; n < kRows; ++n) {
+    Weight* const weights[] = {&parts[size_t(n)]};
+    repack_weights(weights);
+    std::vector<double> row(kCols);
+    dequantize_row(parts[size_t(n)], 0, row);
+    for (int64_t k = 0; k < kCols; ++k) CHECK(row[size_t(k)] == e2m1(codes, n * kCols + k) * exponent_of(n, k));
+  }
+
+  const auto with = [&](Tensors tensors, auto&& change) {
+    change(tensors);
+    return problem(tensors, kRows, kCols);
+  };
+  CHECK(contains(with(modelopt,
+                      [](Tensors& t) {
+                        t["weight_scale"].shape = {2, 8};
+                      }),
+                 "m.weight_scale: wrong shape (expected [4, 4], found [2, 8])"));
+  CHECK(contains(
+      with(compressed, [](Tensors& t) { t["weight_global_scale"] = tensor("F32", {1}, std::vector<float>{0}); }),
+      "m.weight_global_scale: holds 0"));
+  CHECK(contains(with(modelopt,
+                      [&](Tensors& t) {
+                        t["weight_scale_2"] = tensor("F32", {2}, std::vector<float>{1, 2});
+                      }),
+                 "expected one F32, found F32 [2]"));
+  CHECK(contains(with(modelopt,
+                      [&](Tensors& t) {
+                        std::vector<uint8_t> bad = e4m3;
+                        bad[3] = 0x7F;
+                        t["weight_scale"] = tensor("F8_E4M3", {kRows, kCols / 16}, bad);
+                      }),
+                 "m.weight_scale: holds nan"));
+}
+
 }  // namespace
 }  // namespace qgen::test
