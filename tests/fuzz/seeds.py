@@ -122,13 +122,15 @@ def gguf(keys, tensors):
 
 def gguf_models(seeds):
     hidden, inner, vocab = 32, 64, 6
+    block_bytes = {2: 18, 7: 24}  # Q4_0, Q5_1
     tokens = [("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "smollm"),
               ("tokenizer.ggml.tokens", ["h", "i", "hi", "<s>", "</s>", "x"]), ("tokenizer.ggml.merges", ["h i"]),
               ("tokenizer.ggml.token_type", [1, 1, 1, 3, 3, 1]), ("tokenizer.ggml.bos_token_id", 3), ("tokenizer.ggml.eos_token_id", 4),
               ("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}")]
     pieces = [("tokenizer.ggml.model", "llama"), ("tokenizer.ggml.tokens", ["<unk>", "<s>", "</s>", "<0x41>", "\u2581a", "a"]),
               ("tokenizer.ggml.scores", [0.0, 0.0, 0.0, 0.0, -1.0, -2.0]), ("tokenizer.ggml.token_type", [2, 3, 3, 6, 1, 1])]
-    for arch, tokenizer, kind in (("llama", tokens, 0), ("llama", pieces, 8), ("qwen2", tokens, 1), ("qwen3", tokens, 8)):
+    for arch, tokenizer, kind in (("llama", tokens, 0), ("llama", pieces, 8), ("qwen2", tokens, 1), ("qwen3", tokens, 8),
+                                  ("llama", tokens, 2), ("qwen3", tokens, 7)):
         keys = [("general.architecture", arch)] + [(f"{arch}.{name}", value) for name, value in (
             ("block_count", 1), ("embedding_length", hidden), ("attention.head_count", 2), ("attention.head_count_kv", 1),
             ("feed_forward_length", inner), ("context_length", 64), ("attention.layer_norm_rms_epsilon", 1e-5),
@@ -138,6 +140,8 @@ def gguf_models(seeds):
         def matrix(rows, cols):
             if kind == 8:
                 return b"".join(struct.pack("<e32b", 0.01, *range(-16, 16)) for _ in range(rows * cols // 32))
+            if kind in block_bytes:
+                return (struct.pack("<ee", 0.01, -0.1) + bytes(range(100, 96 + block_bytes[kind]))) * (rows * cols // 32)
             return struct.pack("<f", 0.1) * (rows * cols) if kind == 0 else struct.pack("<e", 0.1) * (rows * cols)
 
         shapes = {"attn_q": (hidden, hidden), "attn_k": (head, hidden), "attn_v": (head, hidden), "attn_output": (hidden, hidden),
