@@ -1,0 +1,252 @@
+#include "model/plan_builder.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "quant/transpose.h"
+
+namespace qgen {
+namespace {
+
+Vector given_vector(std::string name, std::vector<float> values) {
+  Vector out;
+  out.name = std::move(name);
+  out.size = int64_t(values.size());
+  out.given = std::move(values);
+  return out;
+}
+
+}  // namespace
+
+void PlanBuilder::run() {
+  plan_.ropes = model_.ropes;
+  bind_rope_factors();
+  residual_ = row("residual", model_.hidden);
+  const Weight* embed = matrix(model_.names.of(Role::kEmbed), model_.vocab, model_.hidden);
+  LookupStep lookup;
+  lookup.table = embed;
+  lookup.scale = model_.embed_scale;
+  if (model_.positions > 0)
+    lookup.positions = matrix(model_.names.of(Role::kPositions), model_.positions, model_.hidden);
+  lookup.out = residual_;
+  plan_.steps.push_back({-1, lookup});
+  for (layer_ = 0; layer_ < int64_t(model_.layers.size()); ++layer_) {
+    add_layer(model_.layers[size_t(layer_)]);
+  }
+  add_head(embed);
+  link();
+}
+
+View PlanBuilder::row(const std::string& name, int64_t cols, bool scored) {
+  for (size_t i = 0; i < plan_.rows.size(); ++i) {
+    if (plan_.rows[i].name == name && plan_.rows[i].cols == cols) return {RowId(i), 0, cols};
+  }
+  plan_.rows.push_back({name, cols, scored});
+  return {RowId(plan_.rows.size() - 1), 0, cols};
+}
+
+void PlanBuilder::add(LinearStep step) {
+  if (smoothing_.empty()) return add<LinearStep>(std::move(step));
+  smoothing_.arrange(
+      std::move(step), [&](const std::string& name, int64_t cols, bool scored) { return row(name, cols, scored); },
+      [&](Vector vector) { return keep(std::move(vector)); }, [&](auto op) { add<decltype(op)>(std::move(op)); });
+}
+
+// Parallel branches read the residual before any of them adds to it.
+void PlanBuilder::add_layer(const std::vector<BlockSpec>& blocks) {
+  for (auto block = blocks.begin(); block != blocks.end();) {
+    const auto next = std::find_if(block + 1, blocks.end(), [](const BlockSpec& other) { return !other.parallel; });
+    std::vector<View> begun;
+    for (auto branch = block; branch != next; ++branch)
+      begun.push_back(std::visit([&](const auto& mixer) { return begin(*branch, mixer); }, branch->mixer));
+    for (size_t i = 0; block != next; ++block, ++i)
+      std::visit([&](const auto& mixer) { end(*block, mixer, begun[i]); }, block->mixer);
+  }
+}
+
+Norm PlanBuilder::norm_before(const BlockSpec& block) {
+  if (block.before) return shared_norm_ = norm(block.before->spec, module(block.before->role), model_.hidden);
+  return block.parallel ? shared_norm_ : Norm();
+}
+
+void PlanBuilder::add_inputs(const BlockSpec& block, std::vector<Projection> projections) {
+  const Norm before = norm_before(block);
+  if (block.parallel && !block.before && smoothing_.empty()) {
+    auto& shared = std::get<LinearStep>(plan_.steps.back().op).projections;
+    shared.insert(shared.end(), projections.begin(), projections.end());
+    return;
+  }
+  LinearStep step;
+  step.in = residual_;
+  step.norm = before;
+  step.projections = std::move(projections);
+  add(std::move(step));
+}
+
+StateId PlanBuilder::fixed_state(int64_t elements) {
+  State state;
+  state.kind = State::Kind::kFixed;
+  state.elements = elements;
+  plan_.states.push_back(state);
+  return StateId(plan_.states.size() - 1);
+}
+
+void PlanBuilder::add_output(const BlockSpec& block, Projection projection, const View& in) {
+  LinearStep output;
+  output.in = in;
+  if (!block.after) {
+    projection.out = residual_;
+    projection.add = true;
+    projection.scale = block.scale;
+    output.projections = {projection};
+    add(std::move(output));
+    return;
+  }
+  const View branch = row("branch", model_.hidden);
+  output.projections = {to(projection, branch)};
+  add(std::move(output));
+  add_branch(block, branch);
+}
+
+void PlanBuilder::add_branch(const BlockSpec& block, const View& branch) {
+  CombineStep combine;
+  combine.x = combine.out = residual_;
+  combine.y = branch;
+  combine.y_scale = block.scale;
+  if (block.after) combine.norm = norm(block.after->spec, module(block.after->role), model_.hidden);
+  add(combine);
+}
+
+// A head of its own where the files have one; else the embedding, unless config.json forbids it.
+void PlanBuilder::add_head(const Weight* embed) {
+  layer_ = -1;
+  LinearStep head;
+  head.in = residual_;
+  head.norm = norm(model_.final_norm, model_.names.of(Role::kFinalNorm), model_.hidden);
+  const std::string name = model_.names.of(Role::kHead);
+  Projection scores;
+  if (source_.has_matrix(name)) {
+    scores = linear(Role::kHead, model_.vocab, model_.hidden, false);
+  } else if (model_.tied_head == false) {
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {}.weight is missing", name_, name),
+         "config.json says tie_word_embeddings: false, so the embedding does not stand in for it");
+  } else {
+    scores.weight = embed;
+  }
+  scores.scale = model_.logit_scale;
+  scores.softcap = model_.logit_softcap;
+  const View out = row("scores", model_.vocab, true);
+  head.projections = {to(scores, out)};
+  plan_.scores = out.row;
+  add(std::move(head));
+}
+
+void PlanBuilder::link() {
+  plan_.links.assign(plan_.steps.size(), {});
+  const Weight* next = nullptr;
+  for (size_t i = plan_.steps.size(); i-- > 0;) {
+    plan_.links[i].next_weight = next;
+    const Weight* first = nullptr;
+    for_each_weight(plan_.steps[i], [&](const Weight& weight, WeightUse use) {
+      if (first == nullptr && use.multiplies && use.share == 1) first = &weight;
+    });
+    if (first != nullptr) next = first;
+  }
+}
+
+bool PlanBuilder::is_fused(Role several, Role single, bool by_family) {
+  if (source_.has_matrix(module(single))) return false;
+  return by_family || source_.has_matrix(module(several));
+}
+
+Projection PlanBuilder::linear(Role role, int64_t rows, int64_t cols, bool bias_required) {
+  Projection out;
+  if (is_transposed(role)) {
+    out.weight = keep(transposed_rows(source_.matrix(module(role), cols, rows), 0, rows));
+  } else {
+    out.weight = matrix(module(role), rows, cols);
+  }
+  out.bias = bias(module(role), rows, cols, bias_required);
+  if (auto scale = source_.input_scale(module(role), cols)) smoothing_.scale_input(out.weight, keep(std::move(*scale)));
+  return out;
+}
+
+std::vector<Projection> PlanBuilder::fused(Role role, const std::vector<int64_t>& rows, int64_t cols,
+                                           bool bias_required) {
+  int64_t total = 0;
+  for (const int64_t n : rows) total += n;
+  const bool transposed = is_transposed(role);
+  const Weight whole = source_.matrix(module(role), transposed ? cols : total, transposed ? total : cols);
+  if (!transposed && whole.repack != nullptr && (whole.ordered || whole.data.empty())) {
+    fail(ErrorKind::kModel, fmt::format("{}: a matrix for several layers in the order of their activations is not "
+                                        "supported",
+                                        whole.tensor));
+  }
+  const Vector* biases = bias(module(role), total, cols, bias_required);
+  auto scale = source_.input_scale(module(role), cols);
+  const Vector* const input_scale = scale ? keep(std::move(*scale)) : nullptr;
+  std::vector<Projection> out;
+  int64_t first = 0;
+  for (const int64_t n : rows) {
+    Projection& part = out.emplace_back();
+    part.weight = keep(transposed ? transposed_rows(whole, first, n) : slice_rows(whole, first, n));
+    if (input_scale != nullptr) smoothing_.scale_input(part.weight, input_scale);
+    if (biases != nullptr) part.bias = part_of(*biases, first, n);
+    first += n;
+  }
+  return out;
+}
+
+const Vector* PlanBuilder::bias(const std::string& module, int64_t rows, int64_t cols, bool required) {
+  if (auto found = source_.bias(module, rows, cols)) return keep(std::move(*found));
+  return required ? keep(source_.vector(module + ".bias", rows)) : nullptr;
+}
+
+Norm PlanBuilder::norm(const NormSpec& spec, const std::string& module, int64_t n) {
+  const bool smoothed = source_.may_smooth_norms() && source_.has_tensor(module + ".module.weight");
+  // Without float layers behind it a smoothed norm has lost its own weight.
+  if (smoothed && !source_.has_tensor(module + ".weight")) return stored_norm(spec, module + ".module", n);
+  const Norm out = stored_norm(spec, module, n);
+  if (smoothed) smoothing_.smooth_norm(out, stored_norm(spec, module + ".module", n));
+  return out;
+}
+
+Norm PlanBuilder::stored_norm(const NormSpec& spec, const std::string& module, int64_t n) {
+  Norm out{spec.kind, nullptr, nullptr, spec.eps, n};
+  if (spec.weighted) {
+    Vector weight = source_.vector(module + ".weight", n);
+    if (spec.plus_one && !model_.folded_norms) weight.add = 1;
+    out.weight = keep(std::move(weight));
+  }
+  const std::string bias = module + ".bias";
+  if (spec.biased || (source_.may_smooth_norms() && source_.has_tensor(bias))) out.bias = keep(source_.vector(bias, n));
+  return out;
+}
+
+Norm PlanBuilder::head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim) {
+  Norm out = norm(spec, module(role), spec.whole_row || spec.per_head ? heads * dim : dim);
+  if (spec.per_head) out.group = dim;
+  return out;
+}
+
+void PlanBuilder::bind_rope_factors() {
+  for (const Description::RopeFactors& given : model_.rope_factors) {
+    Rope& rope = plan_.ropes[given.rope];
+    rope.factors = keep(given_vector("short_factor", given.factors));
+    rope.long_factors = keep(given_vector("long_factor", given.long_factors));
+  }
+  const std::string name = model_.names.of(Role::kRopeFactors) + ".weight";
+  const std::string long_name = model_.names.of(Role::kRopeLongFactors) + ".weight";
+  for (Rope& rope : plan_.ropes) {
+    if (rope.scaling != Rope::Scaling::kFactors || rope.factors != nullptr) continue;
+    if (name == ".weight") fail(ErrorKind::kModel, fmt::format("{}: rope_type 'factors' is not supported", name_));
+    const bool has_long = source_.has_tensor(long_name);
+    const std::string short_name = model_.names.of(Role::kRopeShortFactors) + ".weight";
+    rope.factors = keep(source_.vector(has_long ? short_name : name, rope.dim / 2));
+    if (has_long) rope.long_factors = keep(source_.vector(long_name, rope.dim / 2));
+  }
+}
+
+}  // namespace qgen

@@ -1,0 +1,126 @@
+// From a description to steps: what planner.cpp and the files of the kinds of blocks (plan_attention.cpp,
+// plan_feed_forward.cpp, plan_recurrent.cpp) share. A block begins with products of the residual and ends by adding to
+// it; the branches that stand side by side all begin before the first of them ends.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/description.h"
+#include "model/plan.h"
+#include "model/smoothing.h"
+
+namespace qgen {
+
+// Where the weights come from: a checkpoint, or what stands in for one. See Binder.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual bool has_matrix(const std::string& module) = 0;
+  virtual bool has_tensor(const std::string& tensor) = 0;
+  virtual bool has_stack(const std::string& module) = 0;
+  virtual Weight matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
+  virtual std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) = 0;
+  virtual Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1) = 0;
+  virtual std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t cols) = 0;
+  virtual std::optional<Vector> input_scale(const std::string& module, int64_t cols) = 0;
+  virtual bool may_smooth_norms() const = 0;
+};
+
+// Fills in rows, states, steps, weights and vectors of a plan.
+class PlanBuilder {
+ public:
+  // `name` of the model is for messages.
+  PlanBuilder(const Description& model, Plan& plan, Source& source, const std::string& name)
+      : model_(model), plan_(plan), source_(source), name_(name) {}
+
+  void run();
+
+ private:
+  void add_layer(const std::vector<BlockSpec>& blocks);
+  void add_head(const Weight* embed);
+  void link();
+
+  // begin(): the steps of a block that read the residual; gives what they wrote. end(): the others.
+  View begin(const BlockSpec& block, const AttentionSpec& spec);
+  View begin(const BlockSpec& block, const FeedForwardSpec& spec);
+  View begin(const BlockSpec& block, const MixtureSpec& spec);
+  View begin(const BlockSpec& block, const DeltaSpec& spec);
+  void end(const BlockSpec& block, const AttentionSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const FeedForwardSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const MixtureSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const DeltaSpec& spec, const View& begun);
+
+  void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
+  void add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score, const View& target);
+  void add_by_head(Role role, int64_t heads, const std::vector<View>& views, std::vector<Projection>& out);
+
+  // A row of this name and width: the same one for every layer.
+  View row(const std::string& name, int64_t cols, bool scored = false);
+  StateId fixed_state(int64_t elements);
+  template <typename Op>
+  void add(Op op) {
+    plan_.steps.push_back({int32_t(layer_), std::move(op)});
+  }
+  void add(LinearStep step);
+  // The norm before a block; of a parallel one without its own, that of the branch before it.
+  Norm norm_before(const BlockSpec& block);
+  // Products of the residual behind that norm.
+  void add_inputs(const BlockSpec& block, std::vector<Projection> projections);
+  // residual += scale * after(W in)
+  void add_output(const BlockSpec& block, Projection projection, const View& in);
+  // residual += scale * after(branch)
+  void add_branch(const BlockSpec& block, const View& branch);
+
+  std::string module(Role role, int64_t expert = 0) const { return model_.names.of(role, layer_, expert); }
+  // Whether the files have a matrix for several, rather than one for each of which `single` is the first; where they
+  // have neither, or nothing is known of them, what the family says.
+  bool is_fused(Role several, Role single, bool by_family);
+  bool is_transposed(Role role) const { return model_.transposed && role != Role::kHead; }
+  Projection linear(Role role, int64_t rows, int64_t cols, bool bias_required);
+  // The parts of a matrix whose rows are those of several, one after the other.
+  std::vector<Projection> fused(Role role, const std::vector<int64_t>& rows, int64_t cols, bool bias_required);
+  const Vector* bias(const std::string& module, int64_t rows, int64_t cols, bool required);
+  Norm norm(const NormSpec& spec, const std::string& module, int64_t n);
+  Norm stored_norm(const NormSpec& spec, const std::string& module, int64_t n);
+  Norm head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim);
+  // What frequencies are divided by: given by config.json, or tensors of a GGUF file.
+  void bind_rope_factors();
+
+  static Projection to(Projection projection, const View& out) {
+    projection.out = out;
+    return projection;
+  }
+  static Projection gated(const Projection& gate, Projection up) {
+    up.gate = gate.weight;
+    up.gate_bias = gate.bias;
+    return up;
+  }
+
+  const Vector* part_of(const Vector& whole, int64_t first, int64_t size) { return keep(slice(whole, first, size)); }
+  const Weight* matrix(const std::string& module, int64_t rows, int64_t cols) {
+    return keep(source_.matrix(module, rows, cols));
+  }
+  const Weight* keep(Weight weight) {
+    plan_.weights.push_back(std::move(weight));
+    return &plan_.weights.back();
+  }
+  const Vector* keep(Vector vector) {
+    plan_.vectors.push_back(std::move(vector));
+    return &plan_.vectors.back();
+  }
+
+  const Description& model_;
+  Plan& plan_;
+  Source& source_;
+  const std::string& name_;
+  View residual_;
+  Smoothing smoothing_;
+  Norm shared_norm_;  // of the branch that others run beside
+  int64_t layer_ = 0;
+};
+
+}  // namespace qgen

@@ -1,0 +1,133 @@
+// Feed-forward networks, and mixtures of them with a router and a shared expert.
+#include <utility>
+
+#include "model/plan_builder.h"
+
+namespace qgen {
+
+View PlanBuilder::begin(const BlockSpec& block, const FeedForwardSpec& spec) {
+  const View out = row("inner", spec.width);
+  Projection up;
+  if (!spec.gated) {
+    up = linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias);
+  } else if (is_fused(Role::kFfnGateUp, Role::kFfnGate, spec.fused)) {
+    const auto parts = fused(Role::kFfnGateUp, {spec.width, spec.width}, model_.hidden, spec.bias);
+    up = gated(parts[0], parts[1]);
+  } else {
+    const Projection gate = linear(Role::kFfnGate, spec.width, model_.hidden, spec.bias);
+    up = gated(gate, linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias));
+  }
+  up.activation = spec.activation;
+  add_inputs(block, {to(up, out)});
+  return out;
+}
+
+void PlanBuilder::end(const BlockSpec& block, const FeedForwardSpec& spec, const View& inner) {
+  add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), inner);
+}
+
+// Router, experts and the shared expert read the same normed row.
+View PlanBuilder::begin(const BlockSpec& block, const MixtureSpec&) {
+  CombineStep normalize;
+  normalize.y = residual_;
+  normalize.norm = norm_before(block);
+  normalize.out = row("normed", model_.hidden);
+  add(normalize);
+  return normalize.out;
+}
+
+void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const View& normed) {
+  const View target = block.after || block.scale != 1 ? row("branch", model_.hidden) : residual_;
+  const bool adds = target.row == residual_.row;
+
+  LinearStep router;
+  router.in = normed;
+  const View logits = row("router", spec.experts);
+  router.projections = {to(linear(Role::kRouter, spec.experts, model_.hidden, false), logits)};
+  const View shared_score = spec.shared_score ? row("shared_score", 1) : View();
+  if (spec.shared_score)
+    router.projections.push_back(to(linear(Role::kSharedScore, 1, model_.hidden, false), shared_score));
+  add(std::move(router));
+
+  RouteStep route;
+  route.logits = logits;
+  route.chosen = spec.chosen;
+  route.score = spec.score;
+  if (spec.ranking_bias) route.bias = keep(source_.vector(module(Role::kRouterBias), spec.experts));
+  route.groups = spec.groups;
+  route.kept_groups = spec.kept_groups;
+  route.rank = spec.rank;
+  route.normalized = spec.normalized;
+  route.least_sum = spec.least_sum;
+  route.scale = spec.scale;
+  route.out = row("route", 2 * spec.chosen);
+  const View chosen = route.out;
+  add(route);
+
+  ExpertsStep experts;
+  experts.in = normed;
+  experts.route = chosen;
+  bind_experts(spec, experts);
+  experts.activation = spec.activation;
+  experts.out = target;
+  experts.add = adds;
+  add(std::move(experts));
+  if (spec.shared_width > 0) add_shared_expert(spec, normed, shared_score, target);
+  if (!adds) add_branch(block, target);
+}
+
+void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
+  if (source_.has_stack(module(Role::kExpertDowns))) {
+    const auto stack = [&](Role role, int64_t rows, int64_t cols) {
+      return source_.stack(module(role), spec.experts, rows, cols);
+    };
+    if (source_.has_stack(module(Role::kExpertGateUps))) {
+      for (const Weight& whole : stack(Role::kExpertGateUps, 2 * spec.width, model_.hidden)) {
+        out.gate.push_back(keep(slice_rows(whole, 0, spec.width)));
+        out.up.push_back(keep(slice_rows(whole, spec.width, spec.width)));
+      }
+    } else {
+      for (Weight& weight : stack(Role::kExpertGates, spec.width, model_.hidden))
+        out.gate.push_back(keep(std::move(weight)));
+      for (Weight& weight : stack(Role::kExpertUps, spec.width, model_.hidden))
+        out.up.push_back(keep(std::move(weight)));
+    }
+    for (Weight& weight : stack(Role::kExpertDowns, model_.hidden, spec.width))
+      out.down.push_back(keep(std::move(weight)));
+    return;
+  }
+  for (int64_t e = 0; e < spec.experts; ++e) {
+    out.gate.push_back(keep(source_.matrix(module(Role::kExpertGate, e), spec.width, model_.hidden)));
+    out.up.push_back(keep(source_.matrix(module(Role::kExpertUp, e), spec.width, model_.hidden)));
+    out.down.push_back(keep(source_.matrix(module(Role::kExpertDown, e), model_.hidden, spec.width)));
+  }
+}
+
+// target += sigmoid(score) * the shared expert's result
+void PlanBuilder::add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score,
+                                    const View& target) {
+  LinearStep inner;
+  inner.in = normed;
+  const View out = row("inner", spec.shared_width);
+  Projection up = gated(linear(Role::kSharedGate, spec.shared_width, model_.hidden, false),
+                        linear(Role::kSharedUp, spec.shared_width, model_.hidden, false));
+  up.activation = spec.activation;
+  inner.projections = {to(up, out)};
+  add(std::move(inner));
+  LinearStep down;
+  down.in = out;
+  Projection projection = linear(Role::kSharedDown, model_.hidden, spec.shared_width, false);
+  projection.add = !score;
+  const View result = score ? row("shared", model_.hidden) : target;
+  down.projections = {to(projection, result)};
+  add(std::move(down));
+  if (!score) return;
+  CombineStep sum;
+  sum.x = sum.out = target;
+  sum.y = result;
+  sum.gate = score;
+  sum.activation = Activation::kSigmoid;
+  add(sum);
+}
+
+}  // namespace qgen
