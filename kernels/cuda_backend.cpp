@@ -52,7 +52,7 @@ void for_each_attend(const Plan& plan, const Use& use) {
 
 // The banks of an ExpertsStep on the device: the matrices of its gates, ups and downs.
 struct PreparedExperts {
-  Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // (experts) each
+  Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // (experts) each; of a HeadLinearStep `up` alone, (heads)
 };
 
 // What the kernels of mixtures and recurrences cannot do.
@@ -67,6 +67,10 @@ void check_step(const Step& step) {
     if (!alike(experts->gate, experts->up.front()->codes) || !alike(experts->up, experts->up.front()->codes) ||
         !alike(experts->down, experts->down.front()->codes))
       refuse("experts of one layer in different types are not supported");
+  } else if (const auto* heads = std::get_if<HeadLinearStep>(&step.op)) {
+    if (std::any_of(heads->weights.begin(), heads->weights.end(),
+                    [&](const Weight* weight) { return weight->codes != heads->weights.front()->codes; }))
+      refuse("heads of one layer in different types are not supported");
   } else if (const auto* conv = std::get_if<ConvStep>(&step.op); conv != nullptr && conv->taps > kMaxTaps) {
     refuse(fmt::format("convolutions over {} tokens are not supported (expected at most {})", conv->taps, kMaxTaps));
   } else if (const auto* recur = std::get_if<RecurStep>(&step.op); recur != nullptr && recur->key_dim > kMaxKeyDim) {
@@ -297,14 +301,17 @@ class CudaBackend : public Backend {
     size_t count = 0;
     for (const Step& step : plan_.steps) {
       if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) count += 3 * experts->up.size();
+      if (const auto* heads = std::get_if<HeadLinearStep>(&step.op)) count += heads->weights.size();
     }
     matrices.reserve(count);
     const auto place = [&](const std::vector<const Weight*>& bank, Matrix* to) {
+      if (bank.empty()) return;
       const Matrix* const first = matrices.data() + matrices.size();
       for (const Weight* weight : bank) matrices.push_back(weights_.matrix(*weight));
       copy_to_device(device_->stream(), to, first, bank.size() * sizeof(Matrix));
     };
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      if (const auto* heads = std::get_if<HeadLinearStep>(&plan_.steps[i].op)) place(heads->weights, experts_[i].up);
       const auto* experts = std::get_if<ExpertsStep>(&plan_.steps[i].op);
       if (experts == nullptr) continue;
       place(experts->gate, experts_[i].gate);
@@ -348,6 +355,8 @@ class CudaBackend : public Backend {
         inner = std::max(inner, batch_ * experts->chosen() * round_up(experts->width(), kPad));
         for (Matrix** bank : {&prepared.gate, &prepared.up, &prepared.down})
           *bank = layout.take<Matrix>(experts->experts());
+      } else if (const auto* heads = std::get_if<HeadLinearStep>(&step.op)) {
+        prepared.up = layout.take<Matrix>(heads->heads());
       } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
         keys = std::max(keys, batch_ * recur->key_heads * recur->key_dim);
       }
@@ -462,6 +471,25 @@ class CudaBackend : public Backend {
     linear_.run(device_->stream(), prepared.projections, input, tokens, batch.kernels);
   }
 
+  void execute(const HeadLinearStep& step, size_t index, const Batch& batch) {
+    const RowBuffer &in = rows_[size_t(step.in.row)], &out = rows_[size_t(step.out.row)];
+    HeadLinearArgs args;
+    args.weight = experts_[index].up;
+    args.kind = step.weights.front()->codes;
+    args.x = in.data + step.in.first;
+    args.x_stride = in.stride;
+    args.x_head_stride = step.in.stride;
+    args.y = out.data + step.out.first;
+    args.y_stride = out.stride;
+    args.y_head_stride = step.out.stride;
+    args.rows = int(step.rows());
+    args.cols = int(step.cols());
+    args.kept = int(step.kept);
+    args.heads = int(step.heads());
+    args.tokens = int(batch.tokens.size());
+    multiply_heads(device_->stream(), args);
+  }
+
   void execute(const CombineStep& step, size_t, const Batch& batch) {
     CombineArgs args;
     if (step.x) {
@@ -513,7 +541,7 @@ class CudaBackend : public Backend {
     args.x_stride = stride(step.in);
     args.route = at(step.route);
     args.route_stride = stride(step.route);
-    args.gate = experts_[index].gate;
+    args.gate = step.gate.empty() ? nullptr : experts_[index].gate;
     args.up = experts_[index].up;
     args.down = experts_[index].down;
     args.in_kind = step.up.front()->codes;
@@ -522,6 +550,8 @@ class CudaBackend : public Backend {
     args.up_bias = weights_.vector(step.up_bias);
     args.down_bias = weights_.vector(step.down_bias);
     args.activation = step.activation;
+    args.limit = float(step.limit);
+    args.up_offset = float(step.up_offset);
     args.weighted_input = step.weighted_input;
     args.inner = experts_inner_;
     args.inner_stride = round_up(step.width(), kPad);
@@ -620,6 +650,7 @@ class CudaBackend : public Backend {
     args.gate = heads_of(step.gate, {}, step.heads, step.value_dim, nullptr, none, tokens);
     args.norm_after_rotation = step.norm_after_rotation;
     args.rotation = inputs_.rotation(step.rope);
+    args.rotated_first = int(step.rotated_first);
     args.position = inputs_.positions();
     args.sequence = inputs_.sequences();
     args.cache = cache_.of(step.state);
@@ -641,7 +672,9 @@ class CudaBackend : public Backend {
     args.y_stride = stride(step.out);
     // By the shape of the step alone: a token comes out the same in every batch.
     const int blocks = kBlocksPerProcessor * device_->properties().processors;
-    args.splits = std::clamp(blocks / (args.kv_heads * attend_tiles(args.heads / args.kv_heads)), 1, kMostSplits);
+    args.splits = std::clamp(
+        blocks / (args.kv_heads * attend_tiles(args.heads / args.kv_heads, std::max(args.key_dim, args.value_dim))), 1,
+        kMostSplits);
     args.partial = partial_;
     args.counter = counter_;
     return args;

@@ -41,9 +41,14 @@ void KvCache::lay_out(DeviceLayout& memory) {
     cache.key_bytes = cache_row_bytes(kind_, state.key_dim);
     cache.value_bytes = cache_row_bytes(kind_, state.value_dim);
     cache.keys = memory.take<uint8_t>(rows * cache.key_bytes);
-    cache.values = memory.take<uint8_t>(rows * cache.value_bytes);
+    if (!state.values_in_keys) cache.values = memory.take<uint8_t>(rows * cache.value_bytes);
     cache.key_factor = memory.take<float>(has_factors(kind_) ? rows : 0);
-    cache.value_factor = memory.take<float>(has_factors(kind_) ? rows : 0);
+    cache.value_factor = memory.take<float>(has_factors(kind_) && !state.values_in_keys ? rows : 0);
+    if (state.values_in_keys) {
+      cache.values = cache.keys;
+      cache.value_bytes = cache.key_bytes;
+      cache.value_factor = cache.key_factor;
+    }
     caches_.push_back(cache);
   }
 }
@@ -56,10 +61,11 @@ void KvCache::copy_page(Stream& stream, int32_t group, int32_t from, int32_t to)
       copy_on_device(stream, data + to * elements, data + from * elements, size_t(elements) * sizeof(*data));
     };
     copy(cache.keys, rows * cache.key_bytes);
-    copy(cache.values, rows * cache.value_bytes);
+    const bool values = cache.values != cache.keys;
+    if (values) copy(cache.values, rows * cache.value_bytes);
     if (!has_factors(kind_)) continue;
     copy(cache.key_factor, rows);
-    copy(cache.value_factor, rows);
+    if (values) copy(cache.value_factor, rows);
   }
 }
 

@@ -15,7 +15,7 @@ namespace qgen::QGEN_BACKEND {
 constexpr int64_t kPad = 64;           // elements
 constexpr int64_t kRowAlignment = 16;  // bytes of a row of codes
 constexpr int kGemvTokens = 8;         // that one pass over the weights serves
-constexpr int kMaxHeadDim = 256;
+constexpr int kMaxHeadDim = 768;
 
 // Where launches go, in order.
 class Stream;
@@ -211,16 +211,30 @@ struct RouteArgs {
 };
 void choose_experts(Stream& stream, const RouteArgs& args);
 
+// A product of each head's columns with a matrix of its own (model/step.h, HeadLinearStep), in F32.
+struct HeadLinearArgs {
+  const Matrix* weight = nullptr;  // of each head, in the memory of the device
+  Codes kind = Codes::kF32;        // of all of them
+  const float* x = nullptr;        // (tokens, x_stride)
+  int64_t x_stride = 0, x_head_stride = 0;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0, y_head_stride = 0;
+  int rows = 0, cols = 0, kept = 0, heads = 0, tokens = 0;
+};
+void multiply_heads(Stream& stream, const HeadLinearArgs& args);
+
 // The chosen experts' networks (model/step.h, ExpertsStep), in F32.
 struct ExpertsArgs {
   const float* x = nullptr;  // (tokens, x_stride)
   int64_t x_stride = 0;
   const float* route = nullptr;  // (tokens, route_stride)
   int64_t route_stride = 0;
-  const Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // of each expert, in the memory of the device
+  const Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // of each expert, in the memory of the device; gate
+                                                                 // null: none
   Codes in_kind = Codes::kF32, out_kind = Codes::kF32;           // of gates and ups; of downs
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // (experts, rows) or null
   Activation activation = Activation::kSilu;
+  float limit = 0, up_offset = 0;
   bool weighted_input = false;
   float* inner = nullptr;  // (tokens * chosen, inner_stride)
   int64_t inner_stride = 0;
@@ -331,6 +345,7 @@ struct AttendArgs {
   DeviceNorm q_norm, k_norm, v_norm;  // of groups within a head
   bool norm_after_rotation = false;
   Rotation rotation;
+  int rotated_first = 0;              // the first element of a head that is rotated
   const int32_t* position = nullptr;  // (tokens of the call)
   const int32_t* sequence = nullptr;  // (tokens of the call): which table of the cache's
   Cache cache;
@@ -349,12 +364,12 @@ struct AttendArgs {
   // token of the launch, key-value head and tile of queries.
   int splits = 1;
   float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim) + 2)
-  uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles(heads / kv_heads))
+  uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles())
   // Weights that the next kernel will read, for processors that have nothing else to do.
   const uint8_t* next = nullptr;
   int64_t next_bytes = 0;
 };
-int attend_tiles(int queries);  // of one key-value head
+int attend_tiles(int queries, int dim);  // of one key-value head; dim: the larger one of key_dim and value_dim
 // Norm and rotation of the keys, and keys and values into the cache.
 void store_keys(Stream& stream, const AttendArgs& args);
 // For each token its queries' norm, rotation and attention; with `store`, for tokens of sequences of their own, also

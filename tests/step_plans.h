@@ -1,6 +1,7 @@
 // Small made-up plans that use every field of the vocabulary of steps: engines are compared on them step by step.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <random>
@@ -67,6 +68,12 @@ class PlanMaker {
   StateId state(int64_t kv_heads, int64_t key_dim, int64_t value_dim, int64_t window = 0) {
     plan_->states.push_back({State::Kind::kKv, kv_heads, key_dim, value_dim, window, 0});
     return StateId(plan_->states.size()) - 1;
+  }
+  // One key of all heads, which begins with its value.
+  StateId latent_state(int64_t key_dim, int64_t value_dim) {
+    const StateId id = state(1, key_dim, value_dim);
+    plan_->states.back().values_in_keys = true;
+    return id;
   }
   StateId fixed_state(int64_t elements) {
     plan_->states.push_back({State::Kind::kFixed, 0, 0, 0, 0, elements});
@@ -203,8 +210,9 @@ inline std::vector<StepCase> linear_cases() {
                    step.projections[2].bias = m.vector(50);
                    m.add(step);
                  }});
-  for (const Activation activation : {Activation::kNone, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
-                                      Activation::kRelu, Activation::kReluSquared, Activation::kSigmoid}) {
+  for (const Activation activation :
+       {Activation::kNone, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
+        Activation::kReluSquared, Activation::kSigmoid, Activation::kQuickGelu}) {
     for (const bool gated : {false, true}) {
       const std::string name = std::string(activation_name(activation)) + (gated ? " of a gate" : "");
       out.push_back({name, [=](PlanMaker& m) {
@@ -240,6 +248,25 @@ inline std::vector<StepCase> linear_cases() {
                        step.projections = {p};
                        m.add(step);
                      }});
+    }
+  }
+  return out;
+}
+
+inline std::vector<StepCase> head_linear_cases() {
+  std::vector<StepCase> out;
+  for (const Codes codes : {Codes::kBf16, Codes::kI8, Codes::kE4M3, Codes::kF32}) {
+    for (const int64_t kept : {0, 6}) {
+      out.push_back(
+          {"a matrix for each head, code type " + std::to_string(int(codes)) + (kept > 0 ? ", and the rest" : ""),
+           [=](PlanMaker& m) {
+             HeadLinearStep step;
+             step.in = {m.products("heads", 3 * 40).row, 2, 40};
+             step.kept = kept;
+             step.out = {m.row("result", 3 * (52 + kept)).row, 0, 52 + kept};
+             for (int h = 0; h < 3; ++h) step.weights.push_back(m.matrix(52, 32, codes));
+             m.add(step);
+           }});
     }
   }
   return out;
@@ -359,6 +386,17 @@ inline std::vector<StepCase> attend_cases() {
     step.v = step.k;
     step.v_norm = {Norm::Kind::kRms, nullptr, nullptr, 1e-5, 16};
   });
+  for (const auto& [heads, key_dim, value_dim] : {std::array{4, 26, 20}, {3, 56, 40}, {5, 576, 512}}) {
+    out.push_back({"attention: values in keys of " + std::to_string(key_dim), [=](PlanMaker& m) {
+                     AttendStep step = m.attention({heads, 1, key_dim, value_dim});
+                     step.state = m.latent_state(key_dim, value_dim);
+                     step.v = {};
+                     step.rope = m.rope(key_dim - value_dim, Rope::Pairs::kAdjacent);
+                     step.rotated_first = value_dim;
+                     step.scale = 0.2 / key_dim;
+                     m.add_attention(step);
+                   }});
+  }
   out.push_back({"attention: over what another step has stored", [](PlanMaker& m) {
                    AttendStep step = m.attention({});
                    step.rope = m.rope(16);
@@ -441,6 +479,24 @@ inline std::vector<StepCase> mixture_cases() {
                    step.add = false;
                    m.add(step);
                  }});
+  out.push_back({"experts with a limit and an offset", [=](PlanMaker& m) {
+                   const RouteStep route = add_route(m, 5, 2);
+                   m.add(route);
+                   ExpertsStep step = make_experts(m, route, 24, Codes::kBf16);
+                   step.activation = Activation::kQuickGelu;
+                   step.limit = 0.7;
+                   step.up_offset = 1;
+                   m.add(step);
+                 }});
+  out.push_back({"experts without gates", [=](PlanMaker& m) {
+                   const RouteStep route = add_route(m, 5, 2);
+                   m.add(route);
+                   ExpertsStep step = make_experts(m, route, 24, Codes::kI8);
+                   step.gate.clear();
+                   step.up_bias = m.vector(5 * 24);
+                   step.activation = Activation::kReluSquared;
+                   m.add(step);
+                 }});
   out.push_back({"one expert, whose input is weighted", [=](PlanMaker& m) {
                    RouteStep route = add_route(m, 3, 1);
                    route.score = Score::kSigmoid;
@@ -516,7 +572,8 @@ inline std::vector<StepCase> recurrence_cases() {
 
 inline std::vector<StepCase> step_cases() {
   std::vector<StepCase> out;
-  for (auto* cases : {lookup_cases, linear_cases, combine_cases, attend_cases, mixture_cases, recurrence_cases}) {
+  for (auto* cases :
+       {lookup_cases, linear_cases, head_linear_cases, combine_cases, attend_cases, mixture_cases, recurrence_cases}) {
     for (StepCase& one : cases()) out.push_back(std::move(one));
   }
   return out;

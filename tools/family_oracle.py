@@ -43,6 +43,11 @@ SMALLEST_ROUTER_MARGIN = 0.01
 LARGEST_BF16_ERROR = 0.03  # of mixtures: beyond it some token goes to another expert
 ONE_BY_ONE = ("gate_proj", "up_proj", "down_proj")
 SPARSE = (("mlp.", "block_sparse_moe."),)
+GRANITE = (
+    ("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.input_linear.weight"),
+    ("block_sparse_moe.experts.down_proj", "block_sparse_moe.output_linear.weight"),
+    ("block_sparse_moe.router.", "block_sparse_moe.router.layer."),
+)
 
 
 @dataclass
@@ -337,6 +342,101 @@ def mixture_cases():
         experts=ONE_BY_ONE,
         biases="e_score_correction_bias",
     )
+    latent = {"kv_lora_rank": 20, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 14, "num_key_value_heads": 4}
+    latent |= {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 2}
+    groups = {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "first_k_dense_replace": 1}
+    scaled = yarn(beta_fast=1.0, beta_slow=0.1)
+    yield Case(
+        "deepseek_v2",
+        "deepseek_v2",
+        latent | {"q_lora_rank": None, "topk_method": "greedy", "routed_scaling_factor": 1.0, "first_k_dense_replace": 1, "n_group": 1}
+        | {"topk_group": 1, "rope_parameters": scaled | {"mscale": 0.707, "mscale_all_dim": 0.707}},
+        "latent attention without a latent of queries as in V2-Lite, YaRN that scales the scores, two shared experts",
+        experts=ONE_BY_ONE,
+    )
+    yield Case(
+        "deepseek_v2-groups",
+        "deepseek_v2",
+        latent | groups | {"q_lora_rank": 12, "topk_method": "group_limited_greedy", "norm_topk_prob": False, "first_k_dense_replace": 0},
+        "a latent of queries, groups of experts by their best one",
+        experts=ONE_BY_ONE,
+        methods=("fp8-block-bf16",),
+    )
+    yield Case(
+        "deepseek_v3",
+        "deepseek_v3",
+        latent | groups | {"q_lora_rank": 12, "rms_norm_eps": 1e-4, "rope_parameters": scaled | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+        "latents of queries, keys and values, YaRN that scales the scores, groups of experts, a bias for the choice",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+    )
+    yield Case(
+        "deepseek_v3-bias",
+        "deepseek_v3",
+        latent | groups | {"q_lora_rank": 12, "attention_bias": True, "rope_interleave": False, "n_group": 1, "topk_group": 1},
+        "biases of the latents, half-split rotation",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+        methods=("bf16",),
+    )
+    yield Case(
+        "glm4_moe_lite",
+        "glm4_moe_lite",
+        latent | {"q_lora_rank": 12, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.8}
+        | {"norm_topk_prob": True, "rms_norm_eps": 1e-5, "mlp_layer_types": ["dense", "sparse"]},
+        "values wider than the unrotated keys, dense and sparse layers by a list",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+    )
+    yield Case(
+        "mistral4",
+        "mistral4",
+        latent | {"q_lora_rank": 12, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "first_k_dense_replace": 0}
+        | {"max_position_embeddings": 64}
+        | {"rope_parameters": scaled | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4, "original_max_position_embeddings": 8}},
+        "softmax routing, queries that grow with their position",
+        experts=("fused",),
+    )
+    yield Case(
+        "gpt_oss",
+        "gpt_oss",
+        local | {"head_dim": 12, "sliding_window": WINDOW, "layer_types": layer_types(*"LG"), "swiglu_limit": 1.5}
+        | {"rope_parameters": yarn(beta_fast=1.0, beta_slow=0.1, truncate=False)},
+        "sinks, biases, a window, gates and ups in turn with a limit that bites, YaRN without rounding",
+        experts=("fused",),
+        methods=("bf16", "fp8-block-bf16"),
+    )
+    mamba = {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 6}
+    mamba |= {"shared_intermediate_size": 36, "embedding_multiplier": 3.0, "logits_scaling": 0.5, "residual_multiplier": 0.6}
+    mamba |= {"attention_multiplier": 0.2}
+    yield Case(
+        "granite_hybrid",
+        "granitemoehybrid",
+        mamba | local | {"intermediate_size": 24, "position_embedding_type": "nope"},
+        "Mamba-2 with groups, attention without rotation, a mixture beside a feed-forward network",
+        tied=True,
+        embedding=0.3,
+        experts=("fused",),
+        old_names=GRANITE,
+    )
+    yield Case(
+        "granite_hybrid-dense",
+        "granitemoehybrid",
+        mamba | {"num_local_experts": 0, "position_embedding_type": "rope", "mamba_proj_bias": True},
+        "Mamba-2 and attention with rotation, no mixture",
+        tied=True,
+        embedding=0.3,
+        methods=("fp8-block-bf16",),
+    )
+    yield Case(
+        "lfm2",
+        "lfm2",
+        {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "block_ff_dim": 60, "block_multiple_of": 8}
+        | {"conv_bias": True, "norm_eps": 1e-5},
+        "gated convolutions with biases, norms of q and k, a width that is adjusted",
+        tied=True,
+        drop=("intermediate_size",),
+    )
     delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6}
     delta |= {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]}
     delta |= {"rope_parameters": rope(partial_rotary_factor=0.25)}
@@ -361,6 +461,9 @@ def make_model(case):
         config._attn_implementation = "eager"
         return TextModel(config, model_class)
     config = transformers.AutoConfig.for_model(case.family, **settings)
+    if case.family == "mistral4":  # the class that transformers does not list
+        config._attn_implementation = config._experts_implementation = "eager"
+        return transformers.Mistral4ForCausalLM(config).float()
     if case.experts:
         config._experts_implementation = "eager"
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
@@ -385,7 +488,7 @@ def draw(fresh_parameters, case, rng):
 
 
 # What releases do not quantize.
-PLAIN = ("mlp.gate.", "shared_expert_gate", "in_proj_a", "in_proj_b")
+PLAIN = ("mlp.gate.", "mlp.router.", "moe.router.", "shared_expert_gate", "in_proj_a", "in_proj_b", "proj_bias")
 
 
 def one_by_one(weights, case):
@@ -430,14 +533,16 @@ def watch_routers(model, margins):
     def see(module, inputs, _output):
         x = inputs[0].reshape(-1, inputs[0].shape[-1])
         ranks = x.double() @ module.weight.double().T
-        parent = next(m for m in model.modules() if getattr(m, "gate", None) is module)
+        if getattr(module, "bias", None) is not None:
+            ranks = ranks + module.bias.double()
+        parent = next((m for m in model.modules() if getattr(m, "gate", None) is module), module)
         bias = getattr(module, "e_score_correction_bias", getattr(parent, "e_score_correction_bias", None))
         if bias is not None:
             ranks = ranks.sigmoid() + bias
         groups, kept = getattr(model.config, "n_group", 1), getattr(model.config, "topk_group", 1)
-        if kept < groups:
+        if kept < groups and getattr(model.config, "topk_method", "") != "greedy":
             members = ranks.reshape(len(ranks), groups, -1)
-            best = members.topk(2).values.sum(-1).sort(descending=True)
+            best = members.topk(1 if model.config.model_type == "deepseek_v2" else 2).values.sum(-1).sort(descending=True)
             margins.append(float((best.values[:, kept - 1] - best.values[:, kept]).min()))
             hidden = torch.ones_like(members, dtype=torch.bool).scatter(1, best.indices[:, :kept, None].expand(-1, -1, members.shape[-1]), False)
             ranks = ranks.masked_fill(hidden.reshape(ranks.shape), -1e9)
@@ -446,7 +551,7 @@ def watch_routers(model, margins):
         margins.append(float((best[:, chosen - 1] - best[:, chosen]).min()))
 
     for name, module in model.named_modules():
-        if name.endswith("mlp.gate"):
+        if name.endswith(("mlp.gate", "mlp.router", "moe.router")):
             module.register_forward_hook(see)
 
 

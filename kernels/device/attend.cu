@@ -18,20 +18,23 @@ void with_kind(CacheKind kind, const Run& run) {
 
 int larger_of(int a, int b) { return a > b ? a : b; }
 
-int queries_at_once(int group) {
+// Whether a warp holds a row of the longer one of keys and values with a piece to a lane.
+bool is_wide(int dim) { return padded(dim) > kPiece * kWarp; }
+
+int queries_at_once(int group, int dim) {
   int queries = 1;
-  while (queries < group && queries < kMostQueries) queries *= 2;
+  while (queries < group && queries < (is_wide(dim) ? kWideQueries : kMostQueries)) queries *= 2;
   return queries;
 }
 
-template <CacheKind kKind, int kQueries>
+template <CacheKind kKind, int kQueries, int kPieces = 1>
 void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
-  const int tiles = attend_tiles(args.heads / args.kv_heads);
+  const int tiles = attend_tiles(args.heads / args.kv_heads, larger_of(args.key_dim, args.value_dim));
   const int key_row = padded(args.key_dim), row = padded(args.value_dim);
   const int floats = kQueries * key_row + 2 * larger_of(key_row, row) + kAttendWarps * kQueries * (row + 2) + 1 +
                      split_pages(args.cache, args.splits);
   const bool fetches = args.next_bytes > 0;
-  launch(stream, "attend", attend_kernel<kKind, kQueries>,
+  launch(stream, "attend", attend_kernel<kKind, kQueries, kPieces>,
          {unsigned(args.splits), unsigned(args.kv_heads * tiles + fetches), unsigned(args.tokens)}, kAttendThreads,
          size_t(floats) * 4, AttendKernelArgs{args, store});
 }
@@ -45,7 +48,10 @@ void launch_tiles(Stream& stream, const AttendArgs& args) {
 
 }  // namespace
 
-int attend_tiles(int queries) { return (queries + queries_at_once(queries) - 1) / queries_at_once(queries); }
+int attend_tiles(int queries, int dim) {
+  const int at_once = queries_at_once(queries, dim);
+  return (queries + at_once - 1) / at_once;
+}
 
 void store_keys(Stream& stream, const AttendArgs& args) {
   with_kind(args.cache.kind, [&]<CacheKind kKind>() {
@@ -56,7 +62,13 @@ void store_keys(Stream& stream, const AttendArgs& args) {
 
 void attend(Stream& stream, const AttendArgs& args, bool store) {
   with_kind(args.cache.kind, [&]<CacheKind kKind>() {
-    switch (queries_at_once(args.heads / args.kv_heads)) {
+    constexpr int kWidePieces = kMaxHeadDim / (kPiece * kWarp);
+    const int dim = larger_of(args.key_dim, args.value_dim), queries = queries_at_once(args.heads / args.kv_heads, dim);
+    if (is_wide(dim)) {
+      return queries == 1 ? launch_attend<kKind, 1, kWidePieces>(stream, args, store)
+                          : launch_attend<kKind, kWideQueries, kWidePieces>(stream, args, store);
+    }
+    switch (queries) {
       case 1: return launch_attend<kKind, 1>(stream, args, store);
       case 2: return launch_attend<kKind, 2>(stream, args, store);
       case 4: return launch_attend<kKind, 4>(stream, args, store);

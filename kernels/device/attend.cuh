@@ -11,7 +11,8 @@ namespace qgen::QGEN_BACKEND {
 constexpr int kAttendWarps = 4, kAttendThreads = kAttendWarps * kWarp;
 constexpr int kMostQueries = 8;   // of one key-value head to a block
 constexpr int kSplitUnit = 32;    // keys
-constexpr int kPiece = 8;         // elements of a row to a lane
+constexpr int kPiece = 8;         // elements of a row to a lane, of every kPiece * kWarp
+constexpr int kWideQueries = 2;   // to a block where heads are wider than that
 constexpr int64_t kFetch = 2048;  // bytes that a thread asks for at once
 
 // Head h of a token.
@@ -66,7 +67,7 @@ QGEN_DEVICE void prepare_head(const AttendArgs& args, const HeadRows& heads, con
     warp_barrier();
   }
   if (args.rotation.half > 0) {
-    rotate_head(args.rotation, token, out);
+    rotate_head(args.rotation, token, out + args.rotated_first);
     warp_barrier();
   }
   if (normalizes && args.norm_after_rotation) {
@@ -184,6 +185,7 @@ QGEN_DEVICE void store_token(const AttendArgs& args, int token, int kv, bool key
     store_row<kKind>(scratch, args.key_dim, cache.keys + at * cache.key_bytes, cache.key_factor + at, cache.overflow);
     return;
   }
+  if (args.v.x == nullptr) return;  // values are in the keys
   const float* value = head_of(args.v, token, kv);
   if (args.v_norm.kind != Norm::Kind::kNone) {
     for (int i = lane_index(); i < args.value_dim; i += kWarp) scratch[i] = value[i];
@@ -255,7 +257,8 @@ struct AttendKernelArgs {
   bool store;
 };
 
-template <CacheKind kKind, int kQueries>
+// kPieces: of a row to a lane.
+template <CacheKind kKind, int kQueries, int kPieces>
 QGEN_KERNEL(kAttendThreads, 1)
 attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const AttendArgs& args = both.attend;
@@ -307,24 +310,26 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
 
   // As many lanes as the longer row has pieces take a key, a power of two.
   int lanes = 1;
-  while (lanes * kPiece < key_row || lanes * kPiece < row) lanes *= 2;
-  const int j = lane_index() % lanes;
-  const bool holds_key = j * kPiece < key_row, holds = j * kPiece < row;
+  while (lanes < kWarp && (lanes * kPiece < key_row || lanes * kPiece < row)) lanes *= 2;
+  constexpr int kElements = kPieces * kPiece;  // of a lane
+  // Piece p of a lane.
+  const auto piece = [&](int p) { return lane_index() % lanes + p * kWarp; };
   const int at_once = kAttendThreads / lanes;
-  float q[kQueries][kPiece], sums[kQueries][kPiece];
+  float q[kQueries][kElements], sums[kQueries][kElements];
   Running running[kQueries];
   QGEN_UNROLL
   for (int i = 0; i < kQueries; ++i) {
     running[i] = {kLowest, 0};
     QGEN_UNROLL
-    for (int c = 0; c < kPiece; ++c) {
-      q[i][c] = holds_key ? q_shared[i * key_row + j * kPiece + c] : 0;
+    for (int c = 0; c < kElements; ++c) {
+      const int at = piece(c / kPiece) * kPiece + c % kPiece;
+      q[i][c] = at < key_row ? q_shared[i * key_row + at] : 0;
       sums[i][c] = 0;
     }
   }
-  constexpr int kInFlight = kQueries <= 4 ? 4 : 2;  // keys of a lane
+  constexpr int kInFlight = kPieces > 1 ? 1 : kQueries <= 4 ? 4 : 2;  // keys of a lane
   for (int base = keys.begin; base < keys.end; base += kInFlight * at_once) {
-    float key[kInFlight][kPiece], value[kInFlight][kPiece];
+    float key[kInFlight][kPieces][kPiece], value[kInFlight][kPieces][kPiece];
     float key_factor[kInFlight], value_factor[kInFlight];
     bool there[kInFlight];
     QGEN_UNROLL
@@ -335,9 +340,13 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
       const int64_t at = page_row(cache, pages[(index >> cache.page_shift) - first_page], args.kv_heads, kv) +
                          page_offset(cache, index);
       QGEN_UNROLL
-      for (int c = 0; c < kPiece; ++c) key[u][c] = value[u][c] = 0;
-      if (holds_key) load_piece<kKind>(cache.keys + at * cache.key_bytes, j, key[u]);
-      if (holds) load_piece<kKind>(cache.values + at * cache.value_bytes, j, value[u]);
+      for (int p = 0; p < kPieces; ++p) {
+        QGEN_UNROLL
+        for (int c = 0; c < kPiece; ++c) key[u][p][c] = value[u][p][c] = 0;
+        const int j = piece(p);
+        if (j * kPiece < key_row) load_piece<kKind>(cache.keys + at * cache.key_bytes, j, key[u][p]);
+        if (j * kPiece < row) load_piece<kKind>(cache.values + at * cache.value_bytes, j, value[u][p]);
+      }
       key_factor[u] = has_factors(kKind) ? cache.key_factor[at] : 1;
       value_factor[u] = has_factors(kKind) ? cache.value_factor[at] : 1;
     }
@@ -347,7 +356,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
       for (int i = 0; i < kQueries; ++i) {
         float score = 0;
         QGEN_UNROLL
-        for (int c = 0; c < kPiece; ++c) score += q[i][c] * key[u][c];
+        for (int c = 0; c < kElements; ++c) score += q[i][c] * key[u][c / kPiece][c % kPiece];
         score = sum_lanes(score, lanes);
         score *= key_factor[u];
         if (args.softcap > 0) score = capped_score(score, args.softcap);
@@ -357,12 +366,12 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
           running[i].largest = score;
           running[i].sum *= old;
           QGEN_UNROLL
-          for (int c = 0; c < kPiece; ++c) sums[i][c] *= old;
+          for (int c = 0; c < kElements; ++c) sums[i][c] *= old;
         }
         const float weight = there[u] ? worth(score, running[i].largest) : 0;
         running[i].sum += weight;
         QGEN_UNROLL
-        for (int c = 0; c < kPiece; ++c) sums[i][c] += weight * value_factor[u] * value[u][c];
+        for (int c = 0; c < kElements; ++c) sums[i][c] += weight * value_factor[u] * value[u][c / kPiece][c % kPiece];
       }
     }
   }
@@ -376,12 +385,15 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
       const float mine = worth(running[i].largest, all), theirs = worth(largest, all);
       running[i] = {all, running[i].sum * mine + sum * theirs};
       QGEN_UNROLL
-      for (int c = 0; c < kPiece; ++c) sums[i][c] = sums[i][c] * mine + shuffle_xor(sums[i][c], mask) * theirs;
+      for (int c = 0; c < kElements; ++c) sums[i][c] = sums[i][c] * mine + shuffle_xor(sums[i][c], mask) * theirs;
     }
     float* const out = merged + (warp * kQueries + i) * (row + 2);
-    if (lane_index() < lanes && holds) {
+    if (lane_index() < lanes) {
       QGEN_UNROLL
-      for (int c = 0; c < kPiece; ++c) out[j * kPiece + c] = sums[i][c];
+      for (int c = 0; c < kElements; ++c) {
+        const int at = piece(c / kPiece) * kPiece + c % kPiece;
+        if (at < row) out[at] = sums[i][c];
+      }
     }
     if (lane_index() == 0) {
       out[row] = running[i].largest;

@@ -172,6 +172,7 @@ QGEN_DEVICE float activated(Activation activation, float x) {
     case Activation::kRelu: return x > 0 || !(x == x) ? x : 0;
     case Activation::kReluSquared: return x > 0 || !(x == x) ? x * x : 0;
     case Activation::kSigmoid: return sigmoid(x);
+    case Activation::kQuickGelu: return x * sigmoid(1.702f * x);
   }
   return x;
 }

@@ -10,6 +10,14 @@ void choose_experts(Stream& stream, const RouteArgs& args) {
   launch(stream, "route", route_kernel, {unsigned(args.tokens)}, kWarp, shared, args);
 }
 
+void multiply_heads(Stream& stream, const HeadLinearArgs& args) {
+  with_codes(args.kind, [&]<Codes kCodes>() {
+    launch(stream, "head linear", head_linear_kernel<kCodes>,
+           {blocks_of(args.rows + args.kept, kExpertWarps), unsigned(args.tokens), unsigned(args.heads)},
+           kExpertWarps * kWarp, 0, args);
+  });
+}
+
 void run_experts(Stream& stream, const ExpertsArgs& args) {
   const auto tokens = unsigned(args.tokens);
   with_codes(args.in_kind, [&]<Codes kCodes>() {

@@ -113,6 +113,21 @@ QGEN_DEVICE float row_product(const Matrix& w, int row, const float* x) {
   return sum_lanes(sum);
 }
 
+// A product for row x of a warp, token y and head z of the grid; behind the rows are the columns that are kept.
+template <Codes kCodes>
+QGEN_KERNEL(kExpertWarps* kWarp, 1)
+head_linear_kernel(const HeadLinearArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int row = int(block_index().x) * kExpertWarps + warp_index();
+  if (row >= args.rows + args.kept) return;
+  const int64_t token = block_index().y, head = block_index().z;
+  const float* const x = args.x + token * args.x_stride + head * args.x_head_stride;
+  float* const y = args.y + token * args.y_stride + head * args.y_head_stride;
+  const float value = row < args.rows ? row_product<kCodes>(args.weight[head], row, x) : x[args.cols + row - args.rows];
+  if (lane_index() == 0) y[row] = value;
+}
+
 // inner = activation(gate x) * (up x) for row x of a warp, token y and choice z of the grid.
 template <Codes kCodes>
 QGEN_KERNEL(kExpertWarps* kWarp, 1)
@@ -127,10 +142,20 @@ experts_in_kernel(const ExpertsArgs args, const LaunchTimes times) {
   const float* const x = args.x + token * args.x_stride;
   const float factor = args.weighted_input ? route[choice] : 1;
   const int64_t bias = int64_t(expert) * args.width + row;
-  float gate = row_product<kCodes>(args.gate[expert], row, x) * factor;
   float up = row_product<kCodes>(args.up[expert], row, x) * factor;
-  if (args.gate_bias != nullptr) gate += args.gate_bias[bias];
   if (args.up_bias != nullptr) up += args.up_bias[bias];
+  float gate = up;
+  if (args.gate != nullptr) {
+    gate = row_product<kCodes>(args.gate[expert], row, x) * factor;
+    if (args.gate_bias != nullptr) gate += args.gate_bias[bias];
+    if (args.limit > 0) {
+      gate = gate > args.limit ? args.limit : gate;
+      up = up > args.limit ? args.limit : up < -args.limit ? -args.limit : up;
+    }
+    up += args.up_offset;
+  } else {
+    up = 1;
+  }
   if (lane_index() == 0)
     args.inner[(token * args.chosen + choice) * args.inner_stride + row] = activated(args.activation, gate) * up;
 }

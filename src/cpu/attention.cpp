@@ -33,10 +33,10 @@ void KvCache::lay_out(Arena& arena) {
     const int64_t pages = layout_.groups()[size_t(layout_.group_of(StateId(i)))].pages;
     const int64_t rows = pages * layout_.page_tokens() * state.kv_heads;
     states_[i].keys = arena.take<uint8_t>(rows * state.key_dim * element_bytes_);
-    states_[i].values = arena.take<uint8_t>(rows * padded(state.value_dim) * element_bytes_);
+    if (!state.values_in_keys) states_[i].values = arena.take<uint8_t>(rows * padded(state.value_dim) * element_bytes_);
     if (!scaled_) continue;
     states_[i].key_scales = arena.take<float>(rows);
-    states_[i].value_scales = arena.take<float>(rows);
+    states_[i].value_scales = state.values_in_keys ? states_[i].key_scales : arena.take<float>(rows);
   }
 }
 
@@ -53,7 +53,8 @@ CacheView KvCache::view(StateId state, const Segment& segment) const {
           .page_tokens = layout_.page_tokens(),
           .kv_heads = shape.kv_heads,
           .key_dim = shape.key_dim,
-          .padded_dim = padded(shape.value_dim)};
+          .padded_dim = padded(shape.value_dim),
+          .value_dim = shape.value_dim};
 }
 
 void KvCache::copy_page(int32_t group, int32_t from, int32_t to) const {
@@ -67,7 +68,7 @@ void KvCache::copy_page(int32_t group, int32_t from, int32_t to) const {
     copy(cache.keys, rows * state.key_dim * element_bytes_);
     copy(cache.values, rows * padded(state.value_dim) * element_bytes_);
     copy(cache.key_scales, rows);
-    copy(cache.value_scales, rows);
+    if (!state.values_in_keys) copy(cache.value_scales, rows);
   }
 }
 
@@ -200,7 +201,8 @@ void Attention::prepare_head(const AttendStep& step, const Norm& norm, int64_t h
     const Rope& rope = plan_.ropes[size_t(step.rope)];
     const int64_t half = rope.dim / 2;
     const auto& [cos, sin] = rotations_[size_t(step.rope)];
-    target_.rotate(x, cos + token * half, sin + token * half, half, rope.pairs == Rope::Pairs::kAdjacent);
+    target_.rotate(x + step.rotated_first, cos + token * half, sin + token * half, half,
+                   rope.pairs == Rope::Pairs::kAdjacent);
   }
   if (step.norm_after_rotation) normalize_head(norm, head, step.key_dim, x);
 }
@@ -218,10 +220,13 @@ void Attention::store(const AttendStep& step, const Batch& batch, const std::vec
       const int64_t chunk = position / kAttendChunk * kAttendChunk, at = position - chunk;
       const int64_t row = view.first_row(chunk, h);
       // Values first: they may be the keys before their norm.
-      float* const value = rows[size_t(step.v.row)].at(token, step.v.first + h * step.v.stride);
-      normalize_head(step.v_norm, h, step.value_dim, value);
-      const StoredRow v = store_row(value, step.value_dim,
-                                    const_cast<uint8_t*>(view.values) + (row + at) * view.padded_dim * element, 1);
+      StoredRow v{1, false};
+      if (step.v) {
+        float* const value = rows[size_t(step.v.row)].at(token, step.v.first + h * step.v.stride);
+        normalize_head(step.v_norm, h, step.value_dim, value);
+        v = store_row(value, step.value_dim, const_cast<uint8_t*>(view.values) + (row + at) * view.padded_dim * element,
+                      1);
+      }
       float* const key = rows[size_t(step.k.row)].at(token, step.k.first + h * step.k.stride);
       prepare_head(step, step.k_norm, h, token, key);
       const int64_t block = at / kKeyBlock * kKeyBlock;
@@ -230,7 +235,7 @@ void Attention::store(const AttendStep& step, const Batch& batch, const std::vec
           const_cast<uint8_t*>(view.keys) + ((row + block) * view.key_dim + at % kKeyBlock) * element, kKeyBlock);
       if (view.key_scales != nullptr) {
         cache_.key_scales(step.state)[row + at] = k.scale;
-        cache_.value_scales(step.state)[row + at] = v.scale;
+        if (step.v) cache_.value_scales(step.state)[row + at] = v.scale;
       }
       if (k.overflow || v.overflow) overflow_ = step.state;
     }

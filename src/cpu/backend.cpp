@@ -12,6 +12,7 @@
 #include "base/rounding.h"
 #include "cpu/arena.h"
 #include "cpu/attention.h"
+#include "cpu/head_linear.h"
 #include "cpu/isa/targets.h"
 #include "cpu/linear.h"
 #include "cpu/mixture.h"
@@ -58,6 +59,7 @@ class CpuBackend : public Backend {
     for (const Step& step : plan.steps) {
       linear_.push_back(make_state(step, loaded));
       experts_.push_back(make_experts(step, loaded));
+      heads_.push_back(make_heads(step, loaded));
     }
     lay_out(work_, cache_);
     if (!loaded) return;
@@ -166,6 +168,15 @@ class CpuBackend : public Backend {
     return out;
   }
 
+  // Likewise.
+  std::unique_ptr<HeadLinearKernel> make_heads(const Step& step, bool loaded) {
+    const auto* heads = std::get_if<HeadLinearStep>(&step.op);
+    if (heads == nullptr) return nullptr;
+    return std::make_unique<HeadLinearKernel>(*heads, target_, workers_, [&](const Weight& weight) {
+      return kernel_of(weight, options_.activations, loaded);
+    });
+  }
+
   void lay_out(Arena& work, Arena& cache) {
     attention_.lay_out_cache(cache);
     recurrence_.lay_out_states(cache);
@@ -192,6 +203,7 @@ class CpuBackend : public Backend {
     };
     for (LinearState& state : linear_) lay_over(state.input);
     for (auto& experts : experts_) lay_over(experts);
+    for (auto& heads : heads_) lay_over(heads);
     work.go_to(end);
   }
 
@@ -293,6 +305,10 @@ class CpuBackend : public Backend {
   void execute(const ExpertsStep& step, size_t index, const Batch& batch, int worker) {
     experts_[index]->run(batch, rows_, {vector(step.gate_bias), vector(step.up_bias), vector(step.down_bias)}, *pool_,
                          scratch(worker), temporary_ + worker * temporary_stride_);
+  }
+
+  void execute(const HeadLinearStep&, size_t index, const Batch& batch, int worker) {
+    heads_[index]->run(batch, rows_, *pool_, worker, scratch(worker));
   }
 
   void execute(const ConvStep& step, size_t, const Batch& batch, int) { recurrence_.run(step, batch, rows_, *pool_); }
@@ -400,6 +416,7 @@ class CpuBackend : public Backend {
   std::unordered_map<KernelKey, LinearKernel, KernelHash> kernels_;
   std::vector<LinearState> linear_;                      // one a step
   std::vector<std::unique_ptr<ExpertsKernel>> experts_;  // likewise
+  std::vector<std::unique_ptr<HeadLinearKernel>> heads_;
   std::unordered_map<const Vector*, std::vector<float>> vectors_;
   Arena work_, cache_;
   std::vector<RowBuffer> rows_;  // of the plan's

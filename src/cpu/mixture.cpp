@@ -14,8 +14,9 @@ constexpr int64_t kTaskRows = 256;
 std::vector<const LinearKernel*> kernels_of(std::initializer_list<const std::vector<const Weight*>*> banks,
                                             const std::function<const LinearKernel*(const Weight&)>& kernel_of) {
   std::vector<const LinearKernel*> out;
-  for (size_t e = 0; e < (*banks.begin())->size(); ++e) {
+  for (size_t e = 0; e < (*(banks.end() - 1))->size(); ++e) {
     for (const auto* bank : banks) {
+      if (bank->empty()) continue;
       const Weight& weight = *(*bank)[e];
       if (weight.ordered) {
         fail(ErrorKind::kModel,
@@ -92,6 +93,16 @@ void ExpertsKernel::prepare_input(const Batch& batch, const std::vector<RowBuffe
   input_.prepare(target_, row, entry, group_of(entry).count, batch.kernels);
 }
 
+// The step's limit and offset.
+void ExpertsKernel::bound(float* gate, float* up, int64_t count) const {
+  const auto limit = float(step_.limit), offset = float(step_.up_offset);
+  for (int64_t n = 0; limit > 0 && n < count; ++n) {
+    gate[n] = gate[n] > limit ? limit : gate[n];
+    up[n] = up[n] > limit ? limit : up[n] < -limit ? -limit : up[n];
+  }
+  for (int64_t n = 0; offset != 0 && n < count; ++n) up[n] += offset;
+}
+
 void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, const Biases& biases, ThreadPool& pool,
                         std::byte* scratch, float* temporary) {
   const int64_t entries = int64_t(batch.tokens.size()) * step_.chosen(), width = step_.width();
@@ -123,12 +134,15 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     const float* const x = input_.row(of.first);
     float* const gate = inner_.row(of.first) + range.begin;
     const int64_t count = range.end - range.begin;
-    const size_t layer = 2 * size_t(of.expert);
-    multiply(input_, in_, layer, of, x, range, biases.gate, gate, inner_.stride());
-    multiply(input_, in_, layer + 1, of, x, range, biases.up, temporary, count);
-    for (int32_t t = 0; t < of.count; ++t)
-      target_.activate(static_cast<ActivationKind>(step_.activation), gate + t * inner_.stride(), temporary + t * count,
-                       count);
+    const bool gated = !step_.gate.empty();
+    const size_t layer = gated ? 2 * size_t(of.expert) : size_t(of.expert);
+    multiply(input_, in_, layer, of, x, range, gated ? biases.gate : biases.up, gate, inner_.stride());
+    if (gated) multiply(input_, in_, layer + 1, of, x, range, biases.up, temporary, count);
+    for (int32_t t = 0; t < of.count; ++t) {
+      float *const row = gate + t * inner_.stride(), *const up = temporary + t * count;
+      if (gated) bound(row, up, count);
+      target_.activate(static_cast<ActivationKind>(step_.activation), row, gated ? up : nullptr, count);
+    }
   });
   pool.share(entries, [&](int64_t entry) {
     inner_.prepare(target_, inner_.row(entry), entry, group_of(entry).count, batch.kernels);

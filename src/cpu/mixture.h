@@ -41,13 +41,14 @@ class ExpertsKernel {
   };
   void group(const Batch& batch, const std::vector<RowBuffer>& rows);
   void prepare_input(const Batch& batch, const std::vector<RowBuffer>& rows, int64_t entry);
+  void bound(float* gate, float* up, int64_t count) const;
   const Group& group_of(int64_t entry) const { return groups_[size_t(group_of_[size_t(entry)])]; }
 
   const ExpertsStep& step_;
   const IsaTarget& target_;
   const int64_t entries_;  // tokens times chosen experts, at most
   const int workers_;
-  std::vector<const LinearKernel*> in_, down_;  // in_: a gate, then an up, of each expert
+  std::vector<const LinearKernel*> in_, down_;  // in_: a gate where there are any, then an up, of each expert
   InputForms input_, inner_;
   std::vector<Group> groups_;      // of the experts that have tokens
   std::vector<int32_t> order_;     // token * chosen + choice, by expert

@@ -18,7 +18,9 @@ int64_t row_tokens(const Row& row) { return row.scored ? kScoredTokens : kBatchT
 
 using Values = std::vector<double>;
 
-int64_t state_elements(const State& state) { return state.kv_heads * (state.key_dim + state.value_dim); }
+int64_t state_elements(const State& state) {
+  return state.kv_heads * (state.key_dim + (state.values_in_keys ? 0 : state.value_dim));
+}
 
 // Keys and values of a state: pages of tokens, a token's keys before its values.
 class ReferenceCache {
@@ -162,6 +164,18 @@ class ReferenceBackend : public Backend {
     }
   }
 
+  void execute(const HeadLinearStep& step, const Batch& batch) {
+    for (int64_t t = 0; t < int64_t(batch.tokens.size()); ++t) {
+      for (int64_t h = 0; h < step.heads(); ++h) {
+        const double* const in = at(step.in, t, h);
+        const Values y = multiply(*step.weights[size_t(h)], nullptr, {Values(in, in + step.cols())}).front();
+        double* const out = at(step.out, t, h);
+        std::copy(y.begin(), y.end(), out);
+        std::copy_n(in + step.cols(), step.kept, out + step.rows());
+      }
+    }
+  }
+
   void execute(const CombineStep& step, const Batch& batch) {
     for (int64_t t = 0; t < int64_t(batch.tokens.size()); ++t) {
       const double* from = at(step.y, t);
@@ -184,8 +198,10 @@ class ReferenceBackend : public Backend {
         double* keys = cache_.token(step.state, segment, segment.position + t);
         double* values = keys + step.kv_heads * kd;
         for (int64_t h = 0; h < step.kv_heads; ++h) {
-          const Values v = head(step.v, token, h, vd, step.v_norm);
-          std::copy(v.begin(), v.end(), values + h * vd);
+          if (step.v) {
+            const Values v = head(step.v, token, h, vd, step.v_norm);
+            std::copy(v.begin(), v.end(), values + h * vd);
+          }
           const Values k = rotated(step, step.k, token, h, step.k_norm, *batch.ropes);
           std::copy(k.begin(), k.end(), keys + h * kd);
         }
@@ -196,6 +212,7 @@ class ReferenceBackend : public Backend {
 
   void attend(const AttendStep& step, const Batch& batch, const Segment& segment, int64_t t) {
     const int64_t kd = step.key_dim, vd = step.value_dim, token = segment.first + t, position = segment.position + t;
+    const bool in_keys = plan_.states[size_t(step.state)].values_in_keys;
     int64_t first = step.window > 0 ? std::max<int64_t>(0, position - step.window + 1) : 0;
     if (step.chunk > 0) first = std::max(first, position / step.chunk * step.chunk);
     const double temperature =
@@ -222,7 +239,7 @@ class ReferenceBackend : public Backend {
       double* out = at(step.out, token) + h * vd;
       std::fill_n(out, vd, 0.0);
       for (int64_t j = first; j <= position; ++j) {
-        const double* value = cache_.token(step.state, segment, j) + step.kv_heads * kd + kv * vd;
+        const double* value = cache_.token(step.state, segment, j) + (in_keys ? kv * kd : step.kv_heads * kd + kv * vd);
         for (int64_t i = 0; i < vd; ++i) out[i] += p[size_t(j - first)] / sum * value[i];
       }
       if (!step.gate) continue;
@@ -252,9 +269,13 @@ class ReferenceBackend : public Backend {
         if (step.weighted_input) {
           for (double& value : input) value *= weight;
         }
-        const Values gate = expert(*step.gate[e], step.gate_bias, e, input);
         Values inner = expert(*step.up[e], step.up_bias, e, input);
-        for (size_t n = 0; n < inner.size(); ++n) inner[n] *= activate(step.activation, gate[n]);
+        const Values gate = step.gate.empty() ? inner : expert(*step.gate[e], step.gate_bias, e, input);
+        const double limit = step.limit > 0 ? step.limit : INFINITY;
+        for (size_t n = 0; n < inner.size(); ++n) {
+          const double up = step.gate.empty() ? 1 : std::clamp(inner[n], -limit, limit) + step.up_offset;
+          inner[n] = activate(step.activation, std::min(gate[n], limit)) * up;
+        }
         const Values y = expert(*step.down[e], step.down_bias, e, inner);
         for (size_t n = 0; n < y.size(); ++n) out[n] += (step.weighted_input ? 1 : weight) * y[n];
       }
@@ -360,8 +381,8 @@ class ReferenceBackend : public Backend {
       const int64_t half = rope.dim / 2;
       const bool adjacent = rope.pairs == Rope::Pairs::kAdjacent;
       for (int64_t i = 0; i < half; ++i) {
-        double& x = out[size_t(adjacent ? 2 * i : i)];
-        double& y = out[size_t(adjacent ? 2 * i + 1 : i + half)];
+        double& x = out[size_t(step.rotated_first + (adjacent ? 2 * i : i))];
+        double& y = out[size_t(step.rotated_first + (adjacent ? 2 * i + 1 : i + half))];
         const double cos = ropes.cos(r)[size_t(token * half + i)], sin = ropes.sin(r)[size_t(token * half + i)];
         const double a = x, b = y;
         x = a * cos - b * sin;

@@ -35,6 +35,7 @@ struct AttentionSpec {
   bool fused = false;                      // q, k and v
   std::optional<NormSpec> q_norm, k_norm;  // of the heads, before the rotation
   bool norm_after_rotation = false;
+  bool sinks = false;        // one more score of each head, without a value
   bool output_gate = false;  // q_proj has rows for a gate behind those of each head
   int32_t rope = 0;          // of Description::ropes; -1: none
   double scale = 0;          // of the scores; 0: 1 / sqrt(head_dim)
@@ -43,6 +44,22 @@ struct AttentionSpec {
   int64_t chunk = 0;
   // Queries of the token at position p are multiplied by 1 + beta * ln(1 + floor(p / interval)).
   double temperature_beta = 0;
+  int64_t temperature_interval = 1;
+};
+
+// Multi-head latent attention (DeepSeek-V2): keys and values of all heads follow from one latent a token, which is all
+// that is kept of it beside the part of the keys that is rotated.
+struct LatentSpec {
+  int64_t heads = 0;
+  int64_t q_rank = 0;  // of the latent of queries; 0: none
+  int64_t kv_rank = 0;
+  int64_t plain_dim = 0, rotated_dim = 0;  // of a query and a key
+  int64_t value_dim = 0;
+  NormSpec norm;  // of the latents
+  bool bias = false;
+  int32_t rope = 0;
+  double scale = 0;
+  double temperature_beta = 0;  // see AttentionSpec
   int64_t temperature_interval = 1;
 };
 
@@ -59,6 +76,12 @@ struct MixtureSpec {
   int64_t experts = 0, chosen = 0;
   int64_t width = 0;  // of an expert
   Activation activation = Activation::kSilu;
+  bool gated = true;                // of the experts
+  bool biased = false;              // the router and the experts
+  double limit = 0, up_offset = 0;  // see ExpertsStep
+  bool weighted_input = false;      // see ExpertsStep
+  bool transposed = false;          // stacks are stored (inputs, outputs)
+  bool interleaved = false;         // their gates and ups in turn
   RouteStep::Score score = RouteStep::Score::kSoftmax;
   bool ranking_bias = false;  // the choice, and not the weights, is by score + bias
   int64_t groups = 1, kept_groups = 1;
@@ -79,6 +102,22 @@ struct DeltaSpec {
   bool by_key_head = false;  // stored as two matrices, [q, k, v, z] and [rate, decay] of each key head
 };
 
+// Mamba-2: a convolution, a linear recurrence and a norm behind the gate.
+struct MambaSpec {
+  int64_t heads = 0, head_dim = 0;
+  int64_t groups = 1, state_dim = 0;  // keys (B) and queries (C), shared by the heads of a group
+  int64_t taps = 4;
+  bool conv_bias = true, bias = false;
+  NormSpec norm;
+  int64_t norm_groups = 1;  // of the row, each normalized for itself
+};
+
+// A short convolution between two gates (LFM2): out = W (c * conv(b * u)), all three from one matrix.
+struct ShortConvSpec {
+  int64_t taps = 3;
+  bool bias = false;
+};
+
 // One branch of a layer: x += scale * after(mixer(before(x))). A parallel one reads the x that the branch before it
 // read, and without a norm of its own also shares that one's.
 struct BlockSpec {
@@ -87,7 +126,7 @@ struct BlockSpec {
     NormSpec spec;
   };
   std::optional<NormUse> before, after;
-  std::variant<AttentionSpec, FeedForwardSpec, MixtureSpec, DeltaSpec> mixer;
+  std::variant<AttentionSpec, FeedForwardSpec, MixtureSpec, DeltaSpec, LatentSpec, MambaSpec, ShortConvSpec> mixer;
   double scale = 1;
   bool parallel = false;
 };

@@ -27,16 +27,25 @@ enum class Role : uint8_t {
   kAttnOut,
   kAttnQNorm,
   kAttnKNorm,
+  kAttnSinks,    // one more score a head
+  kLatentQDown,  // of latent attention: to the latent of queries
+  kLatentQNorm,
+  kLatentQUp,
+  kLatentKvDown,  // to the latent of keys and values, and the part of keys that is rotated
+  kLatentKvNorm,
+  kLatentKvUp,
   kAttnPostNorm,  // after attention, before its result is added
   kFfnNorm,       // before the feed-forward network
   kFfnGate,
   kFfnUp,
   kFfnGateUp,  // gate and up as one matrix
   kFfnDown,
-  kFfnPostNorm,  // after the feed-forward network
-  kRouter,       // a mixture's scores of its experts
-  kRouterBias,   // what is added to them for the choice
-  kExpertGate,   // of expert number '*'
+  kFfnPostNorm,        // after the feed-forward network
+  kRouter,             // a mixture's scores of its experts
+  kRouterBias,         // what is added to them for the choice
+  kExpertGateUpsBias,  // of all experts
+  kExpertDownsBias,
+  kExpertGate,  // of expert number '*'
   kExpertUp,
   kExpertDown,
   kExpertGates,  // of all experts, stacked
@@ -58,6 +67,16 @@ enum class Role : uint8_t {
   kDeltaDecayBias,
   kDeltaNorm,
   kDeltaOut,
+  kMambaIn,  // of a state space: gate, input, B, C and step sizes as one matrix
+  kMambaConv,
+  kMambaALog,
+  kMambaStepBias,
+  kMambaSkip,
+  kMambaNorm,
+  kMambaOut,
+  kConvIn,  // of a gated convolution
+  kConv,
+  kConvOut,
   kCount,
 };
 

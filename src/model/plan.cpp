@@ -118,7 +118,8 @@ int64_t kv_row_bytes(KvType type, int64_t dim) {
 }
 
 int64_t state_bytes_per_token(const State& state, KvType type) {
-  return state.kv_heads * (kv_row_bytes(type, state.key_dim) + kv_row_bytes(type, state.value_dim));
+  const int64_t values = state.values_in_keys ? 0 : kv_row_bytes(type, state.value_dim);
+  return state.kv_heads * (kv_row_bytes(type, state.key_dim) + values);
 }
 
 size_t fixed_state_bytes(const Plan& plan) {

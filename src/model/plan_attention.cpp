@@ -1,7 +1,12 @@
-// Attention: the products of q, k and v, the step over its state, and the output.
+// Attention: the products of q, k and v, the step over its state, and the output; and latent attention, whose heads
+// all read one key that holds its value.
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "model/plan_builder.h"
+#include "quant/transpose.h"
 
 namespace qgen {
 namespace {
@@ -49,10 +54,87 @@ void PlanBuilder::end(const BlockSpec& block, const AttentionSpec& spec, const V
   attend.chunk = spec.chunk;
   attend.temperature_beta = spec.temperature_beta;
   attend.temperature_interval = spec.temperature_interval;
+  if (spec.sinks) attend.sinks = keep(source_.vector(module(Role::kAttnSinks), spec.heads));
   attend.out = row("mixed", q_cols);
   const View mixed = attend.out;
   add(std::move(attend));
   add_output(block, linear(Role::kAttnOut, model_.hidden, q_cols, spec.out_bias), mixed);
+}
+
+View PlanBuilder::begin(const BlockSpec& block, const LatentSpec& spec) {
+  const int64_t q_cols = spec.heads * (spec.plain_dim + spec.rotated_dim);
+  const View latent = row("latent", spec.kv_rank + spec.rotated_dim);
+  const bool low = spec.q_rank > 0;
+  const View q = low ? row("q_latent", spec.q_rank) : row("q", q_cols);
+  add_inputs(block, {to(linear(low ? Role::kLatentQDown : Role::kAttnQ, q.cols, model_.hidden, low && spec.bias), q),
+                     to(linear(Role::kLatentKvDown, latent.cols, model_.hidden, spec.bias), latent)});
+  return latent;
+}
+
+// With keys K c and values V c of the latent c: q (K c) = (K^T q) c, and what the heads gather is V times a sum of c.
+void PlanBuilder::end(const BlockSpec& block, const LatentSpec& spec, const View& latent) {
+  const int64_t q_dim = spec.plain_dim + spec.rotated_dim, key_dim = spec.kv_rank + spec.rotated_dim;
+  const View q = row("q", spec.heads * q_dim);
+  if (spec.q_rank > 0) {
+    LinearStep up;
+    up.in = row("q_latent", spec.q_rank);
+    up.norm = norm(spec.norm, module(Role::kLatentQNorm), spec.q_rank);
+    up.projections = {to(linear(Role::kLatentQUp, q.cols, spec.q_rank, false), q)};
+    add(std::move(up));
+  }
+  CombineStep normalize;
+  normalize.y = normalize.out = {latent.row, latent.first, spec.kv_rank};
+  normalize.norm = norm(spec.norm, module(Role::kLatentKvNorm), spec.kv_rank);
+  add(normalize);
+
+  HeadLinearStep keys, values;
+  split_latent_up(spec, keys.weights, values.weights);
+  keys.in = {q.row, q.first, q_dim};
+  keys.out = {row("query", spec.heads * key_dim).row, 0, key_dim};
+  keys.kept = spec.rotated_dim;
+  const Heads query = keys.out;
+  add(std::move(keys));
+
+  AttendStep attend;
+  attend.state = StateId(plan_.states.size());
+  State state{State::Kind::kKv, 1, key_dim, spec.kv_rank, 0, 0};
+  state.values_in_keys = true;
+  plan_.states.push_back(state);
+  attend.heads = spec.heads;
+  attend.kv_heads = 1;
+  attend.key_dim = key_dim;
+  attend.value_dim = spec.kv_rank;
+  attend.q = query;
+  attend.k = {latent.row, latent.first, key_dim};
+  attend.rope = spec.rotated_dim > 0 ? spec.rope : -1;
+  attend.rotated_first = spec.kv_rank;
+  attend.scale = spec.scale;
+  attend.temperature_beta = spec.temperature_beta;
+  attend.temperature_interval = spec.temperature_interval;
+  attend.out = row("mixed", spec.heads * spec.kv_rank);
+  values.in = {attend.out.row, 0, spec.kv_rank};
+  add(std::move(attend));
+
+  const View result = row("values", spec.heads * spec.value_dim);
+  values.out = {result.row, 0, spec.value_dim};
+  add(std::move(values));
+  add_output(block, linear(Role::kAttnOut, model_.hidden, result.cols, spec.bias), result);
+}
+
+void PlanBuilder::split_latent_up(const LatentSpec& spec, std::vector<const Weight*>& keys,
+                                  std::vector<const Weight*>& values) {
+  const int64_t rows = spec.plain_dim + spec.value_dim;
+  const std::string name = module(Role::kLatentKvUp);
+  const Weight whole = source_.matrix(name, spec.heads * rows, spec.kv_rank);
+  if (source_.input_scale(name, spec.kv_rank) || whole.ordered) {
+    fail(ErrorKind::kModel, fmt::format("{}: a latent's matrix whose inputs are scaled or in an order of their own is "
+                                        "not supported",
+                                        whole.tensor));
+  }
+  for (int64_t h = 0; h < spec.heads; ++h) {
+    keys.push_back(keep(transposed_rows(slice_rows(whole, h * rows, spec.plain_dim), 0, spec.kv_rank)));
+    values.push_back(keep(slice_rows(whole, h * rows + spec.plain_dim, spec.value_dim)));
+  }
 }
 
 }  // namespace qgen

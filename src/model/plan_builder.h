@@ -49,11 +49,21 @@ class PlanBuilder {
   View begin(const BlockSpec& block, const FeedForwardSpec& spec);
   View begin(const BlockSpec& block, const MixtureSpec& spec);
   View begin(const BlockSpec& block, const DeltaSpec& spec);
+  View begin(const BlockSpec& block, const LatentSpec& spec);
+  View begin(const BlockSpec& block, const MambaSpec& spec);
+  View begin(const BlockSpec& block, const ShortConvSpec& spec);
   void end(const BlockSpec& block, const AttentionSpec& spec, const View& begun);
   void end(const BlockSpec& block, const FeedForwardSpec& spec, const View& begun);
   void end(const BlockSpec& block, const MixtureSpec& spec, const View& begun);
   void end(const BlockSpec& block, const DeltaSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const LatentSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const MambaSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const ShortConvSpec& spec, const View& begun);
 
+  // The weights of each head that take a query to the latent and the latent to a value.
+  void split_latent_up(const LatentSpec& spec, std::vector<const Weight*>& keys, std::vector<const Weight*>& values);
+  void bind_stacks(const MixtureSpec& spec, ExpertsStep& out);
+  void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);
   void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
   void add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score, const View& target);
   void add_by_head(Role role, int64_t heads, const std::vector<View>& views, std::vector<Projection>& out);

@@ -1,7 +1,10 @@
 // Feed-forward networks, and mixtures of them with a router and a shared expert.
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include "model/plan_builder.h"
+#include "quant/transpose.h"
 
 namespace qgen {
 
@@ -43,7 +46,7 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
   LinearStep router;
   router.in = normed;
   const View logits = row("router", spec.experts);
-  router.projections = {to(linear(Role::kRouter, spec.experts, model_.hidden, false), logits)};
+  router.projections = {to(linear(Role::kRouter, spec.experts, model_.hidden, spec.biased), logits)};
   const View shared_score = spec.shared_score ? row("shared_score", 1) : View();
   if (spec.shared_score)
     router.projections.push_back(to(linear(Role::kSharedScore, 1, model_.hidden, false), shared_score));
@@ -68,7 +71,11 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
   experts.in = normed;
   experts.route = chosen;
   bind_experts(spec, experts);
+  if (spec.biased) bind_expert_biases(spec, experts);
   experts.activation = spec.activation;
+  experts.limit = spec.limit;
+  experts.up_offset = spec.up_offset;
+  experts.weighted_input = spec.weighted_input;
   experts.out = target;
   experts.add = adds;
   add(std::move(experts));
@@ -77,30 +84,59 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
 }
 
 void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
-  if (source_.has_stack(module(Role::kExpertDowns))) {
-    const auto stack = [&](Role role, int64_t rows, int64_t cols) {
-      return source_.stack(module(role), spec.experts, rows, cols);
-    };
-    if (source_.has_stack(module(Role::kExpertGateUps))) {
-      for (const Weight& whole : stack(Role::kExpertGateUps, 2 * spec.width, model_.hidden)) {
-        out.gate.push_back(keep(slice_rows(whole, 0, spec.width)));
-        out.up.push_back(keep(slice_rows(whole, spec.width, spec.width)));
-      }
-    } else {
-      for (Weight& weight : stack(Role::kExpertGates, spec.width, model_.hidden))
-        out.gate.push_back(keep(std::move(weight)));
-      for (Weight& weight : stack(Role::kExpertUps, spec.width, model_.hidden))
-        out.up.push_back(keep(std::move(weight)));
-    }
-    for (Weight& weight : stack(Role::kExpertDowns, model_.hidden, spec.width))
-      out.down.push_back(keep(std::move(weight)));
-    return;
-  }
+  if (source_.has_stack(module(Role::kExpertDowns))) return bind_stacks(spec, out);
   for (int64_t e = 0; e < spec.experts; ++e) {
-    out.gate.push_back(keep(source_.matrix(module(Role::kExpertGate, e), spec.width, model_.hidden)));
+    if (spec.gated) out.gate.push_back(keep(source_.matrix(module(Role::kExpertGate, e), spec.width, model_.hidden)));
     out.up.push_back(keep(source_.matrix(module(Role::kExpertUp, e), spec.width, model_.hidden)));
     out.down.push_back(keep(source_.matrix(module(Role::kExpertDown, e), model_.hidden, spec.width)));
   }
+}
+
+void PlanBuilder::bind_stacks(const MixtureSpec& spec, ExpertsStep& out) {
+  const auto stack = [&](Role role, int64_t rows, int64_t cols) {
+    return spec.transposed ? source_.stack(module(role), spec.experts, cols, rows)
+                           : source_.stack(module(role), spec.experts, rows, cols);
+  };
+  // Rows first, first + step, ... of a weight of a stack.
+  const auto part = [&](const Weight& whole, int64_t first, int64_t rows, int64_t step) {
+    return keep(spec.transposed ? transposed_rows(whole, first, rows, step) : slice_rows(whole, first, rows));
+  };
+  const auto append = [&](Role role, int64_t rows, int64_t cols, std::vector<const Weight*>& bank) {
+    for (Weight& weight : stack(role, rows, cols))
+      bank.push_back(spec.transposed ? keep(transposed_rows(weight, 0, rows)) : keep(std::move(weight)));
+  };
+  if (source_.has_stack(module(Role::kExpertGateUps))) {
+    for (const Weight& whole : stack(Role::kExpertGateUps, 2 * spec.width, model_.hidden)) {
+      out.gate.push_back(part(whole, 0, spec.width, spec.interleaved ? 2 : 1));
+      out.up.push_back(part(whole, spec.interleaved ? 1 : spec.width, spec.width, spec.interleaved ? 2 : 1));
+    }
+  } else {
+    if (spec.gated) append(Role::kExpertGates, spec.width, model_.hidden, out.gate);
+    append(Role::kExpertUps, spec.width, model_.hidden, out.up);
+  }
+  append(Role::kExpertDowns, model_.hidden, spec.width, out.down);
+}
+
+void PlanBuilder::bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out) {
+  // Of each expert's gates and ups, those from `first` on.
+  const auto half = [&](const Vector& both, int64_t first, int64_t step) {
+    Vector part;
+    part.name = both.name;
+    part.size = spec.experts * spec.width;
+    part.derived = std::make_shared<const std::function<std::vector<float>()>>([=, width = spec.width] {
+      const std::vector<float> all = both.values();
+      std::vector<float> values;
+      for (size_t e = 0; e < all.size(); e += size_t(2 * width)) {
+        for (int64_t i = 0; i < width; ++i) values.push_back(all[e + size_t(first + i * step)]);
+      }
+      return values;
+    });
+    return keep(std::move(part));
+  };
+  const Vector both = source_.vector(module(Role::kExpertGateUpsBias), spec.experts * 2 * spec.width);
+  out.gate_bias = half(both, 0, spec.interleaved ? 2 : 1);
+  out.up_bias = half(both, spec.interleaved ? 1 : spec.width, spec.interleaved ? 2 : 1);
+  out.down_bias = keep(source_.vector(module(Role::kExpertDownsBias), spec.experts * model_.hidden));
 }
 
 // target += sigmoid(score) * the shared expert's result
@@ -109,8 +145,8 @@ void PlanBuilder::add_shared_expert(const MixtureSpec& spec, const View& normed,
   LinearStep inner;
   inner.in = normed;
   const View out = row("inner", spec.shared_width);
-  Projection up = gated(linear(Role::kSharedGate, spec.shared_width, model_.hidden, false),
-                        linear(Role::kSharedUp, spec.shared_width, model_.hidden, false));
+  Projection up = linear(Role::kSharedUp, spec.shared_width, model_.hidden, false);
+  if (spec.gated) up = gated(linear(Role::kSharedGate, spec.shared_width, model_.hidden, false), up);
   up.activation = spec.activation;
   inner.projections = {to(up, out)};
   add(std::move(inner));

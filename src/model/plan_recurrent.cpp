@@ -96,4 +96,86 @@ void PlanBuilder::add_by_head(Role role, int64_t heads, const std::vector<View>&
   for (size_t i = 0; i < parts.size(); ++i) out.push_back(to(projections[i], parts[i]));
 }
 
+// The row is [gate, input, B, C, step sizes].
+View PlanBuilder::begin(const BlockSpec& block, const MambaSpec& spec) {
+  const int64_t inner = spec.heads * spec.head_dim;
+  const View all = row("mamba", 2 * inner + 2 * spec.groups * spec.state_dim + spec.heads);
+  add_inputs(block, {to(linear(Role::kMambaIn, all.cols, model_.hidden, spec.bias), all)});
+  return all;
+}
+
+void PlanBuilder::end(const BlockSpec& block, const MambaSpec& spec, const View& all) {
+  const int64_t inner = spec.heads * spec.head_dim, keys = spec.groups * spec.state_dim;
+  const View z{all.row, 0, inner}, mixed_columns{all.row, inner, inner + 2 * keys};
+  ConvStep conv;
+  conv.state = fixed_state((spec.taps - 1) * mixed_columns.cols);
+  conv.taps = spec.taps;
+  conv.in = conv.out = mixed_columns;
+  const std::string name = module(Role::kMambaConv);
+  conv.weight = keep(source_.vector(name + ".weight", mixed_columns.cols * spec.taps, spec.taps));
+  if (spec.conv_bias) conv.bias = keep(source_.vector(name + ".bias", mixed_columns.cols));
+  conv.activation = Activation::kSilu;
+  add(conv);
+
+  RecurStep recur;
+  recur.kind = RecurStep::Kind::kSsd;
+  recur.state = fixed_state(inner * spec.state_dim);
+  recur.heads = spec.heads;
+  recur.key_heads = spec.groups;
+  recur.key_dim = spec.state_dim;
+  recur.value_dim = spec.head_dim;
+  recur.v = {all.row, inner, spec.head_dim};
+  recur.k = {all.row, 2 * inner, spec.state_dim};
+  recur.q = {all.row, 2 * inner + keys, spec.state_dim};
+  recur.decay = {all.row, 2 * inner + 2 * keys, spec.heads};
+  recur.a_log = keep(source_.vector(module(Role::kMambaALog), spec.heads));
+  recur.decay_bias = keep(source_.vector(module(Role::kMambaStepBias), spec.heads));
+  recur.skip = keep(source_.vector(module(Role::kMambaSkip), spec.heads));
+  recur.out = row("mixed", inner);
+  const View mixed = recur.out;
+  add(recur);
+
+  CombineStep gate;
+  gate.y = gate.out = mixed;
+  gate.gate = z;
+  gate.activation = Activation::kSilu;
+  add(gate);
+  CombineStep normalize;
+  normalize.y = normalize.out = mixed;
+  normalize.norm = norm(spec.norm, module(Role::kMambaNorm), inner);
+  normalize.norm.group = inner / spec.norm_groups;
+  add(normalize);
+  add_output(block, linear(Role::kMambaOut, model_.hidden, inner, spec.bias), mixed);
+}
+
+// The row is [b, c, u].
+View PlanBuilder::begin(const BlockSpec& block, const ShortConvSpec& spec) {
+  const View all = row("conv", 3 * model_.hidden);
+  add_inputs(block, {to(linear(Role::kConvIn, all.cols, model_.hidden, spec.bias), all)});
+  return all;
+}
+
+void PlanBuilder::end(const BlockSpec& block, const ShortConvSpec& spec, const View& all) {
+  const int64_t cols = model_.hidden;
+  const View b{all.row, 0, cols}, c{all.row, cols, cols}, u{all.row, 2 * cols, cols};
+  CombineStep before;
+  before.y = before.out = u;
+  before.gate = b;
+  add(before);
+  ConvStep conv;
+  conv.state = fixed_state((spec.taps - 1) * cols);
+  conv.taps = spec.taps;
+  conv.in = conv.out = u;
+  const std::string name = module(Role::kConv);
+  conv.weight = keep(source_.vector(name + ".weight", cols * spec.taps, spec.taps));
+  if (spec.bias) conv.bias = keep(source_.vector(name + ".bias", cols));
+  add(conv);
+  CombineStep after;
+  after.y = u;
+  after.gate = c;
+  after.out = row("mixed", cols);
+  add(after);
+  add_output(block, linear(Role::kConvOut, cols, cols, spec.bias), after.out);
+}
+
 }  // namespace qgen

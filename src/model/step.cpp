@@ -16,6 +16,7 @@ double activate(Activation activation, double x) {
     case Activation::kRelu: return x > 0 || std::isnan(x) ? x : 0;
     case Activation::kReluSquared: return x > 0 || std::isnan(x) ? x * x : 0;
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::kQuickGelu: return x / (1 + std::exp(-1.702 * x));
   }
   return x;
 }
@@ -29,6 +30,7 @@ std::string_view activation_name(Activation activation) {
     case Activation::kRelu: return "relu";
     case Activation::kReluSquared: return "relu2";
     case Activation::kSigmoid: return "sigmoid";
+    case Activation::kQuickGelu: return "quick-gelu";
   }
   return "?";
 }
@@ -53,6 +55,7 @@ std::vector<RowId> rows_read(const Step& step) {
                             if (p.add) list.add(p.out.row);
                           }
                         },
+                        [&](const HeadLinearStep& s) { list.add(s.in.row); },
                         [&](const CombineStep& s) {
                           for (const View& view : {s.x, s.y, s.gate}) list.add(view.row);
                         },
@@ -87,9 +90,14 @@ std::vector<RowId> rows_written(const Step& step) {
 }
 
 View result_of(const Step& step) {
-  return std::visit(
-      Overloaded{[](const LinearStep& s) { return s.projections.front().out; }, [](const auto& s) { return s.out; }},
-      step.op);
+  return std::visit(Overloaded{[](const LinearStep& s) { return s.projections.front().out; },
+                               [](const HeadLinearStep& s) {
+                                 // Heads that lie side by side, or the first of those that do not.
+                                 const int64_t cols = s.rows() + s.kept;
+                                 return View{s.out.row, s.out.first, s.out.stride == cols ? s.heads() * cols : cols};
+                               },
+                               [](const auto& s) { return s.out; }},
+                    step.op);
 }
 
 std::string step_name(const Step& step) {
@@ -102,6 +110,7 @@ std::string step_name(const Step& step) {
                    const Projection& first = s.projections.front();
                    return with(s.norm ? "norm+linear" : "linear", first.activation) + (first.add ? "+add" : "");
                  },
+                 [](const HeadLinearStep&) -> std::string { return "head-linear"; },
                  [](const CombineStep& s) -> std::string { return s.norm ? "norm+combine" : "combine"; },
                  [](const AttendStep& s) {
                    return std::string(s.q_norm || s.k_norm ? "norm+" : "") + (s.rope >= 0 ? "rotate+" : "") + "attend";

@@ -51,6 +51,7 @@ struct State {
   int64_t value_dim = 0;
   int64_t window = 0;  // tokens that are looked at, the newest included; 0: all
   int64_t elements = 0;
+  bool values_in_keys = false;  // values are the first value_dim elements of the keys and not kept beside them
 };
 
 // y = normalize(x) * weight + bias over groups of columns (a head, or a whole row).
@@ -78,6 +79,7 @@ enum class Activation : uint8_t {
   kRelu,         // max(x, 0)
   kReluSquared,  // max(x, 0)^2
   kSigmoid,
+  kQuickGelu,  // x sigmoid(1.702 x)
 };
 double activate(Activation activation, double x);
 std::string_view activation_name(Activation activation);
@@ -113,6 +115,19 @@ struct LinearStep {
   std::vector<Projection> projections;
 };
 
+// A product with a block-diagonal matrix: each head's columns with a weight of their own. Head h of `out` is
+//   W[h] in[h][0..cols), followed by in[h][cols..cols + kept)
+// `out` is no part of the row that is read.
+struct HeadLinearStep {
+  Heads in, out;
+  std::vector<const Weight*> weights;  // (rows, cols), of each head
+  int64_t kept = 0;                    // columns that follow as they are
+
+  int64_t heads() const { return int64_t(weights.size()); }
+  int64_t rows() const { return weights.front()->rows; }
+  int64_t cols() const { return weights.front()->cols; }
+};
+
 // out = x_scale * x + y_scale * norm(y) * activation(gate)
 struct CombineStep {
   View x;  // none: 0
@@ -133,14 +148,15 @@ struct AttendStep {
   bool stores = true;  // false: another step has stored this token's keys and values
   int64_t heads = 0, kv_heads = 0;
   int64_t key_dim = 0, value_dim = 0;
-  Heads q, k, v;
+  Heads q, k, v;  // no v where the state has values in its keys
   Norm q_norm, k_norm, v_norm;
   bool norm_after_rotation = false;
-  int32_t rope = -1;   // of the plan's; -1: no rotation
-  double scale = 1;    // of the scores
-  double softcap = 0;  // scores become c tanh(score / c); 0: not
-  int64_t window = 0;  // a query sees itself and window - 1 tokens before it; 0: all
-  int64_t chunk = 0;   // a query sees the tokens of its own chunk; 0: all
+  int32_t rope = -1;          // of the plan's; -1: no rotation
+  int64_t rotated_first = 0;  // the first element of a head that is rotated
+  double scale = 1;           // of the scores
+  double softcap = 0;         // scores become c tanh(score / c); 0: not
+  int64_t window = 0;         // a query sees itself and window - 1 tokens before it; 0: all
+  int64_t chunk = 0;          // a query sees the tokens of its own chunk; 0: all
   // Queries of the token at position p are multiplied by 1 + beta * ln(1 + floor((p + offset) / interval)).
   double temperature_beta = 0;
   int64_t temperature_interval = 1, temperature_offset = 0;
@@ -170,14 +186,17 @@ struct RouteStep {
 };
 
 // The feed-forward networks of the experts that a RouteStep has chosen:
-//   out (+)= sum over them of w * (down (activation(gate x) * (up x)) + down_bias)
-// Each bank has a weight for every expert; the biases are (experts, rows of a weight).
+//   out (+)= sum over them of w * (down (activation(gate x) * (up x + up_offset)) + down_bias)
+// or, without gates, of w * (down activation(up x)). Where `limit` is above 0, gate x is at most that, and up x within
+// it on both sides. Each bank has a weight for every expert; the biases are (experts, rows of a weight).
 struct ExpertsStep {
   View in;
-  View route;  // what a RouteStep wrote
-  std::vector<const Weight*> gate, up, down;
+  View route;                                 // what a RouteStep wrote
+  std::vector<const Weight*> gate, up, down;  // gate may be empty
   const Vector *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
   Activation activation = Activation::kSilu;
+  double limit = 0;
+  double up_offset = 0;
   bool weighted_input = false;  // w multiplies x instead (Llama 4)
   View out;
   bool add = false;
@@ -227,7 +246,9 @@ struct RecurStep {
 
 struct Step {
   int32_t layer = -1;  // -1: before or behind the layers
-  std::variant<LookupStep, LinearStep, CombineStep, AttendStep, RouteStep, ExpertsStep, ConvStep, RecurStep> op;
+  std::variant<LookupStep, LinearStep, HeadLinearStep, CombineStep, AttendStep, RouteStep, ExpertsStep, ConvStep,
+               RecurStep>
+      op;
 };
 
 // What planners write beside the steps for engines that look ahead.
@@ -254,6 +275,9 @@ void for_each_weight(const Step& step, const Use& use) {
                             if (p.gate != nullptr) use(*p.gate, WeightUse{});
                             use(*p.weight, WeightUse{});
                           }
+                        },
+                        [&](const HeadLinearStep& s) {
+                          for (const Weight* weight : s.weights) use(*weight, WeightUse{});
                         },
                         [&](const ExpertsStep& s) {
                           const WeightUse chosen{true, double(s.chosen()) / double(s.experts())};

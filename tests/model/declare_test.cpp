@@ -38,11 +38,21 @@ bool says_less(const std::string& name) {
   // Names of a multimodal checkpoint, of GPT-2 without its prefix, of experts that are stacked; routers that are plain
   // though no list says so; a scale a channel where quant_method fp8 means one a tensor; quantized heads and
   // embeddings; unquantized tensors in another type than the declared one, and modules left unquantized.
-  static const std::set<std::string_view> kNames = {
-      "ministral3-bf16",       "ministral3-fp8",     "mistral-nested-fp8", "gpt2-f32",        "qwen3_5_moe-bf16",
-      "qwen3_next-fp8",        "qwen2_moe-fp8",      "qwen3_moe-fp8",      "mixtral-fp8",     "olmoe-fp8",
-      "minimax_m2-fp8",        "glm4_moe-fp8",       "chatglm-fp8",        "llama-bias",      "llama-fp8-head-embed",
-      "sgl-w8a8-int8-stories", "ar-gptq-int8-qwen2", "ar-int8-qwen3",      "hqq-axis0-qwen3", "mlx-affine-mixed-qwen3"};
+  static const std::set<std::string_view> kNames = {"ministral3-bf16",      "ministral3-fp8",
+                                                    "mistral-nested-fp8",   "gpt2-f32",
+                                                    "qwen3_5_moe-bf16",     "qwen3_next-fp8",
+                                                    "qwen2_moe-fp8",        "qwen3_moe-fp8",
+                                                    "mixtral-fp8",          "olmoe-fp8",
+                                                    "minimax_m2-fp8",       "glm4_moe-fp8",
+                                                    "deepseek_v2-fp8",      "deepseek_v2-groups-fp8",
+                                                    "glm4_moe_lite-fp8",
+
+                                                    "mistral4-bf16",        "mistral4-fp8",
+
+                                                    "chatglm-fp8",          "llama-bias",
+                                                    "llama-fp8-head-embed", "sgl-w8a8-int8-stories",
+                                                    "ar-gptq-int8-qwen2",   "ar-int8-qwen3",
+                                                    "hqq-axis0-qwen3",      "mlx-affine-mixed-qwen3"};
   return name.find("-fp8-channel-") != name.npos || name.starts_with("quanto-") || kNames.contains(name);
 }
 
@@ -135,7 +145,7 @@ const Expected kPublished[] = {
     {"aiconfigurator/Qwen--Qwen3.5-27B_config.json", "bf16", 26.9},
     {"aiconfigurator/Qwen--Qwen3.5-35B-A3B_config.json", "bf16", 34.7},
     {"aiconfigurator/Qwen--Qwen3.5-397B-A17B_config.json", "bf16", 396.3},
-    {"aiconfigurator/deepseek-ai--DeepSeek-V3_config.json", "model_type 'deepseek_v3' is not supported"},
+    {"aiconfigurator/deepseek-ai--DeepSeek-V3_config.json", "fp8 block 128x128", 671.0},
     {"aiconfigurator/google--gemma-4-26B-A4B_config.json", "model_type 'gemma4' is not supported"},
     {"aiconfigurator/meta-llama--Llama-4-Maverick-17B-128E-Instruct_config.json",
      "model_type 'llama4' is not supported"},
@@ -153,7 +163,7 @@ const Expected kPublished[] = {
     {"aiconfigurator/nvidia--Qwen3.6-35B-A3B-NVFP4_config.json", "fp4, held as 8, group 16", 34.7},
     {"aiconfigurator/zai-org--GLM-5-FP8_config.json", "model_type 'glm_moe_dsa' is not supported"},
     {"inference-sim/codellama-34b-instruct-hf.config.json", "bf16", 33.7},
-    {"inference-sim/deepseek-v2-lite.config.json", "model_type 'deepseek_v2' is not supported"},
+    {"inference-sim/deepseek-v2-lite.config.json", "bf16", 15.7},
     {"inference-sim/glm-5.2-fp8.config.json", "model_type 'glm_moe_dsa' is not supported"},
     {"inference-sim/llama-2-7b-hf.config.json", "f16", 6.7},
     {"inference-sim/llama-3.1-70b-instruct.config.json", "bf16", 70.6},
@@ -172,9 +182,9 @@ const Expected kPublished[] = {
     {"rebuilt/Qwen3.8-27B-FP8.config.json", "fp8 block 128x128", 26.9},
     {"tattletale/config-GLM-4.7-EXL3-3.84bpw.json", "quant_method 'exl3' is not supported"},
     {"tattletale/config-GLM-4.7-FP8.json", "fp8 channel", 352.8},
-    {"tattletale/config-GLM-4.7-Flash.json", "model_type 'glm4_moe_lite' is not supported"},
+    {"tattletale/config-GLM-4.7-Flash.json", "bf16", 29.9},
     {"tattletale/config-GLM-4.7.json", "bf16", 352.8},
-    {"tattletale/config-Kimi-K2.5.json", "model_type 'kimi_k25' is not supported"},
+    {"tattletale/config-Kimi-K2.5.json", "4 bits, held as 8, group 32", 1026.4},
     {"tattletale/config-MiniMax-M2.1.json", "fp8 block 128x128", 228.7},
     {"tattletale/config-NVIDIA-Nemotron-3-Nano-30B-A3B-FP8.json", "model_type 'nemotron_h' is not supported"},
     {"tattletale/config-Qwen3-0.6B-FP8.json", "fp8 block 128x128", 0.6},

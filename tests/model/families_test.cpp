@@ -4,6 +4,8 @@
 #include "engine/rope_rows.h"
 #include "model/families/table.h"
 #include "quant/transpose.h"
+#include "quant/weight_scan.h"
+#include "tests/random_weight.h"
 #include "tests/support.h"
 
 namespace qgen::test {
@@ -137,12 +139,36 @@ TEST_CASE("families: wrong values of their keys are named") {
   }
 }
 
-TEST_CASE("families: quantized matrices stored (inputs, outputs) are refused") {
-  Weight stored;
-  stored.rows = stored.cols = 4;
-  stored.codes = Codes::kI8;
-  stored.tensor = "FILE: tensor X";
-  CHECK(contains(error_of([&] { transposed_rows(stored, 0, 4); }), "FILE: tensor X: quantized matrices"));
+TEST_CASE("families: transposes of weights hold the same values, of all kinds of scale groups") {
+  std::mt19937 random(5);
+  struct Shape {
+    Codes codes;
+    int64_t group_rows, group_cols;
+    Codes expected;  // of the transpose
+  };
+  constexpr int64_t kRows = 96, kCols = 80;
+  for (const Shape& shape : {Shape{Codes::kBf16, 0, 0, Codes::kBf16},
+                             {Codes::kE4M3, 32, 16, Codes::kE4M3},
+                             {Codes::kI8, kRows, kCols, Codes::kI8},
+                             {Codes::kI8, 1, kCols, Codes::kF32},
+                             {Codes::kE4M3, 1, 20, Codes::kF32}}) {
+    const Weight stored = random_weight(random, shape.codes, kRows, kCols, shape.group_rows, shape.group_cols, false);
+    // A part that begins inside of a group, of all columns and of every third one.
+    for (const int64_t step : {1, 3}) {
+      Weight part = transposed_rows(stored, 7, 20, step);
+      CHECK(part.codes == (step == 1 || shape.group_rows == 0 ? shape.expected : Codes::kF32));
+      Weight* const all[] = {&part};
+      repack_weights(all);
+      std::vector<double> row(kRows), from(kCols);
+      for (int64_t n = 0; n < part.rows; ++n) {
+        dequantize_row(part, n, row);
+        for (int64_t k = 0; k < kRows; ++k) {
+          dequantize_row(stored, k, from);
+          CHECK(row[size_t(k)] == doctest::Approx(from[size_t(7 + n * step)]).epsilon(1e-6));
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

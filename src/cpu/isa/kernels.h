@@ -130,7 +130,7 @@ struct CodeKernels {
 // in blocks, [block][key_dim][kKeyBlock]; values in rows of padded_dim. So a head's page is one stream.
 struct CacheView {
   const uint8_t* keys;
-  const uint8_t* values;
+  const uint8_t* values;    // null: the first elements of the keys
   const float* key_scales;  // of fp8 and int8, one for each row of a head; else null
   const float* value_scales;
   const int32_t* pages;  // of page number p at p % ring
@@ -138,6 +138,7 @@ struct CacheView {
   int64_t page_tokens;  // kAttendChunk; or less, then there is one page
   int64_t kv_heads;
   int64_t key_dim, padded_dim;
+  int64_t value_dim;
 
   // Of the rows of all heads, the first that a head has in the page that begins with token `chunk`.
   int64_t first_row(int64_t chunk, int64_t head) const {
@@ -203,7 +204,7 @@ struct RecurArguments {
 
 // Plain copies of model/step.h's Norm::Kind and Activation, which this header does not include.
 enum class NormKind : uint8_t { kNone, kRms, kLayer };
-enum class ActivationKind : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kSigmoid };
+enum class ActivationKind : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kSigmoid, kQuickGelu };
 
 struct IsaTarget {
   const char* name;
@@ -259,7 +260,8 @@ inline int64_t attend_scratch_bytes(int64_t key_dim, int64_t padded_dim) {
   const int64_t floats = (2 * kRows * run_dim + kMaxRegisterTokens * kAttendChunk) * 4;
   const int64_t int16s = kRows * (run_dim * 6 + 8) + kAttendChunk * (run_dim * 4 + 12 + kMaxRegisterTokens * 6) +
                          kAttendChunk / kCacheUnit * run_dim * 4 + 2048;
-  return floats > int16s ? floats : int16s;
+  // A chunk of values that are taken out of the keys, of up to 4 bytes each.
+  return (floats > int16s ? floats : int16s) + kAttendChunk * padded_dim * 4 + 64;
 }
 
 extern const IsaTarget kPortableTarget;

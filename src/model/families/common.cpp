@@ -170,6 +170,15 @@ void read_rope_factors(const Json& config, Description& model) {
 
 }  // namespace
 
+double read_yarn_score_scale(const Json& config) {
+  const auto scaling = find_scaling(config);
+  const auto all_dim = scaling ? scaling->get("mscale_all_dim") : std::nullopt;
+  const auto factor = scaling ? scaling->get("factor") : std::nullopt;
+  if (!all_dim || !factor || all_dim->as_number() == 0) return 1;
+  const double scale = yarn_scale(read_positive(*factor, kMaxRopeFactor), all_dim->as_number());
+  return scale * scale;
+}
+
 Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta, double partial) {
   const std::optional<Json> scaling = find_scaling(config);
   Rope rope;

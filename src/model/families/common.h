@@ -59,6 +59,9 @@ double read_number(const Json& config, std::string_view key, double fallback);
 // Whether config.json was made from a GGUF file's keys.
 bool is_from_gguf(const Json& config);
 
+// What YaRN multiplies the scale of scores with where mscale_all_dim says so, else 1. DeepSeek's modeling code,
+// yarn_get_mscale.
+double read_yarn_score_scale(const Json& config);
 // rope_scaling or rope_parameters with their rope_theta (`theta` where there is none). `partial`: the part of a head
 // that is rotated where partial_rotary_factor is absent, 0 if there may be none.
 Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta = 10000, double partial = 0);

@@ -1,0 +1,125 @@
+// DeepSeek-V2 and V3 and those that took over their block: latent attention, and after a few dense layers mixtures with
+// shared experts. transformers: models/deepseek_v2, models/deepseek_v3, models/glm4_moe_lite, models/mistral4.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "model/families/common.h"
+#include "model/families/mixture.h"
+#include "model/families/table.h"
+
+namespace qgen {
+namespace {
+
+constexpr double kLatentEpsilon = 1e-6;  // whatever rms_norm_eps says
+
+LatentSpec read_latent(const Json& config, int64_t heads, Description& model) {
+  LatentSpec out;
+  out.heads = heads;
+  if (const auto rank = config.get("q_lora_rank")) out.q_rank = rank->as_integer(1, kMaxWidth);
+  out.kv_rank = config.at("kv_lora_rank").as_integer(1, kMaxWidth);
+  out.plain_dim = config.at("qk_nope_head_dim").as_integer(1, kMaxWidth);
+  out.rotated_dim = config.at("qk_rope_head_dim").as_integer(2, kMaxWidth);
+  out.value_dim = config.at("v_head_dim").as_integer(1, kMaxWidth);
+  if (heads * (out.kv_rank + out.plain_dim + out.rotated_dim + out.value_dim) > kMaxWidth)
+    config.fail(fmt::format("num_attention_heads: {} heads of these sizes are absurdly many", heads));
+  out.norm.eps = kLatentEpsilon;
+  out.bias = config.flag_or("attention_bias", false);
+  out.scale = read_yarn_score_scale(config) / std::sqrt(double(out.plain_dim + out.rotated_dim));
+  model.ropes = {read_rope(config, model.context, out.rotated_dim)};
+  if (config.flag_or("rope_interleave", true)) model.ropes[0].pairs = Rope::Pairs::kAdjacent;
+  return out;
+}
+
+// Whether each layer is a mixture: mlp_layer_types, or all but the first few.
+std::vector<bool> read_sparse_layers(const Json& config, int64_t layers, int64_t dense) {
+  if (const auto every = config.get("moe_layer_freq"); every && every->as_integer(1, kMaxLayers) != 1)
+    every->fail("is not supported (expected 1)");
+  if (const auto first = config.get("first_k_dense_replace")) dense = first->as_integer(0, layers);
+  std::vector<bool> out(size_t(layers), true);
+  std::fill_n(out.begin(), std::min(dense, layers), false);
+  const auto types = config.get("mlp_layer_types");
+  if (!types) return out;
+  const auto list = types->elements();
+  if (int64_t(list.size()) != layers) types->fail(fmt::format("names {} layers (expected {})", list.size(), layers));
+  for (size_t i = 0; i < list.size(); ++i) out[i] = list[i].as_string() == "sparse";
+  return out;
+}
+
+// `dense`: layers before the first mixture, where nothing is said.
+Description describe_latent(const Json& config, std::string_view family, const MixtureSpec& mixture, int64_t dense,
+                            double temperature = 0, int64_t interval = 1, double epsilon = 1e-6) {
+  DecoderParts parts = read_decoder(config, family, {.head_dim = 64, .context = 4096, .epsilon = epsilon});
+  const int64_t count = parts.layers;
+  LatentSpec latent = read_latent(config, parts.attention.heads, parts.model);
+  latent.temperature_beta = temperature;
+  latent.temperature_interval = interval;
+  Description model = finish_decoder(std::move(parts));
+  for (auto& layer : model.layers) layer[0].mixer = latent;
+  set_mixtures(model, mixture, read_sparse_layers(config, count, dense));
+  name_shared_experts(model.names);
+  model.drafting_layers = {count, count + 1};
+  return model;
+}
+
+MixtureSpec read_experts(const Json& config, int64_t default_chosen) {
+  const int64_t layers = config.at("num_hidden_layers").as_integer(1, kMaxLayers);
+  MixtureSpec out = read_mixture(config, layers, {.experts = "n_routed_experts", .default_chosen = default_chosen});
+  read_sigmoid_choice(config, out);
+  return out;
+}
+
+void check_word(const Json& config, std::string_view key, std::string_view expected) {
+  const auto value = config.get(key);
+  if (value && value->as_string() != expected)
+    value->fail(fmt::format("'{}' is not supported (expected {})", value->as_string(), expected));
+}
+
+}  // namespace
+
+Description describe_deepseek_v2(const Json& config) {
+  check_word(config, "scoring_func", "softmax");
+  MixtureSpec mixture = read_experts(config, 6);
+  mixture.score = RouteStep::Score::kSoftmax;
+  mixture.ranking_bias = false;
+  mixture.rank = RouteStep::Rank::kBest;
+  mixture.normalized = false;
+  mixture.least_sum = 0;
+  const auto method = config.get("topk_method");
+  if (!method || method->as_string() == "greedy") {
+    mixture.groups = mixture.kept_groups = 1;
+  } else {
+    check_word(config, "topk_method", "group_limited_greedy");
+  }
+  return describe_latent(config, "deepseek_v2", mixture, 0);
+}
+
+Description describe_deepseek_v3(const Json& config) {
+  check_word(config, "scoring_func", "sigmoid");
+  check_word(config, "topk_method", "noaux_tc");
+  return describe_latent(config, "deepseek_v3", read_experts(config, 8), 3);
+}
+
+Description describe_glm4_moe_lite(const Json& config) {
+  check_word(config, "topk_method", "noaux_tc");
+  return describe_latent(config, "glm4_moe_lite", read_experts(config, 4), 1, 0, 1, 1e-5);
+}
+
+Description describe_mistral4(const Json& config) {
+  MixtureSpec mixture = read_experts(config, 4);
+  mixture.score = RouteStep::Score::kSoftmax;
+  mixture.ranking_bias = false;
+  double beta = 0;
+  int64_t interval = 1;
+  for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
+    const auto rope = config.get(key);
+    if (!rope || !rope->get("llama_4_scaling_beta")) continue;
+    beta = rope->at("llama_4_scaling_beta").as_number();
+    interval = rope->at("original_max_position_embeddings").as_integer(1, kMaxContext);
+  }
+  Description model = describe_latent(config, "mistral4", mixture, 0, beta, interval);
+  return model;
+}
+
+}  // namespace qgen
