@@ -3,6 +3,9 @@
 #include <memory>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "model/plan_builder.h"
 #include "quant/transpose.h"
 
@@ -93,6 +96,11 @@ void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
 }
 
 void PlanBuilder::bind_stacks(const MixtureSpec& spec, ExpertsStep& out) {
+  if (spec.interleaved && source_.has_tensor(module(Role::kExpertGateUps) + "_blocks")) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: MXFP4 experts whose gates and ups alternate are not supported", module(Role::kExpertGateUps)),
+         "a checkpoint in BF16 is");
+  }
   const auto stack = [&](Role role, int64_t rows, int64_t cols) {
     return spec.transposed ? source_.stack(module(role), spec.experts, cols, rows)
                            : source_.stack(module(role), spec.experts, rows, cols);

@@ -38,21 +38,35 @@ bool says_less(const std::string& name) {
   // Names of a multimodal checkpoint, of GPT-2 without its prefix, of experts that are stacked; routers that are plain
   // though no list says so; a scale a channel where quant_method fp8 means one a tensor; quantized heads and
   // embeddings; unquantized tensors in another type than the declared one, and modules left unquantized.
-  static const std::set<std::string_view> kNames = {"ministral3-bf16",      "ministral3-fp8",
-                                                    "mistral-nested-fp8",   "gpt2-f32",
-                                                    "qwen3_5_moe-bf16",     "qwen3_next-fp8",
-                                                    "qwen2_moe-fp8",        "qwen3_moe-fp8",
-                                                    "mixtral-fp8",          "olmoe-fp8",
-                                                    "minimax_m2-fp8",       "glm4_moe-fp8",
-                                                    "deepseek_v2-fp8",      "deepseek_v2-groups-fp8",
+  static const std::set<std::string_view> kNames = {"ministral3-bf16",
+                                                    "ministral3-fp8",
+                                                    "mistral-nested-fp8",
+                                                    "gpt2-f32",
+                                                    "qwen3_5_moe-bf16",
+                                                    "qwen3_next-fp8",
+                                                    "qwen2_moe-fp8",
+                                                    "qwen3_moe-fp8",
+                                                    "mixtral-fp8",
+                                                    "olmoe-fp8",
+                                                    "minimax_m2-fp8",
+                                                    "glm4_moe-fp8",
+                                                    "deepseek_v2-fp8",
+                                                    "deepseek_v2-groups-fp8",
                                                     "glm4_moe_lite-fp8",
-
-                                                    "mistral4-bf16",        "mistral4-fp8",
-
-                                                    "chatglm-fp8",          "llama-bias",
-                                                    "llama-fp8-head-embed", "sgl-w8a8-int8-stories",
-                                                    "ar-gptq-int8-qwen2",   "ar-int8-qwen3",
-                                                    "hqq-axis0-qwen3",      "mlx-affine-mixed-qwen3"};
+                                                    "gpt_oss-bf16",
+                                                    "gpt_oss-fp8",
+                                                    "mistral4-bf16",
+                                                    "mistral4-fp8",
+                                                    "granite_hybrid-bf16",
+                                                    "granite_hybrid-fp8",
+                                                    "chatglm-fp8",
+                                                    "llama-bias",
+                                                    "llama-fp8-head-embed",
+                                                    "sgl-w8a8-int8-stories",
+                                                    "ar-gptq-int8-qwen2",
+                                                    "ar-int8-qwen3",
+                                                    "hqq-axis0-qwen3",
+                                                    "mlx-affine-mixed-qwen3"};
   return name.find("-fp8-channel-") != name.npos || name.starts_with("quanto-") || kNames.contains(name);
 }
 

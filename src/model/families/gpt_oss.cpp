@@ -1,0 +1,30 @@
+// gpt-oss: windows on every other layer, sinks, and in every layer a mixture with biases, whose activation is bounded.
+// transformers: models/gpt_oss.
+#include "model/families/common.h"
+#include "model/families/mixture.h"
+#include "model/families/table.h"
+
+namespace qgen {
+
+Description describe_gpt_oss(const Json& config) {
+  DecoderParts parts =
+      read_decoder(config, "gpt_oss", {.head_dim = 64, .context = 131072, .rope_theta = 150000, .epsilon = 1e-5});
+  parts.attention.sinks = true;
+  parts.attention.qkv_bias = parts.attention.out_bias = config.flag_or("attention_bias", true);
+  parts.windows = read_windows(config, parts.layers, 128, 2);
+  MixtureSpec mixture = read_mixture(
+      config, parts.layers, {.experts = "num_local_experts", .width = "intermediate_size", .default_chosen = 4});
+  mixture.activation = Activation::kQuickGelu;
+  mixture.limit = read_number(config, "swiglu_limit", 7);
+  mixture.up_offset = 1;
+  mixture.biased = true;
+  mixture.transposed = mixture.interleaved = true;
+  mixture.normalized = true;
+  const std::vector<bool> layers(size_t(parts.layers), true);
+  Description model = finish_decoder(std::move(parts));
+  set_mixtures(model, mixture, layers);
+  model.names.set(Role::kRouter, "@layers.#.mlp.router");
+  return model;
+}
+
+}  // namespace qgen

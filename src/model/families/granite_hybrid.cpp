@@ -1,0 +1,90 @@
+// Granite 4 hybrids: Mamba-2 on most layers, attention without rotation on the others, Granite's factors, and behind
+// both a feed-forward network, with a mixture beside it in the larger ones. transformers: models/granitemoehybrid.
+#include <fmt/format.h>
+
+#include "model/families/common.h"
+#include "model/families/mixture.h"
+#include "model/families/table.h"
+
+namespace qgen {
+namespace {
+
+MambaSpec read_mamba(const Json& config, const Description& model, const NormSpec& norm) {
+  const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
+    const auto value = config.get(key);
+    return value ? value->as_integer(1, most) : fallback;
+  };
+  MambaSpec out;
+  const int64_t inner = size("mamba_expand", 64, 2) * model.hidden;
+  out.heads = size("mamba_n_heads", kMaxWidth, 128);
+  const auto dim = config.get("mamba_d_head");
+  out.head_dim = dim && !dim->is_string() ? dim->as_integer(1, kMaxWidth) : inner / out.heads;
+  if (out.heads * out.head_dim != inner) {
+    config.fail(fmt::format("mamba_n_heads: {} heads of {} are not mamba_expand times hidden_size, {}", out.heads,
+                            out.head_dim, inner));
+  }
+  out.groups = size("mamba_n_groups", out.heads, 1);
+  if (out.heads % out.groups != 0)
+    config.fail(fmt::format("mamba_n_groups: {} does not divide the {} heads", out.groups, out.heads));
+  out.state_dim = size("mamba_d_state", kMaxWidth, 256);
+  if (out.groups * out.state_dim > kMaxWidth || inner * out.state_dim > int64_t{kMaxWidth} * 64)
+    config.fail("mamba_d_state: states of this size are absurdly large");
+  out.taps = size("mamba_d_conv", 64, 4);
+  out.conv_bias = config.flag_or("mamba_conv_bias", true);
+  out.bias = config.flag_or("mamba_proj_bias", false);
+  out.norm = norm;
+  out.norm_groups = out.groups;
+  return out;
+}
+
+}  // namespace
+
+Description describe_granite_hybrid(const Json& config) {
+  DecoderParts parts = read_decoder(config, "granitemoehybrid", {.intermediate = 1024});
+  const int64_t count = parts.layers;
+  const auto shared = config.get("shared_intermediate_size");
+  parts.feed_forward.width = shared ? shared->as_integer(1, kMaxWidth) : 1024;
+  parts.feed_forward.fused = true;
+  parts.attention.qkv_bias = parts.attention.out_bias = config.flag_or("attention_bias", false);
+  parts.attention.scale = read_number(config, "attention_multiplier", 1);
+  const auto positions = config.get("position_embedding_type");
+  if (!positions || positions->as_string() != "rope") parts.attention.rope = -1;
+  const MambaSpec mamba = read_mamba(config, parts.model, parts.norm);
+  Description model = finish_decoder(std::move(parts));
+
+  const auto types = config.get("layer_types") ? config.get("layer_types") : config.get("layers_block_type");
+  if (types && int64_t(types->elements().size()) != count)
+    types->fail(fmt::format("names {} layers (expected {})", types->elements().size(), count));
+  for (size_t i = 0; i < size_t(count); ++i) {
+    const std::string_view type = types ? types->elements()[i].as_string() : "mamba";
+    if (type == "mamba" || type == "linear_attention") {
+      model.layers[i][0].mixer = mamba;
+    } else if (type != "attention" && type != "full_attention") {
+      types->fail(fmt::format("'{}' is not supported", type), "supported: mamba, attention");
+    }
+  }
+  const auto experts = config.get("num_local_experts");
+  if (!experts || experts->as_integer(0) > 0) {
+    MixtureSpec mixture = read_mixture(
+        config, count, {.experts = "num_local_experts", .width = "intermediate_size", .default_chosen = 2});
+    mixture.normalized = true;
+    for (auto& layer : model.layers) {
+      layer.push_back({std::nullopt, std::nullopt, mixture});
+      layer.back().parallel = true;
+    }
+  }
+  model.embed_scale = read_number(config, "embedding_multiplier", 1);
+  model.logit_scale = 1 / read_number(config, "logits_scaling", 1);
+  const double branch_scale = read_number(config, "residual_multiplier", 1);
+  for (auto& layer : model.layers) {
+    for (BlockSpec& block : layer) block.scale = branch_scale;
+  }
+  model.names.set({{Role::kFfnGateUp, "@layers.#.shared_mlp.input_linear"},
+                   {Role::kFfnDown, "@layers.#.shared_mlp.output_linear"},
+                   {Role::kRouter, "@layers.#.block_sparse_moe.router.layer"},
+                   {Role::kExpertGateUps, "@layers.#.block_sparse_moe.input_linear"},
+                   {Role::kExpertDowns, "@layers.#.block_sparse_moe.output_linear"}});
+  return model;
+}
+
+}  // namespace qgen

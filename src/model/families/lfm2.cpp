@@ -1,0 +1,73 @@
+// LFM2: gated short convolutions on most layers, attention with norms of q and k on the others. transformers:
+// models/lfm2.
+#include <fmt/format.h>
+
+#include "model/families/common.h"
+#include "model/families/table.h"
+
+namespace qgen {
+namespace {
+
+// What is left of the width of the feed-forward network where block_auto_adjust_ff_dim says so.
+int64_t adjusted_width(const Json& config, int64_t width) {
+  if (!config.flag_or("block_auto_adjust_ff_dim", true)) return width;
+  const auto multiple = config.get("block_multiple_of");
+  const int64_t of = multiple ? multiple->as_integer(1, kMaxWidth) : 256;
+  const double part = read_number(config, "block_ffn_dim_multiplier", 1) * double(2 * width / 3);
+  if (part > double(kMaxWidth)) config.fail("block_ffn_dim_multiplier: the network would be absurdly wide");
+  return (int64_t(part) + of - 1) / of * of;
+}
+
+// Whether each layer is an attention: layer_types, or full_attn_idxs, or all.
+std::vector<bool> read_attention_layers(const Json& config, int64_t layers) {
+  std::vector<bool> out(size_t(layers), true);
+  if (const auto types = config.get("layer_types")) {
+    const auto list = types->elements();
+    if (int64_t(list.size()) != layers) types->fail(fmt::format("names {} layers (expected {})", list.size(), layers));
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string_view type = list[i].as_string();
+      if (type != "conv" && type != "full_attention")
+        list[i].fail(fmt::format("'{}' is not supported", type), "supported: conv, full_attention");
+      out[i] = type == "full_attention";
+    }
+  } else if (const auto indices = config.get("full_attn_idxs")) {
+    out.assign(size_t(layers), false);
+    for (const Json& index : indices->elements()) out[size_t(index.as_integer(0, layers - 1))] = true;
+  }
+  return out;
+}
+
+}  // namespace
+
+Description describe_lfm2(const Json& config) {
+  const bool own_width = config.get("block_ff_dim").has_value();
+  DecoderKeys keys;
+  keys.epsilon = "norm_eps";
+  if (own_width) keys.intermediate = "block_ff_dim";
+  DecoderParts parts =
+      read_decoder(config, "lfm2", {.context = 128000, .rope_theta = 1e6, .epsilon = 1e-5, .keys = keys});
+  if (const auto tied = config.get("tie_embedding")) parts.model.tied_head = tied->as_bool();
+  parts.feed_forward.width = adjusted_width(config, parts.feed_forward.width);
+  parts.attention.q_norm = parts.attention.k_norm = parts.norm;
+  ShortConvSpec conv;
+  const auto taps = config.get("conv_L_cache");
+  conv.taps = taps ? taps->as_integer(1, 64) : 3;
+  conv.bias = config.flag_or("conv_bias", false);
+  const std::vector<bool> attention = read_attention_layers(config, parts.layers);
+  Description model = finish_decoder(std::move(parts));
+  for (size_t i = 0; i < attention.size(); ++i) {
+    if (!attention[i]) model.layers[i][0].mixer = conv;
+  }
+  model.names.set({{Role::kFinalNorm, "@embedding_norm"},
+                   {Role::kAttnNorm, "@layers.#.operator_norm"},
+                   {Role::kFfnNorm, "@layers.#.ffn_norm"},
+                   {Role::kAttnQNorm, "@layers.#.self_attn.q_layernorm"},
+                   {Role::kAttnKNorm, "@layers.#.self_attn.k_layernorm"},
+                   {Role::kAttnOut, "@layers.#.self_attn.out_proj"},
+                   {Role::kFfnGate, "@layers.#.feed_forward.w1"},
+                   {Role::kFfnUp, "@layers.#.feed_forward.w3"},
+                   {Role::kFfnDown, "@layers.#.feed_forward.w2"}});
+  return model;
+}
+
+}  // namespace qgen
