@@ -39,6 +39,11 @@ bool holds_slim_files(const fs::path& folder) {
 
 std::unique_ptr<JsonDocument> read_config(const ModelLocation& location) {
   const fs::path path = location.folder / "config.json";
+  if (is_there(location.folder / kIncompleteMark)) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: this checkpoint is not complete, its quantization has not ended", location.folder.string()),
+         "the same `qgen quantize` command with --resume goes on");
+  }
   if (!is_there(path)) {
     std::string hint;
     if (location.single_file) {

@@ -83,6 +83,9 @@ class Checkpoint {
   std::unique_ptr<JsonDocument> config_;
 };
 
+// A folder with a file of this name is being written, or was left unfinished: reading its configuration is an error.
+constexpr std::string_view kIncompleteMark = "INCOMPLETE.qgen.json";
+
 // The folder's config.json; a model Error, with a hint about what lies there instead, if it is missing.
 std::unique_ptr<JsonDocument> read_config(const ModelLocation& location);
 

@@ -157,6 +157,13 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         "how precisely the inputs of linear layers and of attention are multiplied: f32, 16bit, or 8bit, which reads "
         "prompts faster and less exactly where weights are int8, on GPUs fp8 too [16bit]",
         {.choices = "f32,16bit,8bit", .group = kGroup}},
+       {"--quantize",
+        &target.quantize,
+        "FORMAT",
+        "quantize the linear layers of an unquantized model while loading it: fp8 (blocks of 128 x 128), fp8-channel, "
+        "fp8-tensor, int8 (a scale a row, for GPT-2 a matrix), int8-tensor or mxfp8",
+        {.choices = "fp8,fp8-channel,fp8-tensor,int8,int8-tensor,mxfp8", .group = kGroup}},
+       {"--quantize-head", &target.quantize_head, "", "quantize the output head as well", {.group = kGroup}},
        {"--device",
         &target.device,
         "NAME",

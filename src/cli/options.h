@@ -82,8 +82,10 @@ extern const Command kInspectCommand;
 extern const Command kManualCommand;
 extern const Command kModelsCommand;
 extern const Command kPlanCommand;
+extern const Command kQuantizeCommand;
 extern const Command kScoreCommand;
 extern const Command kTokensCommand;
+extern const Command kVerifyCommand;
 
 // Options that several commands share.
 

@@ -24,6 +24,8 @@ struct ModelOptions {
   int64_t cache_tokens = 0;  // of several lines together; 0: as many whole contexts as fit, up to one for each
   std::string kv = "f16";
   std::string activations = "16bit";
+  std::string quantize;        // while loading: a format of quantize/recipe.h, or "int8"; "" for none
+  bool quantize_head = false;  // the output head as well
   bool trust_tensors = false;  // read weights of a quant_method that is not known as their tensors look
 };
 

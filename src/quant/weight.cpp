@@ -146,6 +146,7 @@ Weight rows_of(const Weight& whole, int64_t first, int64_t rows) {
   out.code_shift = whole.code_shift;
   out.f32_steps = whole.f32_steps;
   out.file_codes = whole.file_codes;
+  out.rounded_from = whole.rounded_from;
   out.column_order = whole.column_order;
   out.ordered = whole.ordered;
   out.tensor = whole.tensor;
@@ -261,6 +262,7 @@ std::string method_name(const Weight& weight) {
   }
   if (!weight.zero_point.empty() || !weight.minimum.empty()) name += " asymmetric";
   if (weight.ordered) name += " act-order";
+  if (!weight.rounded_from.empty()) name += fmt::format(", rounded from {}", weight.rounded_from);
   return name;
 }
 

@@ -95,7 +95,8 @@ struct Weight {
   // The producer's library computes W in F32, operation by operation, and so does dequantize_row(): with grids of
   // floats the roundings show.
   bool f32_steps = false;
-  std::string_view file_codes;  // "4 bits": what the file's codes are where they are held as wider ones; else ""
+  std::string_view file_codes;    // "4 bits": what the file's codes are where they are held as wider ones; else ""
+  std::string_view rounded_from;  // "bf16": what the file has, where the codes are rounded from it at load; else ""
   // Stored column j multiplies input column_order[j] (act-order quantization); empty for the natural order, and before
   // the repack that finds it. `ordered`: there is or may be one.
   std::vector<int32_t> column_order;

@@ -14,8 +14,9 @@ rooms=(
   "tokenizer:base"
   "jinja:base"
   "chat:base jinja"
-  "generate:base checkpoint quant model engine tokenizer chat"
-  "cli:base checkpoint quant model engine cpu tokenizer jinja chat generate"
+  "quantize:base checkpoint quant model"
+  "generate:base checkpoint quant model engine tokenizer chat quantize"
+  "cli:base checkpoint quant model engine cpu tokenizer jinja chat quantize generate"
 )
 folder_of() { [ "$1" = kernels ] && echo kernels || echo "src/$1"; }
 bad=0

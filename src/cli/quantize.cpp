@@ -1,0 +1,202 @@
+// An 8-bit checkpoint from an unquantized one, in files that servers load as they are, with a report of how close it
+// is.
+#include <charconv>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/options.h"
+#include "cli/quantize_report.h"
+#include "cli/terminal.h"
+#include "quantize/job.h"
+
+namespace qgen::cli {
+namespace {
+
+struct QuantizeOptions {
+  ModelOptions model;
+  quantize::JobOptions job;
+  std::string format, mode = "max", out, statistics, verified = "5", report = "text";
+  std::optional<double> rms_factor, percentile;
+  int mse_steps = 50;
+  int64_t block = 128;
+  bool compat = false, quiet = false;
+};
+
+int64_t read_verified(const std::string& text) {
+  if (text == "all") return -1;
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0)
+    fail(ErrorKind::kUsage, fmt::format("--verify: '{}' is not allowed (expected all, or a number)", text));
+  return value;
+}
+
+// Settings that their mode or format does not read would be lost in silence.
+void refuse_idle(const QuantizeOptions& options, const TypedOptions& typed) {
+  const auto refuse = [&](std::string_view option, bool read, std::string_view where) {
+    if (typed.contains(option) && !read)
+      fail(ErrorKind::kUsage, fmt::format("--{}: without effect", option), fmt::format("it belongs to {}", where));
+  };
+  refuse("rms-factor", options.mode == "rms", "--mode rms");
+  refuse("percentile", options.mode == "percentile", "--mode percentile");
+  refuse("mse-grid", options.mode == "mse", "--mode mse");
+  refuse("input-stats", options.mode == "mse" || options.mode == "rms", "--mode mse and --mode rms");
+  refuse("block", options.format == "fp8", "--to fp8");
+  refuse("compat", options.format == "fp8", "--to fp8");
+}
+
+quantize::JobOptions read_job(const QuantizeOptions& options) {
+  quantize::JobOptions job = options.job;
+  job.model = options.model.model;
+  job.out = options.out;
+  job.statistics = options.statistics;
+  job.verified = read_verified(options.verified);
+  job.recipe.format = quantize::parse_format(options.format, "--to");
+  job.recipe.mode = quantize::parse_mode(options.mode, "--mode");
+  job.recipe.rms_factor = options.rms_factor.value_or(job.recipe.rms_factor);
+  job.recipe.percentile = options.percentile.value_or(job.recipe.percentile);
+  job.recipe.mse_steps = options.mse_steps;
+  job.recipe.block = options.block;
+  job.recipe.compat = options.compat;
+  return job;
+}
+
+int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
+  require_model(options.model);
+  if (options.format.empty())
+    fail(ErrorKind::kUsage, "quantize: no format", fmt::format("--to {}", fmt::join(quantize::format_names(), ", ")));
+  if (options.out.empty()) fail(ErrorKind::kUsage, "quantize: no folder to write", "--out DIR");
+  refuse_idle(options, typed);
+  const quantize::JobOptions job = read_job(options);
+  const bool text = options.report == "text";
+  start_answer();
+  const RunControl terminal = terminal_control(options.quiet);
+  quantize::JobControl control;
+  const auto start = std::chrono::steady_clock::now();
+  control.stopped = terminal.stopped;
+  control.progress = [&](const quantize::ShardReport& shard, uint64_t done, uint64_t total) {
+    if (!terminal.progress) return;
+    terminal.progress([&] {
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      return quantize_progress(shard, done, total, seconds);
+    });
+  };
+  control.shard_done = [&](const quantize::ShardReport& shard) {
+    if (terminal.progress) terminal.progress({});
+    if (text && !options.quiet) print_table(shard_line(shard));
+  };
+  quantize::JobReport report;
+  try {
+    report = quantize::run_job(job, control);
+  } catch (const Error&) {
+    if (noted_signal() == 0) throw;
+    if (terminal.progress) terminal.progress({});
+    write_stderr(fmt::format("qgen: stopped; the same command with --resume goes on in {}\n", options.out));
+    throw Exit{128 + noted_signal()};
+  }
+  end_answer();
+  for (const std::string& warning : report.warnings) warn(warning);
+  if (!text) {
+    print_stdout(job_json(job, report));
+  } else if (!options.quiet) {
+    print_table(job_summary(job, report));
+  }
+  return report.failed() ? int(ErrorKind::kRuntime) : 0;
+}
+
+Command::Bound bind() {
+  const auto o = std::make_shared<QuantizeOptions>();
+  const auto typed = std::make_shared<TypedOptions>();
+  constexpr std::string_view kScales = "How scales are found";
+  constexpr std::string_view kFiles = "Files";
+  std::vector<Option> options = {
+      model_option(o->model),
+      model_word(o->model),
+      {"--to",
+       &o->format,
+       "FORMAT",
+       "the new format: fp8 (blocks of 128 x 128, as Qwen and DeepSeek publish), fp8-channel, fp8-tensor, int8 (a "
+       "scale "
+       "a row), int8-tensor or mxfp8 (compressed-tensors)",
+       {.choices = "fp8,fp8-channel,fp8-tensor,int8,int8-tensor,mxfp8"}},
+      {"--out", &o->out, "DIR", "the folder to write"},
+      {"--keep", &o->job.selection.keep, "PATTERN",
+       "leave matrices with this in their name, or of this name with * and ?, as they are"},
+      {"--only", &o->job.selection.only, "PATTERN", "quantize only matrices with this in their name"},
+      {"--mode",
+       &o->mode,
+       "MODE",
+       "where a scale comes from: max (the largest magnitude), rms, percentile, or mse, a search for the least squared "
+       "error [max]",
+       {.choices = "max,rms,percentile,mse", .group = kScales}},
+      {"--rms-factor",
+       &o->rms_factor,
+       "X",
+       "the largest code stands for X times the root mean square, at least for the largest magnitude [3]",
+       {.lowest = 0, .highest = 1e6, .group = kScales}},
+      {"--percentile",
+       &o->percentile,
+       "P",
+       "the largest code stands for this percentile of the magnitudes [99.9]",
+       {.lowest = 0, .highest = 100, .group = kScales}},
+      {"--mse-grid",
+       &o->mse_steps,
+       "N",
+       "how many scales the search tries, from half of the largest magnitude up to it [50]",
+       {.lowest = 1, .highest = 10000, .group = kScales}},
+      {"--input-stats",
+       &o->statistics,
+       "FILE",
+       "weight the errors of rms and mse by these maxima of the inputs, a JSON file",
+       {.group = kScales}},
+      {"--block",
+       &o->block,
+       "N",
+       "rows and columns of a block of fp8 [128]",
+       {.lowest = 16, .highest = 4096, .group = kScales}},
+      {"--compat",
+       &o->compat,
+       "",
+       "quantize as QuixiAI's quantize_fp8.py does, to the bit: codes by scales that are rounded afterwards",
+       {.group = kScales}},
+      {"--verify",
+       &o->verified,
+       "N|all",
+       "read back this many matrices of each file and compare them with the original; 0 for none [5]",
+       {.group = kFiles}},
+      {"--report",
+       &o->report,
+       "FORM",
+       "the form of the report on standard output: text or json [text]",
+       {.choices = "text,json", .group = kFiles}},
+      {"--resume",
+       &o->job.resume,
+       "",
+       "go on in a folder that an earlier run left unfinished",
+       {.group = kFiles, .typed_only = true}},
+      {"--force",
+       &o->job.force,
+       "",
+       "write into a folder that holds something, replacing files of the same names",
+       {.group = kFiles, .typed_only = true}},
+      {"-q,--quiet", &o->quiet, "", "print only warnings and errors", {.group = kFiles}}};
+  Command::Bound bound{std::move(options), [o, typed] { return quantize_model(*o, *typed); }};
+  bound.typed = typed.get();
+  return bound;
+}
+
+constexpr Example kExamples[] = {
+    {"qgen quantize -m ./finetune --to fp8 --out ./finetune-FP8", "for vLLM, SGLang and qgen"},
+    {"qgen quantize -m ./finetune --to int8 --mode mse --verify all --out ./w8a8", "int8, a scale a row"},
+    {"qgen quantize -m ./finetune --to fp8 --out ./finetune-FP8 --resume", "goes on after an interruption"}};
+
+}  // namespace
+
+const Command kQuantizeCommand = {"quantize", "write an 8-bit checkpoint that vLLM and SGLang load as it is", kExamples,
+                                  bind};
+
+}  // namespace qgen::cli

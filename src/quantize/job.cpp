@@ -1,0 +1,334 @@
+#include "quantize/job.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file_map.h"
+#include "base/new_file.h"
+#include "checkpoint/safetensors.h"
+#include "quant/binder.h"
+#include "quantize/layout.h"
+#include "quantize/shard_writer.h"
+#include "quantize/source.h"
+#include "quantize/statistics.h"
+
+namespace qgen::quantize {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// What the new folder must have been made from, and how, for a run to go on in it.
+std::string job_text(const JobOptions& options, const Source& source) {
+  const Recipe& recipe = options.recipe;
+  std::string files;
+  std::string_view before;
+  for (const TensorView& tensor : source.checkpoint.tensors()) {
+    if (tensor.file == before) continue;
+    before = tensor.file;
+    std::error_code error;
+    files += fmt::format("{}\n    {}: {}", files.empty() ? "" : ",", json_quote(tensor.file),
+                         fs::file_size(tensor.file, error));
+  }
+  const auto list = [](const std::vector<std::string>& items) {
+    std::vector<std::string> quoted;
+    for (const std::string& item : items) quoted.push_back(json_quote(item));
+    return json_list(quoted);
+  };
+  return fmt::format(
+      R"({{
+  "note": "This checkpoint is not complete. `qgen quantize --resume` goes on.",
+  "format": {},
+  "mode": {},
+  "block": {},
+  "compat": {},
+  "keep": {},
+  "only": {},
+  "statistics": {},
+  "files": {{{}
+  }}
+}}
+)",
+      json_quote(format_name(recipe.format)), json_quote(recipe.mode_text()), recipe.block, recipe.compat,
+      list(options.selection.keep), list(options.selection.only), json_quote(options.statistics.string()), files);
+}
+
+// The folder that is written: locked against other runs, and marked as incomplete until finish().
+class OutputFolder {
+ public:
+  OutputFolder(const JobOptions& options, const Source& source, std::span<const Shard> shards)
+      : folder_(options.out), mark_(folder_ / kIncompleteMark) {
+    std::error_code error;
+    if (fs::equivalent(folder_, source.checkpoint.location().folder, error))
+      fail(ErrorKind::kUsage, fmt::format("--out {}: the folder of the model itself", folder_.string()));
+    const bool existed = fs::exists(fs::symlink_status(folder_, error));
+    if (existed && !fs::is_directory(folder_, error))
+      fail(ErrorKind::kUsage, fmt::format("--out {}: not a folder", folder_.string()));
+    const bool marked = existed && is_there(mark_);
+    if (existed && !marked && !options.force && !fs::is_empty(folder_, error)) {
+      fail(ErrorKind::kUsage, fmt::format("--out {}: the folder is not empty", folder_.string()),
+           "another folder, or --force to replace files of the same names");
+    }
+    if (options.resume && !marked)
+      fail(ErrorKind::kUsage, fmt::format("--resume: {} is no unfinished checkpoint", folder_.string()));
+    fs::create_directories(folder_, error);
+    if (error) fail(ErrorKind::kRuntime, fmt::format("--out {}: {}", folder_.string(), error.message()));
+    lock();
+    const std::string text = job_text(options, source);
+    if (marked && !options.resume && !options.force && !read_file(mark_).empty()) {
+      fail(ErrorKind::kUsage, fmt::format("--out {}: holds an unfinished checkpoint", folder_.string()),
+           "--resume goes on with it, --force begins again");
+    }
+    if (options.resume && read_file(mark_) != text) {
+      fail(ErrorKind::kUsage,
+           fmt::format("--resume: {} was begun from another model or with other options", folder_.string()),
+           fmt::format("{} says which; --force begins again", mark_.string()));
+    }
+    refuse_others(shards);
+    if (::ftruncate(lock_, 0) != 0 || ::pwrite(lock_, text.data(), text.size(), 0) != ssize_t(text.size()) ||
+        ::fsync(lock_) != 0) {
+      fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(errno)));
+    }
+  }
+  ~OutputFolder() {
+    if (lock_ >= 0) ::close(lock_);
+  }
+  OutputFolder(const OutputFolder&) = delete;
+
+  fs::path path_of(const std::string& file) const { return folder_ / file; }
+  void finish() {
+    if (::unlink(mark_.c_str()) != 0)
+      fail(ErrorKind::kRuntime, fmt::format("{}: cannot remove: {}", mark_.string(), std::strerror(errno)));
+    const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return;
+    ::fsync(folder);
+    ::close(folder);
+  }
+
+ private:
+  void lock() {
+    lock_ = ::open(mark_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock_ < 0) fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(errno)));
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0)
+      fail(ErrorKind::kRuntime, fmt::format("--out {}: another run writes into this folder", folder_.string()));
+  }
+
+  // Weight files of another model would be read together with ours.
+  void refuse_others(std::span<const Shard> shards) const {
+    std::set<std::string> ours;
+    for (const Shard& shard : shards) ours.insert(shard.file);
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      if (entry.path().extension() == ".safetensors" && !ours.contains(name)) {
+        fail(ErrorKind::kUsage, fmt::format("--out {}: holds {}, of another checkpoint", folder_.string(), name),
+             "another folder, or remove it");
+      }
+    }
+  }
+
+  fs::path folder_, mark_;
+  int lock_ = -1;
+};
+
+// Whether a file holds what the shard will: the same header and all of its data.
+bool is_complete(const Shard& shard, const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  std::vector<TensorShape> shapes;
+  uint64_t bytes = 0;
+  for (const OutputTensor& tensor : shard.tensors) {
+    shapes.push_back(tensor.shape);
+    bytes += tensor.shape.bytes();
+  }
+  const std::string header = safetensors_header(shapes);
+  const FileMap file(path);
+  if (file.bytes().size() != header.size() + bytes) return false;
+  return std::memcmp(file.bytes().data(), header.data(), header.size()) == 0;
+}
+
+// Some matrices of a shard, spread over it, as they are read back.
+std::vector<Comparison> verify(const Shard& shard, const fs::path& path, const std::string& config,
+                               const JobOptions& options) {
+  std::vector<const SourceMatrix*> matrices;
+  for (const OutputTensor& tensor : shard.tensors) {
+    if (tensor.part == OutputTensor::Part::kCodes) matrices.push_back(tensor.matrix);
+  }
+  const auto all = int64_t(matrices.size());
+  const int64_t count = options.verified < 0 ? all : std::min(options.verified, all);
+  if (count == 0) return {};
+  const FileMap file(path);
+  const Checkpoint checkpoint = Checkpoint::assemble(
+      {path.string(), path.parent_path()}, ModelFiles(path.parent_path()), JsonDocument::parse(config, "config.json"),
+      parse_safetensors(file.bytes(), path.string()).tensors);
+  Binder binder(checkpoint);
+  std::vector<Comparison> out;
+  for (int64_t i = 0; i < count; ++i) {
+    const SourceMatrix& matrix = *matrices[size_t((2 * i + 1) * all / (2 * count))];
+    const Weight weight = binder.matrix(matrix.name, matrix.rows, matrix.cols);
+    out.push_back({matrix.name, matrix.rows, matrix.cols, compare(matrix, weight, options.recipe.compat)});
+    release_pages(weight.data);
+  }
+  return out;
+}
+
+// Tokenizer, chat template, generation settings and the like: every small file that holds no weights.
+void copy_side_files(const fs::path& from, const OutputFolder& to) {
+  constexpr uint64_t kLargest = 256 << 20;
+  const std::set<std::string> kinds = {".safetensors", ".bin", ".pt",   ".pth",     ".gguf", ".onnx",
+                                       ".msgpack",     ".h5",  ".ckpt", ".partial", ".ot"};
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string name = entry.path().filename().string();
+    std::error_code error;
+    if (name.starts_with('.') || name == "config.json" || name == kIncompleteMark || name.ends_with(".index.json") ||
+        name == "hf_quant_config.json" || name.starts_with("quant") || kinds.contains(entry.path().extension()) ||
+        !fs::is_regular_file(entry.path(), error) || fs::file_size(entry.path(), error) > kLargest) {
+      continue;
+    }
+    write_new_file(to.path_of(name), read_file(entry.path()));
+  }
+}
+
+class Job {
+ public:
+  Job(const JobOptions& options, const JobControl& control)
+      : options_(options),
+        control_(control),
+        source_(open_source(options.model, !options.recipe.compat)),
+        reasons_(choose()),
+        shards_(lay_out(source_, reasons_, options.recipe)),
+        config_(config_json(source_, reasons_, options.recipe)) {}
+
+  JobReport run() {
+    const auto start = Clock::now();
+    read_statistics();
+    OutputFolder folder(options_, source_, shards_);
+    report_.source_quantized = source_.quantized;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      report_.shards.push_back(run_shard(i, folder));
+      if (control_.shard_done) control_.shard_done(report_.shards.back());
+    }
+    copy_side_files(source_.checkpoint.location().folder, folder);
+    if (shards_.size() > 1) write_new_file(folder.path_of("model.safetensors.index.json"), index_json(shards_));
+    write_new_file(folder.path_of("config.json"), config_);
+    folder.finish();
+    for (const ShardReport& shard : report_.shards) {
+      report_.bytes_read += shard.bytes_read;
+      report_.bytes_written += shard.bytes_written;
+    }
+    report_.seconds = seconds_since(start);
+    return std::move(report_);
+  }
+
+ private:
+  std::vector<std::string_view> choose() {
+    std::vector<Candidate> candidates;
+    for (const SourceMatrix& matrix : source_.matrices) candidates.push_back({matrix.name, matrix.rows, matrix.cols});
+    auto reasons = reasons_to_keep(candidates, options_.selection, options_.recipe);
+    int64_t chosen = 0;
+    for (const std::string_view reason : reasons) {
+      chosen += reason.empty();
+      if (!reason.empty()) ++report_.kept[std::string(reason)];
+    }
+    if (chosen == 0) {
+      std::string why;
+      for (const auto& [reason, count] : report_.kept)
+        why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
+      fail(ErrorKind::kModel,
+           fmt::format("{}: no matrix can be quantized to {} ({})", source_.checkpoint.location().name,
+                       format_name(options_.recipe.format), why.empty() ? "it has none" : why),
+           options_.recipe.format == Format::kFp8 ? "small models have no whole blocks: --to fp8-channel or --to int8"
+                                                  : "");
+    }
+    return reasons;
+  }
+
+  void read_statistics() {
+    if (options_.statistics.empty()) return;
+    const auto statistics = InputStatistics::read(options_.statistics);
+    int64_t mismatched = 0;
+    for (size_t i = 0; i < source_.matrices.size(); ++i) {
+      const SourceMatrix& matrix = source_.matrices[i];
+      if (!reasons_[i].empty()) continue;
+      bool mismatch = false;
+      std::vector<float> weights = statistics.weights_of(matrix.name, matrix.cols, mismatch);
+      mismatched += mismatch;
+      if (!weights.empty()) weights_[&matrix] = std::move(weights);
+    }
+    if (mismatched > 0) {
+      report_.warnings.push_back(fmt::format("{}: {} weights have another number of columns, and are not weighted",
+                                             options_.statistics.string(), mismatched));
+    }
+    if (weights_.empty()) {
+      fail(ErrorKind::kUsage, fmt::format("{}: names none of the model's weights", options_.statistics.string()),
+           "`qgen calibrate` writes one for the model");
+    }
+  }
+
+  ShardReport run_shard(size_t index, const OutputFolder& folder) {
+    const Shard& shard = shards_[index];
+    const fs::path path = folder.path_of(shard.file);
+    ShardReport report;
+    report.file = shard.file;
+    report.index = index + 1;
+    report.count = shards_.size();
+    for (const OutputTensor& tensor : shard.tensors) {
+      report.quantized += tensor.part == OutputTensor::Part::kCodes;
+      report.copied += tensor.part == OutputTensor::Part::kCopy || tensor.part == OutputTensor::Part::kDecoded;
+      report.bytes_written += tensor.shape.bytes();
+    }
+    report.bytes_read = source_bytes(shard);
+    report.found = options_.resume && is_complete(shard, path);
+    const auto start = Clock::now();
+    const Repacked repacked(shard);
+    if (!report.found) {
+      write_shard(shard, path, options_.recipe, weights_, [&](uint64_t done) {
+        if (control_.stopped && control_.stopped())
+          fail(ErrorKind::kRuntime, "stopped", "the same command with --resume goes on");
+        if (control_.progress) control_.progress(report, done, report.bytes_read);
+      });
+    }
+    report.seconds = seconds_since(start);
+    const auto verifying = Clock::now();
+    report.comparisons = verify(shard, path, config_, options_);
+    report.verify_seconds = seconds_since(verifying);
+    return report;
+  }
+
+  const JobOptions& options_;
+  const JobControl& control_;
+  JobReport report_;
+  Source source_;
+  std::vector<std::string_view> reasons_;  // for each matrix; "" where it is quantized
+  std::vector<Shard> shards_;
+  std::string config_;
+  ColumnWeights weights_;
+};
+
+}  // namespace
+
+bool JobReport::failed() const {
+  for (const ShardReport& shard : shards) {
+    for (const Comparison& comparison : shard.comparisons) {
+      if (comparison.likeness.verdict() == Verdict::kFail) return true;
+    }
+  }
+  return false;
+}
+
+JobReport run_job(const JobOptions& options, const JobControl& control) { return Job(options, control).run(); }
+
+}  // namespace qgen::quantize

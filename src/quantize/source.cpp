@@ -1,0 +1,237 @@
+#include "quantize/source.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/numbers.h"
+#include "model/families/table.h"
+#include "model/mistral_files.h"
+#include "model/open.h"
+#include "model/planner.h"
+#include "quant/binder.h"
+#include "quant/weight_scan.h"
+
+namespace qgen::quantize {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+bool is_float(Dtype type) { return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBf16; }
+
+bool is_quantized(const Checkpoint& checkpoint) {
+  if (checkpoint.config().find("quantization_config") || checkpoint.config().find("quantization")) return true;
+  return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const TensorView& tensor) {
+    return tensor.name.ends_with(kWeight) && tensor.shape.size() == 2 && !is_float(tensor.dtype);
+  });
+}
+
+std::string text_model_type(const Json& config) {
+  const auto type = config.get("model_type");
+  return type && type->is_string() ? std::string(type->as_string()) : "";
+}
+
+// Part `index` of `count` of a stack's tensor, `rows` rows from `first` on.
+std::span<const std::byte> part_of(const TensorView& stack, int64_t expert, int64_t first, int64_t rows) {
+  const int64_t row_bytes = stack.shape[2] * dtype_bits(stack.dtype) / 8;
+  return stack.bytes.subspan(size_t((expert * stack.shape[1] + first) * row_bytes), size_t(rows * row_bytes));
+}
+
+// Stacks of experts, (experts, outputs, inputs), of the families whose files have them so: X.experts.gate_up_proj and
+// X.experts.down_proj become X.experts.E.gate_proj, up_proj and down_proj.
+bool split_stack(const TensorView& tensor, std::deque<SourceMatrix>& out) {
+  constexpr std::string_view kGateUp = ".experts.gate_up_proj", kDown = ".experts.down_proj";
+  if (tensor.shape.size() != 3 || !is_float(tensor.dtype)) return false;
+  const bool gate_up = tensor.name.ends_with(kGateUp) && tensor.shape[1] % 2 == 0;
+  if (!gate_up && !tensor.name.ends_with(kDown)) return false;
+  const std::string parent = tensor.name.substr(0, tensor.name.rfind('.'));
+  const auto add = [&](int64_t expert, std::string_view part, int64_t first, int64_t rows) {
+    SourceMatrix matrix;
+    matrix.name = fmt::format("{}.{}.{}", parent, expert, part);
+    matrix.rows = rows;
+    matrix.cols = tensor.shape[2];
+    matrix.type = tensor.dtype;
+    matrix.plain = part_of(tensor, expert, first, rows);
+    matrix.tensors = {&tensor};
+    out.push_back(std::move(matrix));
+  };
+  for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+    if (gate_up) {
+      add(expert, "gate_proj", 0, tensor.shape[1] / 2);
+      add(expert, "up_proj", tensor.shape[1] / 2, tensor.shape[1] / 2);
+    } else {
+      add(expert, "down_proj", 0, tensor.shape[1]);
+    }
+  }
+  return true;
+}
+
+// Families whose stacks are (experts, outputs, inputs); those of others may be the other way round.
+bool has_straight_stacks(const Json& config) {
+  const std::string type = text_model_type(config);
+  return type.starts_with("qwen3_5_moe") || type.starts_with("qwen3_next") || type == "qwen3_moe" ||
+         type == "glm4_moe" || type == "deepseek_v3" || type == "minimax_m2";
+}
+
+void add_plain(Source& source, bool split_experts) {
+  const bool straight = split_experts && has_straight_stacks(source.checkpoint.config());
+  for (const TensorView& tensor : source.checkpoint.tensors()) {
+    if (straight && split_stack(tensor, source.matrices)) continue;
+    if (tensor.shape.size() != 2 || !is_float(tensor.dtype) || !tensor.name.ends_with(kWeight)) {
+      source.copied.push_back(&tensor);
+      continue;
+    }
+    SourceMatrix matrix;
+    matrix.name = tensor.name.substr(0, tensor.name.size() - kWeight.size());
+    matrix.rows = tensor.shape[0];
+    matrix.cols = tensor.shape[1];
+    matrix.type = tensor.dtype;
+    matrix.plain = tensor.bytes;
+    matrix.tensors = {&tensor};
+    source.matrices.push_back(std::move(matrix));
+  }
+}
+
+// The type of most of the floats that are no scales: what a quantized matrix is stored as when it is left alone.
+Dtype plain_type(const Checkpoint& checkpoint) {
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    if (is_float(tensor.dtype) && tensor.name.find("norm") != tensor.name.npos) return tensor.dtype;
+  }
+  return Dtype::kBf16;
+}
+
+// The matrices that a family's description asks for, bound as for a run.
+void add_quantized(Source& source) {
+  const Checkpoint& checkpoint = source.checkpoint;
+  Description model = describe(checkpoint.config());
+  const auto has = [&](const std::string& tensor) { return checkpoint.find(tensor) != nullptr; };
+  if (model.names.prefix() != "") find_place(model, has);
+  Binder binder(checkpoint);
+  const Dtype plain = plain_type(checkpoint);
+  for (const TensorRequest& request : plan_requests(model, checkpoint.location().name, has)) {
+    if (request.cols == 0) continue;
+    const auto add = [&](Weight weight, std::string name) {
+      SourceMatrix matrix;
+      matrix.name = std::move(name);
+      matrix.rows = request.rows;
+      matrix.cols = request.cols;
+      matrix.type = plain;
+      matrix.weight = std::make_shared<Weight>(std::move(weight));
+      source.matrices.push_back(std::move(matrix));
+    };
+    if (request.stacked > 0) {
+      fail(ErrorKind::kModel,
+           fmt::format("{}: {}: stacks of quantized experts cannot be converted", checkpoint.location().name,
+                       request.name),
+           "start from the unquantized checkpoint");
+    }
+    if (!binder.has_matrix(request.name)) continue;
+    add(binder.matrix(request.name, request.rows, request.cols), request.name);
+  }
+  std::map<std::string, SourceMatrix*> by_module;
+  for (SourceMatrix& matrix : source.matrices) by_module[matrix.name] = &matrix;
+  std::set<std::string_view> used;
+  for (const Binder::Binding& binding : binder.bindings()) {
+    const auto found = by_module.find(binding.module);
+    for (const std::string& name : binding.tensors) {
+      const TensorView* tensor = checkpoint.find(name);
+      used.insert(tensor->name);
+      if (found != by_module.end()) found->second->tensors.push_back(tensor);
+    }
+  }
+  const std::vector<Binder::Ignored> ignored =
+      binder.finish(model.names.own_prefixes(), {}, model.buffers, model.family);
+  for (const Binder::Ignored& tensor : ignored) source.dropped.push_back(tensor.tensor);
+  const std::set<std::string_view> dropped(source.dropped.begin(), source.dropped.end());
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    if (!used.contains(tensor.name) && !dropped.contains(tensor.name)) source.copied.push_back(&tensor);
+  }
+}
+
+}  // namespace
+
+void decode_row(const Weight& weight, int64_t n, std::span<float> out) {
+  const bool simple = weight.quantized() && !weight.has_offsets() && weight.column_order.empty() &&
+                      !weight.in_blocks() && !weight.scale.empty() && !weight.scale.two_levels() &&
+                      weight.scale.factor == 1 && weight.codes != Codes::kE5M2;
+  if (!simple) {
+    std::vector<double> exact(size_t(weight.cols));
+    dequantize_row(weight, n, exact);
+    std::transform(exact.begin(), exact.end(), out.begin(), [](double value) { return float(value); });
+    return;
+  }
+  // A product of a code and a scale, rounded once: the same in F32.
+  static const std::array<std::array<float, 256>, 2> values = [] {
+    std::array<std::array<float, 256>, 2> table;
+    for (int code = 0; code < 256; ++code) {
+      table[0][size_t(code)] = float(int8_t(code));
+      table[1][size_t(code)] = e4m3_to_float(uint8_t(code));
+    }
+    return table;
+  }();
+  const auto& table = values[weight.codes == Codes::kE4M3];
+  const auto* codes = reinterpret_cast<const uint8_t*>(weight.code_at(n, 0));
+  for (int64_t begin = 0; begin < weight.cols; begin += weight.scale.group_cols) {
+    const float scale = weight.scale_at(n, begin);
+    const int64_t end = std::min(begin + weight.scale.group_cols, weight.cols);
+    for (int64_t k = begin; k < end; ++k) out[size_t(k)] = table[codes[k]] * scale;
+  }
+}
+
+std::span<const float> RowReader::tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
+  const size_t size = size_t(rows) * size_t(cols);
+  if (values_.size() < size) values_.resize(size);
+  if (!matrix_.plain.empty()) {
+    for (int64_t r = 0; r < rows; ++r) widen(first + r, col, cols, values_.data() + r * cols);
+    return {values_.data(), size};
+  }
+  if (first != first_decoded_ || rows != rows_decoded_) {
+    decoded_.resize(size_t(rows * matrix_.cols));
+    for (int64_t r = 0; r < rows; ++r)
+      decode_row(*matrix_.weight, first + r,
+                 std::span(decoded_).subspan(size_t(r * matrix_.cols), size_t(matrix_.cols)));
+    first_decoded_ = first;
+    rows_decoded_ = rows;
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    std::memcpy(values_.data() + r * cols, decoded_.data() + r * matrix_.cols + col, size_t(cols) * sizeof(float));
+  return {values_.data(), size};
+}
+
+void RowReader::widen(int64_t row, int64_t col, int64_t cols, float* out) const {
+  const int64_t element = dtype_bits(matrix_.type) / 8;
+  const std::byte* from = matrix_.plain.data() + (row * matrix_.cols + col) * element;
+  switch (matrix_.type) {
+    case Dtype::kBf16: kernels_.widen_bf16(from, cols, out); break;
+    case Dtype::kF16: kernels_.widen_f16(from, cols, out); break;
+    default: std::memcpy(out, from, size_t(cols) * sizeof(float)); break;
+  }
+}
+
+Source open_source(const std::string& model, bool split_experts) {
+  Source source;
+  source.checkpoint = open_checkpoint(locate_model(model));
+  const std::string& name = source.checkpoint.location().name;
+  if (!source.checkpoint.location().gguf_files.empty()) {
+    fail(ErrorKind::kModel, fmt::format("{}: a GGUF file cannot be quantized", name),
+         "start from the model's safetensors files");
+  }
+  if (is_mistral_native(source.checkpoint)) {
+    fail(ErrorKind::kModel, fmt::format("{}: Mistral's own layout cannot be quantized", name),
+         "start from the files for transformers (config.json, model-*.safetensors)");
+  }
+  source.quantized = is_quantized(source.checkpoint);
+  if (source.quantized) {
+    add_quantized(source);
+  } else {
+    add_plain(source, split_experts);
+  }
+  return source;
+}
+
+}  // namespace qgen::quantize

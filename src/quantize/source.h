@@ -1,0 +1,65 @@
+// The checkpoint that is quantized: its matrices as F32, whatever they are stored in, and the tensors that are copied.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "quant/weight.h"
+#include "quantize/rounding.h"
+
+namespace qgen::quantize {
+
+// A matrix W, (rows, cols), of a module.
+struct SourceMatrix {
+  std::string name;  // the module in the checkpoint that is written, without ".weight"
+  int64_t rows = 0;
+  int64_t cols = 0;
+  Dtype type = Dtype::kBf16;               // F32, F16 or BF16, what it is stored as where it is not quantized
+  std::span<const std::byte> plain;        // its elements in that type, row by row; empty where `weight` has them
+  std::shared_ptr<Weight> weight;          // of a quantized checkpoint
+  std::vector<const TensorView*> tensors;  // that it comes from
+  bool mapped = true;                      // `plain` lies in a file
+};
+
+// Rows of a matrix in F32, as one strip or tile by tile. Not shared between threads.
+class RowReader {
+ public:
+  explicit RowReader(const SourceMatrix& matrix, const RoundingKernels& kernels = rounding_kernels())
+      : matrix_(matrix), kernels_(kernels) {}
+
+  // Columns [col, col + cols) of rows [first, first + rows), row by row and `cols` apart; valid until the next call.
+  // Quantized weights are decoded whole rows at a time, and kept for the tiles that follow.
+  std::span<const float> tile(int64_t first, int64_t rows, int64_t col, int64_t cols);
+
+ private:
+  void widen(int64_t row, int64_t col, int64_t cols, float* out) const;
+
+  const SourceMatrix& matrix_;
+  const RoundingKernels& kernels_;
+  std::vector<float> values_, decoded_;
+  int64_t first_decoded_ = -1, rows_decoded_ = 0;
+};
+
+// Row n of a weight that is ready to be read, W in F32.
+void decode_row(const Weight& weight, int64_t n, std::span<float> out);
+
+struct Source {
+  Checkpoint checkpoint;
+  std::deque<SourceMatrix> matrices;      // those that may be quantized
+  std::vector<const TensorView*> copied;  // what belongs to no matrix
+  std::vector<std::string> dropped;       // quantization parameters that nothing stands for in the new checkpoint
+  bool quantized = false;                 // the checkpoint is quantized itself
+};
+
+// `split_experts`: stacks of experts become matrices of their own, as servers want FP8 experts. Throws a model Error
+// about what cannot be read, a GGUF file among it.
+Source open_source(const std::string& model, bool split_experts);
+
+}  // namespace qgen::quantize

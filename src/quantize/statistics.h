@@ -1,0 +1,29 @@
+// Statistics of the inputs of linear layers, as quantization may weight errors by them: a JSON file
+// {"<weight>": {"input_channel_max": [one number a column]}}.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qgen::quantize {
+
+class InputStatistics {
+ public:
+  // Throws a usage Error about a file that is none of these.
+  static InputStatistics read(const std::filesystem::path& path);
+
+  // For the weight X.weight of so many columns: how much each column's error counts, its maximum over the largest of
+  // them; empty where the file says nothing, or of another number of columns (then `mismatch` is set). Names are looked
+  // for without their first one or two parts as well, and behind "model." and "model.language_model.".
+  std::vector<float> weights_of(std::string_view module, int64_t cols, bool& mismatch) const;
+  size_t size() const { return maxima_.size(); }
+
+ private:
+  std::map<std::string, std::vector<float>, std::less<>> maxima_;
+};
+
+}  // namespace qgen::quantize

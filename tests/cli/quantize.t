@@ -1,0 +1,118 @@
+# `qgen quantize`: an 8-bit checkpoint from an unquantized one. Nothing is lost or half written.
+
+# A report of what was written and how close it is
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out w8a8
+  model.safetensors  [0-9]+ matrices quantized, [0-9]+ tensors copied  [0-9.]+ KiB in [0-9.]+ s  5 compared: 5 GOOD (re)
+  
+  w8a8: int8, scales by max
+    1 files, [0-9]+ matrices quantized, [0-9]+ tensors as they were (re)
+  ...
+    cosine, least * GOOD  at least 0.995 * (glob)
+  ...
+
+# It runs, and the folder has nothing else
+$ ls w8a8; qgen plan -m w8a8 | head -1; qgen score -m w8a8 --tokens 1,2,3,4 | tail -1
+  config.json
+  model.safetensors
+  llama [0-9]+K · int8 channel · cpu (re)
+  perplexity [0-9.]+ over 3 tokens (re)
+
+# While loading: the same numbers
+$ qgen score -m $ROOT/tests/golden/llama-bf16 --quantize int8 --tokens 1,2,3,4,5,6 > loaded; qgen score -m w8a8 --tokens 1,2,3,4,5,6 | cmp - loaded && echo same
+  same
+
+# `qgen verify` compares any two checkpoints of one model
+$ qgen verify -m w8a8 --against $ROOT/tests/golden/llama-bf16
+  w8a8 (int8 channel) beside llama-bf16 (bf16)
+    8 matrices compared: 8 GOOD
+  ...
+$ qgen verify -m w8a8 --against w8a8 --json
+json: stdout schemas/verify.schema.json
+where: it["verdict"] == "GOOD" and all(c["largest_error"] == 0 for c in it["comparisons"])
+$ qgen verify -m w8a8 --against $MODEL
+stderr:
+  qgen: w8a8: model.embed_tokens has no counterpart in stories260K-FP8 (expected [64, 32], found [512, 64])
+  hint: --against names the model that the other was made from
+exit: 3
+
+# As JSON
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to fp8-channel --mode mse --verify all --out f8 --report json
+json: stdout schemas/quantize.schema.json
+where: it["verdict"] == "GOOD" and it["mode"] == "mse"
+where: len(it["files"][0]["comparisons"]) == it["files"][0]["quantized"]
+
+# Nothing is overwritten
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out w8a8
+stderr:
+  qgen: --out w8a8: the folder is not empty
+  hint: another folder, or --force to replace files of the same names
+exit: 2
+$ cp -r $ROOT/tests/golden/llama-bf16 source; qgen quantize -m source --to int8 --out source/../source --force
+stderr: qgen: --out source/../source: the folder of the model itself
+exit: 2
+$ cp w8a8/model.safetensors before; qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out w8a8 --force -q && cmp before w8a8/model.safetensors
+
+# An unfinished folder is refused, and --resume ends it
+$ mkdir half; cp w8a8/* half; rm half/config.json; echo '{}' > half/INCOMPLETE.qgen.json; qgen score -m half --tokens 1,2
+stderr:
+  qgen: half: this checkpoint is not complete, its quantization has not ended
+  hint: the same `qgen quantize` command with --resume goes on
+exit: 3
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out half
+stderr:
+  qgen: --out half: holds an unfinished checkpoint
+  hint: --resume goes on with it, --force begins again
+exit: 2
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out half --resume
+stderr:
+  qgen: --resume: half was begun from another model or with other options
+  hint: half/INCOMPLETE.qgen.json says which; --force begins again
+exit: 2
+
+# A disk that takes no more: the rest stays refused, and --resume gives what one run would have
+$ (ulimit -f 1; trap '' XFSZ; qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out full -q); ls full; qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out full --resume -q && cmp before full/model.safetensors && ls full
+  INCOMPLETE.qgen.json
+  config.json
+  model.safetensors
+stderr: qgen: full/model.safetensors: cannot write: File too large
+
+# NaN is an error that names the tensor
+$ cp -r source broken; python3 - <<'END'
+> import json, struct
+> path = "broken/model.safetensors"
+> data = bytearray(open(path, "rb").read())
+> size = struct.unpack("<Q", data[:8])[0]
+> begin = json.loads(data[8:8 + size])["model.layers.0.mlp.down_proj.weight"]["data_offsets"][0]
+> data[8 + size + begin:8 + size + begin + 2] = b"\xff\x7f"
+> open(path, "wb").write(data)
+> END
+> qgen quantize -m broken --to int8 --out broken8
+stderr:
+  qgen: broken/model.safetensors: tensor model.layers.0.mlp.down_proj.weight: holds NaN or infinity
+  hint: the file is damaged, or the weights overflowed when it was made
+exit: 3
+
+# What cannot be
+$ qgen quantize -m $MODEL --to int8
+stderr:
+  qgen: quantize: no folder to write
+  hint: --out DIR
+exit: 2
+$ qgen quantize -m source --to int4 --out x
+stderr:
+  qgen: --to: 'int4' is not allowed (expected fp8, fp8-channel, fp8-tensor, int8, int8-tensor, mxfp8)
+  hint: `qgen quantize --help` lists the options
+exit: 2
+$ qgen quantize -m source --to int8 --out x --percentile 99
+stderr:
+  qgen: --percentile: without effect
+  hint: it belongs to --mode percentile
+exit: 2
+$ qgen quantize -m source --to int8 --out x --only nothing
+stderr: qgen: source: no matrix can be quantized to int8 (*) (glob)
+exit: 3
+$ qgen -m $MODEL -p x --quantize int8 -n 1
+stderr:
+  qgen: --quantize int8: stories260K-FP8 has no unquantized matrix (fp8 block 128x128)
+  hint: the model as it is
+exit: 3
