@@ -54,7 +54,8 @@ struct TestCache {
             .page_tokens = page_tokens,
             .kv_heads = 1,
             .key_dim = head_dim,
-            .padded_dim = padded};
+            .padded_dim = padded,
+            .value_dim = head_dim};
   }
   const IsaTarget& target;
   KvType kv;
