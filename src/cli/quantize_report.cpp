@@ -54,11 +54,14 @@ std::vector<std::string> advice(const quantize::JobOptions& options, std::span<c
                        [&](const Comparison& c) { return (c.likeness.*verdict)() != Verdict::kGood; });
   };
   const quantize::Recipe& recipe = options.recipe;
-  if (any(&Likeness::cosine_verdict) && recipe.mode != quantize::Mode::kMse)
-    out.push_back("cosine: --mode mse searches for the scales with the least error");
-  if (any(&Likeness::cosine_verdict) &&
-      (recipe.format == quantize::Format::kFp8Tensor || recipe.format == quantize::Format::kInt8Tensor)) {
+  const bool one_scale =
+      recipe.format == quantize::Format::kFp8Tensor || recipe.format == quantize::Format::kInt8Tensor;
+  if (any(&Likeness::cosine_verdict) && one_scale) {
     out.push_back("cosine: a scale for each row is closer than one for the matrix: --to fp8-channel, --to int8");
+  } else if (any(&Likeness::cosine_verdict) && recipe.mode == quantize::Mode::kPercentile) {
+    out.push_back("cosine: --mode max clips nothing");
+  } else if (any(&Likeness::cosine_verdict) && recipe.mode != quantize::Mode::kMse) {
+    out.push_back("cosine: --mode mse searches for the scales with the least error");
   }
   if (any(&Likeness::largest_verdict)) {
     const Comparison& most = worst(comparisons, [](const Likeness& likeness) { return likeness.largest_error; });
