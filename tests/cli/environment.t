@@ -12,7 +12,7 @@ $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z
   plan --json --parallel --trust-tensors
   inspect --json --steps --tensors --trust-tensors
   bench --decode-tokens --depth --dummy --output --parallel --prefill --rounds --trust-tensors
-  score --invalid-utf --json --logits --stride --tokens --trust-tensors --window
+  score --against --invalid-utf --json --logits --stride --tokens --trust-tensors --window
   quantize --block --compat --force --input-stats --keep --mode --mse-grid --only --out --percentile --quiet --report --resume --rms-factor --to --verify
   verify --against --json --trust-tensors
   tokens --chat --decode --invalid-utf --json --messages --render

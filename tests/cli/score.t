@@ -62,6 +62,18 @@ $ printf 'a %.0s' {1..900} | qgen score -m $MODEL --json
 json: stdout schemas/score.schema.json
 where: it["window"] == 512 and len(it["tokens"]) > 900
 
+# Beside another model: nothing lies between a model and itself, little between two quantizations of one
+$ qgen score -m $MODEL --tokens $(seq -s, 3 90) --against $MODEL | tail -n 1
+  against stories260K-FP8: perplexity [0-9.]+, KL divergence -?0.000000 in the mean and 0.000000 at most, same choice for 100.00 % (re)
+$ echo "Once upon a time, there was a little girl named Lily. She loved to play outside in the park." | qgen score -m $MODEL --window 20 --stride 10 --against $INT8 --json
+json: stdout schemas/score.schema.json
+where: it["against"]["model"] == "stories260K-w8a8" and 0 < it["against"]["mean_kl"] < 0.05 and it["scored"] > 20
+where: it["against"]["same_choice"] > 0.8
+where: abs(math.log(it["against"]["perplexity"]) - it["mean_nll"]) < 0.1
+$ qgen score -m $MODEL --tokens 1,2,3 --against $ROOT/tests/golden/llama-bf16
+stderr: qgen: --against *llama-bf16: another vocabulary (expected 512 tokens, found 64) (glob)
+exit: 2
+
 # INT8 and the reference engine
 $ for device in cpu reference; do qgen score -m $INT8 --tokens 1,403,407,261,378 --device $device | tail -n 1; done
   perplexity [0-9.]+ over 4 tokens (re)
