@@ -15,38 +15,38 @@
 namespace qgen::quantize {
 namespace {
 
-// The weights of a plan by name and, for parts of one matrix, by which of them it is.
-std::map<std::pair<std::string, size_t>, Weight*> by_name(Plan& plan) {
-  std::map<std::pair<std::string, size_t>, Weight*> out;
-  std::map<std::string, size_t> counts;
-  for (Weight& weight : plan.weights) out[{weight.name, counts[weight.name]++}] = &weight;
+// The weights of a plan in the order in which its steps use them, each once: the same for all checkpoints of a model,
+// whatever their files call them and whether they are fused or stacked there.
+std::vector<Weight*> in_order(Plan& plan) {
+  std::map<const Weight*, Weight*> left;
+  for (Weight& weight : plan.weights) left[&weight] = &weight;
+  std::vector<Weight*> out;
+  for (const Step& step : plan.steps) {
+    for_each_weight(step, [&](const Weight& weight, const WeightUse&) {
+      if (const auto found = left.extract(&weight)) out.push_back(found.mapped());
+    });
+  }
   return out;
 }
 
-// The counterpart of each weight of `plan`.
-std::vector<Weight*> counterparts(Plan& plan, Plan& reference) {
-  const auto names = by_name(reference);
-  std::map<std::string, size_t> counts;
-  std::vector<Weight*> out;
-  bool all = true;
-  for (const Weight& weight : plan.weights) {
-    const auto found = names.find({weight.name, counts[weight.name]++});
-    all = all && found != names.end();
-    out.push_back(found == names.end() ? nullptr : found->second);
-  }
-  if (!all && plan.weights.size() == reference.weights.size()) {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = &reference.weights[i];
-  }
-  for (size_t i = 0; i < out.size(); ++i) {
-    const Weight& weight = plan.weights[i];
-    if (out[i] != nullptr && out[i]->rows == weight.rows && out[i]->cols == weight.cols) continue;
+void check_shapes(const std::vector<Weight*>& weights, const std::vector<Weight*>& others, const Plan& plan,
+                  const Plan& reference) {
+  const std::string &name = plan.checkpoint.location().name, &other_name = reference.checkpoint.location().name;
+  const std::string hint = "--against names the model that the other was made from";
+  for (size_t i = 0; i < std::min(weights.size(), others.size()); ++i) {
+    const Weight &weight = *weights[i], &other = *others[i];
+    if (weight.rows == other.rows && weight.cols == other.cols) continue;
     fail(ErrorKind::kModel,
-         fmt::format("{}: {} has no counterpart in {} (expected [{}, {}], found {})", plan.checkpoint.location().name,
-                     weight.name, reference.checkpoint.location().name, weight.rows, weight.cols,
-                     out[i] == nullptr ? "none" : fmt::format("[{}, {}]", out[i]->rows, out[i]->cols)),
-         "--against names the model that the other was made from");
+         fmt::format("{}: {} has another shape than in {} (expected [{}, {}], found [{}, {}])", name, weight.name,
+                     other_name, other.rows, other.cols, weight.rows, weight.cols),
+         hint);
   }
-  return out;
+  if (weights.size() != others.size()) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: not the matrices of {} (expected {}, found {})", name, other_name, others.size(),
+                     weights.size()),
+         hint);
+  }
 }
 
 void prepare(Weight& weight) {
@@ -67,10 +67,11 @@ void let_go(Weight& weight) {
 
 std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
                                        const std::function<void(size_t done, size_t all)>& told) {
-  const std::vector<Weight*> others = counterparts(plan, reference);
+  const std::vector<Weight*> weights = in_order(plan), others = in_order(reference);
+  check_shapes(weights, others, plan, reference);
   std::vector<Comparison> out;
   for (size_t i = 0; i < others.size(); ++i) {
-    Weight &weight = plan.weights[i], &other = *others[i];
+    Weight &weight = *weights[i], &other = *others[i];
     prepare(weight);
     prepare(other);
     const bool plain = !weight.quantized() && !other.quantized();

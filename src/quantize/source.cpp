@@ -105,51 +105,68 @@ Dtype plain_type(const Checkpoint& checkpoint) {
   return Dtype::kBf16;
 }
 
-// The matrices that a family's description asks for, bound as for a run.
+// Whether a tensor that no engine needs belongs to the quantization that is undone: scales of inputs and of the cache.
+bool is_quantization_parameter(std::string_view name) {
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  for (const std::string_view part : {"scale", "offset", "zero_point", "quant"}) {
+    if (last.find(part) != last.npos) return true;
+  }
+  return false;
+}
+
+// The matrices that a family's description asks for, bound as for a run; then those of layers that it does not run
+// (that draft tokens, say).
 void add_quantized(Source& source) {
   const Checkpoint& checkpoint = source.checkpoint;
+  // Refuses what a run would refuse, and says what it would ignore.
+  const auto plan = make_plan(open_checkpoint(checkpoint.location()));
   Description model = describe(checkpoint.config());
   const auto has = [&](const std::string& tensor) { return checkpoint.find(tensor) != nullptr; };
   if (model.names.prefix() != "") find_place(model, has);
   Binder binder(checkpoint);
   const Dtype plain = plain_type(checkpoint);
+  std::map<std::string, SourceMatrix*> by_module;
+  const auto add = [&](const std::string& module, int64_t rows, int64_t cols) {
+    SourceMatrix& matrix = source.matrices.emplace_back();
+    matrix.name = module;
+    matrix.rows = rows;
+    matrix.cols = cols;
+    matrix.type = plain;
+    matrix.weight = std::make_shared<Weight>(binder.matrix(module, rows, cols));
+    const Codes codes = matrix.weight->codes;
+    if (codes == Codes::kF32 || codes == Codes::kF16 || (codes == Codes::kBf16 && matrix.weight->scale.empty()))
+      matrix.type = codes == Codes::kF32 ? Dtype::kF32 : codes == Codes::kF16 ? Dtype::kF16 : Dtype::kBf16;
+    by_module[module] = &matrix;
+  };
   for (const TensorRequest& request : plan_requests(model, checkpoint.location().name, has)) {
-    if (request.cols == 0) continue;
-    const auto add = [&](Weight weight, std::string name) {
-      SourceMatrix matrix;
-      matrix.name = std::move(name);
-      matrix.rows = request.rows;
-      matrix.cols = request.cols;
-      matrix.type = plain;
-      matrix.weight = std::make_shared<Weight>(std::move(weight));
-      source.matrices.push_back(std::move(matrix));
-    };
     if (request.stacked > 0) {
       fail(ErrorKind::kModel,
            fmt::format("{}: {}: stacks of quantized experts cannot be converted", checkpoint.location().name,
                        request.name),
            "start from the unquantized checkpoint");
     }
-    if (!binder.has_matrix(request.name)) continue;
-    add(binder.matrix(request.name, request.rows, request.cols), request.name);
+    if (request.cols > 0 && binder.has_matrix(request.name) && !by_module.contains(request.name))
+      add(request.name, request.rows, request.cols);
   }
-  std::map<std::string, SourceMatrix*> by_module;
-  for (SourceMatrix& matrix : source.matrices) by_module[matrix.name] = &matrix;
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    if (!tensor.name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
+    const std::string module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
+    if (!by_module.contains(module)) add(module, tensor.shape[0], tensor.shape[1]);
+  }
   std::set<std::string_view> used;
   for (const Binder::Binding& binding : binder.bindings()) {
-    const auto found = by_module.find(binding.module);
     for (const std::string& name : binding.tensors) {
       const TensorView* tensor = checkpoint.find(name);
       used.insert(tensor->name);
-      if (found != by_module.end()) found->second->tensors.push_back(tensor);
+      by_module.at(binding.module)->tensors.push_back(tensor);
     }
   }
-  const std::vector<Binder::Ignored> ignored =
-      binder.finish(model.names.own_prefixes(), {}, model.buffers, model.family);
-  for (const Binder::Ignored& tensor : ignored) source.dropped.push_back(tensor.tensor);
-  const std::set<std::string_view> dropped(source.dropped.begin(), source.dropped.end());
+  for (const Binder::Ignored& tensor : plan->ignored) {
+    if (const TensorView* found = checkpoint.find(tensor.tensor); is_quantization_parameter(tensor.tensor))
+      used.insert(found->name);
+  }
   for (const TensorView& tensor : checkpoint.tensors()) {
-    if (!used.contains(tensor.name) && !dropped.contains(tensor.name)) source.copied.push_back(&tensor);
+    if (!used.contains(tensor.name)) source.copied.push_back(&tensor);
   }
 }
 

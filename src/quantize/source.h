@@ -54,7 +54,6 @@ struct Source {
   Checkpoint checkpoint;
   std::deque<SourceMatrix> matrices;      // those that may be quantized
   std::vector<const TensorView*> copied;  // what belongs to no matrix
-  std::vector<std::string> dropped;       // quantization parameters that nothing stands for in the new checkpoint
   bool quantized = false;                 // the checkpoint is quantized itself
 };
 

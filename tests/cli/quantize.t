@@ -31,9 +31,30 @@ json: stdout schemas/verify.schema.json
 where: it["verdict"] == "GOOD" and all(c["largest_error"] == 0 for c in it["comparisons"])
 $ qgen verify -m w8a8 --against $MODEL
 stderr:
-  qgen: w8a8: model.embed_tokens has no counterpart in stories260K-FP8 (expected [64, 32], found [512, 64])
+  qgen: w8a8: model.embed_tokens has another shape than in stories260K-FP8 (expected [512, 64], found [64, 32])
   hint: --against names the model that the other was made from
 exit: 3
+
+# From one 8-bit format to another; what servers want is there
+$ qgen quantize -m $MODEL --to int8 --out converted | grep -E "left|was|GOOD$"; python3 $ROOT/tools/check_published.py converted; qgen verify -m converted --against $MODEL | sed -n 2p
+  model.safetensors  35 matrices quantized, 12 tensors copied * 5 compared: 5 GOOD (glob)
+    1 matrix left as it was: embedding
+    the original was quantized itself: the errors are those that were added to its own
+  5 matrices compared: 5 GOOD
+  good: 35 quantized of 82 tensors
+    35 matrices compared: * (glob)
+$ for format in fp8-channel fp8-tensor int8-tensor mxfp8; do qgen quantize -m $ROOT/tests/golden/llama-bf16 --to $format --out served-$format -q; python3 $ROOT/tools/check_published.py served-$format; done
+  good: 8 quantized of 28 tensors
+  good: 8 quantized of 28 tensors
+  good: 8 quantized of 28 tensors
+  good: 6 quantized of 26 tensors
+$ for model in gptq-v1-actorder-stories mlx-affine64-stories arch/qwen3_5-fp8 arch/qwen3_moe-fp8 arch/gpt2-f32 arch/qwen3_5_moe-bf16; do
+>   rm -rf from; qgen quantize -m $SHARED/fixtures/$model --to int8 --verify all --out from -q; python3 $ROOT/tools/check_published.py from | sed 's/:.*//'
+>   qgen verify -m from --against $SHARED/fixtures/$model --json | grep -o '"verdict":"[A-Z]*"' | head -1
+> done | sort | uniq -c
+        6 "verdict":"GOOD"
+        6 good
+needs: test -d "$SHARED/fixtures"
 
 # As JSON
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to fp8-channel --mode mse --verify all --out f8 --report json
