@@ -36,7 +36,7 @@ std::string text_model_type(const Json& config) {
   return type && type->is_string() ? std::string(type->as_string()) : "";
 }
 
-// Part `index` of `count` of a stack's tensor, `rows` rows from `first` on.
+// Rows [first, first + rows) of a matrix of a stack.
 std::span<const std::byte> part_of(const TensorView& stack, int64_t expert, int64_t first, int64_t rows) {
   const int64_t row_bytes = stack.shape[2] * dtype_bits(stack.dtype) / 8;
   return stack.bytes.subspan(size_t((expert * stack.shape[1] + first) * row_bytes), size_t(rows * row_bytes));

@@ -73,13 +73,13 @@ TEST_CASE("kernels: caches of every type with longer keys than values") {
 
 TEST_CASE("kernels: heads that are too long for them are refused") {
   PlanMaker maker;
-  maker.add_attention(maker.attention({.heads = 1, .kv_heads = 1, .key_dim = 260, .value_dim = 64}));
+  maker.add_attention(maker.attention({.heads = 1, .kv_heads = 1, .key_dim = 776, .value_dim = 64}));
   const auto plan = maker.finish();
   EngineOptions options;
   options.context = PlanMaker::kContext;
   ErrorKind kind{};
   CHECK(contains(error_of([&] { gpu::account_backend(*plan, options); }, &kind),
-                 "cuda: heads are too large (expected at most 256 elements, found 260)"));
+                 "cuda: heads are too large (expected at most 768 elements, found 776)"));
   CHECK(kind == ErrorKind::kDevice);
 }
 
