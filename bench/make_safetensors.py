@@ -20,7 +20,7 @@ from pathlib import Path
 from versus import stop
 
 E4M3_RMS = 107.0  # of finite codes that are all equally likely
-NO_NAN = bytes(code - 1 if code & 0x7F == 0x7F else code for code in range(256))  # E4M3 has two codes that are no numbers
+NO_NAN = bytes(code - 1 if code & 0x7F == 0x7F else code for code in range(256))  # E4M3 has two NaN codes
 PIECE = 1 << 22  # bytes of random weights that are repeated
 SHARD = 4 << 30
 

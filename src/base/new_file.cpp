@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include <fcntl.h>
@@ -16,66 +17,100 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail_file(const fs::path& path, int error) {
-  fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", path.string(), std::strerror(error)),
-       error == ENOSPC ? "free some space, then go on" : "");
-}
+constexpr int kMostTries = 100;  // to find an unused name
 
-// A rename is on the disk once its folder is.
-void sync_folder(const fs::path& file) {
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  ::fsync(descriptor);
-  ::close(descriptor);
+std::string name_of_descriptor(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
+
+fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
+
+[[noreturn]] void fail_file(const fs::path& target, int error) {
+  fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", target.string(), std::strerror(error)),
+       error == ENOSPC ? "free some space, then go on" : "");
 }
 
 }  // namespace
 
-NewFile::NewFile(fs::path path, uint64_t size) : path_(std::move(path)), partial_(path_.string() + ".partial") {
-  descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor_ < 0) fail_file(path_, errno);
+NewFile::NewFile(fs::path target, Readers readers, uint64_t size) : target_(std::move(target)) {
+  open(readers);
   if (size == 0) return;
   // Not posix_fallocate(), which writes the file where the file system cannot reserve room.
   const int error = ::fallocate(descriptor_, 0, 0, off_t(size)) == 0 ? 0 : errno;
   if (error != 0 && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL) {
     ::close(descriptor_);
-    ::unlink(partial_.c_str());
-    fail_file(path_, error);
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+    fail_file(target_, error);
   }
 }
 
 NewFile::~NewFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(partial_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void NewFile::open(Readers readers) {
+  const mode_t mode = readers == Readers::kOwner ? 0600 : 0666;
+  descriptor_ = ::open(folder_of(target_).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+  if (descriptor_ >= 0 && ::access(name_of_descriptor(descriptor_).c_str(), F_OK) == 0) return;
+  if (descriptor_ >= 0) ::close(descriptor_);
+  for (int i = 0; i < kMostTries; ++i) {
+    temporary_ = free_name();
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (descriptor_ >= 0) return;
+    if (errno != EEXIST) break;
+  }
+  fail_file(target_, errno);
+}
+
+// Short, whatever the target is called, and hidden.
+fs::path NewFile::free_name() const {
+  std::random_device random;
+  return target_.parent_path() / fmt::format(".qgen-{:08x}{:08x}", random(), random());
 }
 
 void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), off_t(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail_file(path_, written < 0 ? errno : EIO);
+    if (written <= 0) fail_file(target_, written < 0 ? errno : EIO);
     offset += uint64_t(written);
     bytes = bytes.subspan(size_t(written));
   }
 }
 
 void NewFile::keep() {
-  if (::fsync(descriptor_) != 0) fail_file(path_, errno);
-  const int closing = std::exchange(descriptor_, -1);
-  if (::close(closing) != 0 || ::rename(partial_.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(partial_.c_str());
-    fail_file(path_, error);
+  if (::fsync(descriptor_) != 0) fail_file(target_, errno);
+  if (temporary_.empty()) {
+    // The file gets a temporary name just before it is renamed; where there is no file to replace it gets its own at
+    // once.
+    const auto link = [&](const fs::path& name) {
+      return ::linkat(AT_FDCWD, name_of_descriptor(descriptor_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) ==
+             0;
+    };
+    if (link(target_)) return sync_folder(folder_of(target_));
+    for (int i = 0; i < kMostTries && errno == EEXIST; ++i) {
+      const fs::path name = free_name();
+      if (!link(name)) continue;
+      temporary_ = name;
+      break;
+    }
+    if (temporary_.empty()) fail_file(target_, errno);
   }
-  sync_folder(path_);
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_file(target_, errno);
+  temporary_.clear();
+  sync_folder(folder_of(target_));
 }
 
-void write_new_file(const fs::path& path, std::string_view text) {
-  NewFile file(path, 0);
+void write_new_file(const fs::path& target, std::string_view text, NewFile::Readers readers) {
+  NewFile file(target, readers);
   file.write(0, std::as_bytes(std::span(text)));
   file.keep();
+}
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
 }
 
 }  // namespace qgen

@@ -1,4 +1,6 @@
-// A file that appears under its name once it is complete and on the disk.
+// A file that appears under its name once it is complete and on the disk, in place of what had the name. Until then it
+// has none where the file system can do that (O_TMPFILE), so that nothing is left behind even where the program is
+// killed.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +13,11 @@ namespace qgen {
 
 class NewFile {
  public:
-  // Creates PATH.partial (or empties one that was left behind) with room for `size` bytes, so that a full disk shows
-  // before the work. All functions throw a runtime Error that names the path.
-  NewFile(std::filesystem::path path, uint64_t size);
+  enum class Readers { kOwner, kAll };  // kAll: whom the umask lets
+
+  // Makes room for `size` bytes, so that a full disk shows before the work. All functions throw a runtime Error that
+  // names `target`, which need not exist.
+  NewFile(std::filesystem::path target, Readers readers, uint64_t size = 0);
   // Removes what was not kept.
   ~NewFile();
   NewFile(const NewFile&) = delete;
@@ -21,15 +25,22 @@ class NewFile {
 
   // From any thread.
   void write(uint64_t offset, std::span<const std::byte> bytes);
-  // Brings it to the disk and gives it its name, replacing what had it.
+  // Brings it to the disk and gives it its name.
   void keep();
 
  private:
-  std::filesystem::path path_, partial_;
+  void open(Readers readers);
+  std::filesystem::path free_name() const;
+
+  std::filesystem::path target_;
+  std::filesystem::path temporary_;  // empty while it has no name
   int descriptor_ = -1;
 };
 
 // A small file at once.
-void write_new_file(const std::filesystem::path& path, std::string_view text);
+void write_new_file(const std::filesystem::path& target, std::string_view text, NewFile::Readers readers);
+
+// Brings what was created, renamed and removed in a folder to the disk, where the file system can do that.
+void sync_folder(const std::filesystem::path& folder);
 
 }  // namespace qgen

@@ -48,7 +48,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::spa
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::span<const TensorShape> tensors,
                                      const std::string& header)
-    : begins_(place_tensors(tensors, header.size())), file_(path, begins_.back()) {
+    : begins_(place_tensors(tensors, header.size())), file_(path, NewFile::Readers::kAll, begins_.back()) {
   file_.write(0, std::as_bytes(std::span(header)));
 }
 

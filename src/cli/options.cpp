@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "quantize/recipe.h"
 
 namespace qgen::cli {
 namespace {
@@ -162,7 +163,7 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         "FORMAT",
         "quantize the linear layers of an unquantized model while loading it: fp8 (blocks of 128 x 128), fp8-channel, "
         "fp8-tensor, int8 (a scale a row, for GPT-2 a matrix), int8-tensor or mxfp8",
-        {.choices = "fp8,fp8-channel,fp8-tensor,int8,int8-tensor,mxfp8", .group = kGroup}},
+        {.choices = quantize::format_choices(), .group = kGroup}},
        {"--quantize-head", &target.quantize_head, "", "quantize the output head as well", {.group = kGroup}},
        {"--device",
         &target.device,
@@ -202,15 +203,16 @@ Option prompt_lookup_option(int64_t& most) {
 
 Option parallel_option(std::string& lines, std::string_view help) { return {"--parallel", &lines, "N|auto", help}; }
 
+int64_t read_number_or_word(const NumberOrWord& kind, const std::string& value) {
+  if (value == kind.word) return kind.meaning;
+  int64_t number = 0;
+  if (parse_number(value, number) && number >= kind.lowest && number <= kind.highest) return number;
+  const Option::Details range{.lowest = double(kind.lowest), .highest = double(kind.highest)};
+  fail_value(kind.option, value, fmt::format("{}, or {}", kind.word, number_text(range, true, value)));
+}
+
 int64_t read_parallel(const std::string& lines) {
-  if (lines == "auto") return 0;
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(lines.data(), lines.data() + lines.size(), value);
-  if (error != std::errc() || end != lines.data() + lines.size() || value < 1 || value > kMostLines) {
-    fail(ErrorKind::kUsage,
-         fmt::format("--parallel: '{}' is not allowed (expected auto, or a number from 1 to {})", lines, kMostLines));
-  }
-  return value;
+  return read_number_or_word({"--parallel", "auto", 0, 1, kMostLines}, lines);
 }
 
 Option stop_option(std::vector<std::string>& stops) {

@@ -105,6 +105,14 @@ void require_model(const ModelOptions& options);
 Option max_tokens_option(int64_t& max_tokens);
 // Speculation with drafts from the text itself.
 Option prompt_lookup_option(int64_t& most);
+// A value that is a word, `meaning` then, or a whole number in a range. A usage Error that begins with `option` on
+// anything else.
+struct NumberOrWord {
+  std::string_view option, word;
+  int64_t meaning = 0, lowest = 0;
+  int64_t highest = std::numeric_limits<int64_t>::max();
+};
+int64_t read_number_or_word(const NumberOrWord& kind, const std::string& value);
 // How many lines are answered, or planned for, at a time: a number, or "auto", which read_parallel() returns as 0.
 constexpr int64_t kMostLines = 1024;
 Option parallel_option(std::string& lines, std::string_view help);

@@ -1,6 +1,5 @@
 // An 8-bit checkpoint from an unquantized one, in files that servers load as they are, with a report of how close it
 // is.
-#include <charconv>
 #include <memory>
 
 #include <fmt/format.h>
@@ -26,15 +25,6 @@ struct QuantizeOptions {
   bool compat = false, quiet = false;
 };
 
-int64_t read_verified(const std::string& text) {
-  if (text == "all") return -1;
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    fail(ErrorKind::kUsage, fmt::format("--verify: '{}' is not allowed (expected all, or a number)", text));
-  return value;
-}
-
 // Settings that their mode or format does not read would be lost in silence.
 void refuse_idle(const QuantizeOptions& options, const TypedOptions& typed) {
   const auto refuse = [&](std::string_view option, bool read, std::string_view where) {
@@ -54,7 +44,7 @@ quantize::JobOptions read_job(const QuantizeOptions& options) {
   job.model = options.model.model;
   job.out = options.out;
   job.statistics = options.statistics;
-  job.verified = read_verified(options.verified);
+  job.verified = read_number_or_word({"--verify", "all", -1}, options.verified);
   job.recipe.format = quantize::parse_format(options.format, "--to");
   job.recipe.mode = quantize::parse_mode(options.mode, "--mode");
   job.recipe.rms_factor = options.rms_factor.value_or(job.recipe.rms_factor);
@@ -68,7 +58,7 @@ quantize::JobOptions read_job(const QuantizeOptions& options) {
 int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
   require_model(options.model);
   if (options.format.empty())
-    fail(ErrorKind::kUsage, "quantize: no format", fmt::format("--to {}", fmt::join(quantize::format_names(), ", ")));
+    fail(ErrorKind::kUsage, "quantize: no format", fmt::format("--to {}", quantize::format_choices()));
   if (options.out.empty()) fail(ErrorKind::kUsage, "quantize: no folder to write", "--out DIR");
   refuse_idle(options, typed);
   const quantize::JobOptions job = read_job(options);
@@ -122,7 +112,7 @@ Command::Bound bind() {
        "the new format: fp8 (blocks of 128 x 128, as Qwen and DeepSeek publish), fp8-channel, fp8-tensor, int8 (a "
        "scale "
        "a row), int8-tensor or mxfp8 (compressed-tensors)",
-       {.choices = "fp8,fp8-channel,fp8-tensor,int8,int8-tensor,mxfp8"}},
+       {.choices = quantize::format_choices()}},
       {"--out", &o->out, "DIR", "the folder to write"},
       {"--keep", &o->job.selection.keep, "PATTERN",
        "leave matrices with this in their name, or of this name with * and ?, as they are"},

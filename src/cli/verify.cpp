@@ -1,4 +1,4 @@
-// How close the weights of one checkpoint are to those of another, whoever wrote them and in whatever format.
+// How close the weights of one checkpoint are to those of another, in any two formats.
 #include <memory>
 
 #include <fmt/format.h>

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/file_map.h"
 #include "base/json.h"
-#include "base/replacement.h"
+#include "base/new_file.h"
 
 namespace qgen {
 namespace {
@@ -100,9 +100,7 @@ void save_conversation(const fs::path& path, const Conversation& conversation, s
   } else if (!fs::is_regular_file(target, error)) {
     fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
   }
-  Replacement file(target);
-  file.write(json_text(conversation, model));
-  file.keep();
+  write_new_file(target, json_text(conversation, model), NewFile::Readers::kOwner);
 }
 
 }  // namespace qgen

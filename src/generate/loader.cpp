@@ -78,12 +78,7 @@ std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan) {
       only_plan && lacks_weights(location) ? declare_checkpoint(location) : open_checkpoint(location, only_plan),
       options.trust_tensors);
   if (!options.quantize.empty()) {
-    quantize::Recipe recipe;
-    recipe.format = quantize::parse_format(options.quantize, "--quantize");
-    // GPT-2's INT8 is defined with one scale a matrix (RustML, ADR-005), that of other families with one a row.
-    if (recipe.format == quantize::Format::kInt8 && plan->model.family == "gpt2")
-      recipe.format = quantize::Format::kInt8Tensor;
-    quantize::quantize_at_load(*plan, recipe, options.quantize_head);
+    quantize::quantize_at_load(*plan, quantize::parse_format(options.quantize, "--quantize"), options.quantize_head);
   } else if (options.quantize_head) {
     fail(ErrorKind::kUsage, "--quantize-head: without effect", "it belongs to --quantize");
   }

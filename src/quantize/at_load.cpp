@@ -18,17 +18,13 @@
 namespace qgen::quantize {
 namespace {
 
-Dtype dtype_of(Codes codes) {
-  return codes == Codes::kF32 ? Dtype::kF32 : codes == Codes::kF16 ? Dtype::kF16 : Dtype::kBf16;
-}
-
 // An unquantized weight as a matrix to read; what needs a repack has it here.
 SourceMatrix to_source(const Weight& plain) {
   SourceMatrix out;
   out.name = plain.name;
   out.rows = plain.rows;
   out.cols = plain.cols;
-  out.type = dtype_of(plain.codes);
+  out.type = float_type(plain.codes);
   out.weight = std::make_shared<Weight>(slice_rows(plain, 0, plain.rows));
   if (plain.repack != nullptr) {
     plain.repack->prepare(*out.weight);
@@ -92,7 +88,7 @@ Weight quantized(std::shared_ptr<const Weight> plain, const Recipe& recipe, std:
   // As much of the tensor as the codes are large: what the account and random weights go by until the repack.
   out.data = plain->data.first(std::min(plain->data.size(), size_t(out.rows * out.cols)));
   out.scale = make_grid(out.rows, out.cols, recipe.group_rows(out.rows), recipe.group_cols(out.cols));
-  out.scale.type = recipe.scale_type(dtype_of(plain->codes));
+  out.scale.type = recipe.scale_type(float_type(plain->codes));
   out.scale.tensor = plain->tensor;
   auto repack = std::make_shared<Weight::Repack>();
   repack->prepare = [plain = std::move(plain), recipe, siblings = std::move(siblings)](Weight& weight) {
@@ -200,6 +196,11 @@ class PlanQuantizer {
 
 }  // namespace
 
-void quantize_at_load(Plan& plan, const Recipe& recipe, bool head) { PlanQuantizer(plan, recipe, head).run(); }
+void quantize_at_load(Plan& plan, Format format, bool head) {
+  Recipe recipe;
+  // GPT-2's INT8 is defined with one scale a matrix (RustML, ADR-005), that of other families with one a row.
+  recipe.format = format == Format::kInt8 && plan.model.family == "gpt2" ? Format::kInt8Tensor : format;
+  PlanQuantizer(plan, recipe, head).run();
+}
 
 }  // namespace qgen::quantize

@@ -110,13 +110,13 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;
 
   fs::path path_of(const std::string& file) const { return folder_ / file; }
+  void write(const std::string& file, std::string_view text) const {
+    write_new_file(path_of(file), text, NewFile::Readers::kAll);
+  }
   void finish() {
     if (::unlink(mark_.c_str()) != 0)
       fail(ErrorKind::kRuntime, fmt::format("{}: cannot remove: {}", mark_.string(), std::strerror(errno)));
-    const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return;
-    ::fsync(folder);
-    ::close(folder);
+    sync_folder(folder_);
   }
 
  private:
@@ -188,8 +188,8 @@ std::vector<Comparison> verify(const Shard& shard, const fs::path& path, const s
 // Tokenizer, chat template, generation settings and the like: every small file that holds no weights.
 void copy_side_files(const fs::path& from, const OutputFolder& to) {
   constexpr uint64_t kLargest = 256 << 20;
-  const std::set<std::string> kinds = {".safetensors", ".bin", ".pt",   ".pth",     ".gguf", ".onnx",
-                                       ".msgpack",     ".h5",  ".ckpt", ".partial", ".ot"};
+  const std::set<std::string> kinds = {".safetensors", ".bin",     ".pt", ".pth",  ".gguf",
+                                       ".onnx",        ".msgpack", ".h5", ".ckpt", ".ot"};
   for (const auto& entry : fs::directory_iterator(from)) {
     const std::string name = entry.path().filename().string();
     std::error_code error;
@@ -198,7 +198,7 @@ void copy_side_files(const fs::path& from, const OutputFolder& to) {
         !fs::is_regular_file(entry.path(), error) || fs::file_size(entry.path(), error) > kLargest) {
       continue;
     }
-    write_new_file(to.path_of(name), read_file(entry.path()));
+    to.write(name, read_file(entry.path()));
   }
 }
 
@@ -222,8 +222,8 @@ class Job {
       if (control_.shard_done) control_.shard_done(report_.shards.back());
     }
     copy_side_files(source_.checkpoint.location().folder, folder);
-    if (shards_.size() > 1) write_new_file(folder.path_of("model.safetensors.index.json"), index_json(shards_));
-    write_new_file(folder.path_of("config.json"), config_);
+    if (shards_.size() > 1) folder.write("model.safetensors.index.json", index_json(shards_));
+    folder.write("config.json", config_);
     folder.finish();
     for (const ShardReport& shard : report_.shards) {
       report_.bytes_read += shard.bytes_read;
@@ -293,7 +293,8 @@ class Job {
     report.bytes_read = source_bytes(shard);
     report.found = options_.resume && is_complete(shard, path);
     const auto start = Clock::now();
-    const Repacked repacked(shard);
+    std::optional<Repacked> repacked;
+    if (!report.found || options_.verified != 0) repacked.emplace(shard);
     if (!report.found) {
       write_shard(shard, path, options_.recipe, weights_, [&](uint64_t done) {
         if (control_.stopped && control_.stopped())

@@ -21,18 +21,20 @@ constexpr int64_t kMxGroup = 32;
 
 std::string_view format_name(Format format) { return kFormats[size_t(format)].name; }
 
-std::vector<std::string_view> format_names() {
-  std::vector<std::string_view> out;
-  for (const FormatName& row : kFormats) out.push_back(row.name);
-  return out;
+std::string_view format_choices() {
+  static const std::string choices = [] {
+    std::string out;
+    for (const FormatName& row : kFormats) out += fmt::format("{}{}", out.empty() ? "" : ",", row.name);
+    return out;
+  }();
+  return choices;
 }
 
 Format parse_format(std::string_view name, std::string_view subject) {
   for (const FormatName& row : kFormats) {
     if (row.name == name) return row.format;
   }
-  fail(ErrorKind::kUsage,
-       fmt::format("{}: '{}' is not allowed (expected {})", subject, name, fmt::join(format_names(), ", ")));
+  fail(ErrorKind::kUsage, fmt::format("{}: '{}' is not allowed (expected {})", subject, name, format_choices()));
 }
 
 std::string_view mode_name(Mode mode) { return kModes[size_t(mode)]; }

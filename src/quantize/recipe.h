@@ -16,7 +16,7 @@ enum class Format : uint8_t { kFp8, kFp8Channel, kFp8Tensor, kInt8, kInt8Tensor,
 std::string_view format_name(Format format);
 // As format_name() has it; a usage Error that begins with `subject` on anything else.
 Format parse_format(std::string_view name, std::string_view subject);
-std::vector<std::string_view> format_names();
+std::string_view format_choices();  // their names: "fp8,fp8-channel,..."
 
 // Where the scale comes from; with L the largest code (448 for E4M3, 127 for int8):
 //   max         the largest magnitude / L

@@ -25,7 +25,8 @@ constexpr std::string_view kWeight = ".weight";
 bool is_float(Dtype type) { return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBf16; }
 
 bool is_quantized(const Checkpoint& checkpoint) {
-  if (checkpoint.config().find("quantization_config") || checkpoint.config().find("quantization")) return true;
+  const auto declared = QuantConfig::read(checkpoint.config(), checkpoint.files(), true);
+  if (declared.json || !declared.method.empty()) return true;
   return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const TensorView& tensor) {
     return tensor.name.ends_with(kWeight) && tensor.shape.size() == 2 && !is_float(tensor.dtype);
   });
@@ -133,9 +134,7 @@ void add_quantized(Source& source) {
     matrix.cols = cols;
     matrix.type = plain;
     matrix.weight = std::make_shared<Weight>(binder.matrix(module, rows, cols));
-    const Codes codes = matrix.weight->codes;
-    if (codes == Codes::kF32 || codes == Codes::kF16 || (codes == Codes::kBf16 && matrix.weight->scale.empty()))
-      matrix.type = codes == Codes::kF32 ? Dtype::kF32 : codes == Codes::kF16 ? Dtype::kF16 : Dtype::kBf16;
+    if (!matrix.weight->quantized() && matrix.weight->scale.empty()) matrix.type = float_type(matrix.weight->codes);
     by_module[module] = &matrix;
   };
   for (const TensorRequest& request : plan_requests(model, checkpoint.location().name, has)) {
@@ -171,6 +170,10 @@ void add_quantized(Source& source) {
 }
 
 }  // namespace
+
+Dtype float_type(Codes codes) {
+  return codes == Codes::kF32 ? Dtype::kF32 : codes == Codes::kF16 ? Dtype::kF16 : Dtype::kBf16;
+}
 
 void decode_row(const Weight& weight, int64_t n, std::span<float> out) {
   const bool simple = weight.quantized() && !weight.has_offsets() && weight.column_order.empty() &&

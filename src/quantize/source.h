@@ -47,6 +47,9 @@ class RowReader {
   int64_t first_decoded_ = -1, rows_decoded_ = 0;
 };
 
+// The type of a tensor whose elements are these codes, which are floats.
+Dtype float_type(Codes codes);
+
 // Row n of a weight that is ready to be read, W in F32.
 void decode_row(const Weight& weight, int64_t n, std::span<float> out);
 

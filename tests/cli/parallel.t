@@ -68,7 +68,7 @@ stderr:
 exit: 2
 
 $ qgen -m $MODEL --batch in.jsonl --parallel many
-stderr: qgen: --parallel: 'many' is not allowed (expected auto, or a number from 1 to 1024)
+stderr: qgen: --parallel: 'many' is not allowed (expected auto, or a whole number from 1 to 1024)
 exit: 2
 
 $ qgen -m $MODEL -p x --parallel 2

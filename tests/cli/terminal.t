@@ -82,7 +82,7 @@ stderr: ...
 tty: in out err
 where: "\x1b" not in out + err
 
-# --color always colours even what is redirected, for those who ask
+# --color always colours redirected output too
 $ qgen -m $MODEL -p "Once upon a time" -n 3 --stats --color always
   , there was (no-eol)
 stderr: ...

@@ -94,7 +94,7 @@ TEST_CASE("GGUF: stacks of experts of few bits, and parts of them") {
   }
 }
 
-TEST_CASE("GGUF: super-scales that are no numbers are refused") {
+TEST_CASE("GGUF: NaN or infinite super-scales are refused") {
   const FileMap map(types_folder() / "types.gguf");
   const Gguf file = Gguf::parse(map.bytes(), "types.gguf");
   size_t tried = 0;

@@ -94,7 +94,7 @@ std::string refusal(const std::string& quantization, bool trust_tensors = false)
   return message;
 }
 
-TEST_CASE("a quant_method that nobody knows is refused unless the tensors are to be trusted") {
+TEST_CASE("an unknown quant_method is refused unless the tensors are trusted") {
   const std::string unknown = refusal(R"({"quant_method":"qqq9"})");
   CHECK(contains(unknown, "config.json: quantization_config.quant_method: 'qqq9' is not known"));
   CHECK(contains(unknown, "--trust-tensors"));

@@ -15,9 +15,7 @@ using test::shared_folder;
 
 std::unique_ptr<Plan> load(const fs::path& model, Format format, bool head) {
   auto plan = make_plan(open_checkpoint(locate_model(model.string())));
-  Recipe recipe;
-  recipe.format = format;
-  quantize_at_load(*plan, recipe, head);
+  quantize_at_load(*plan, format, head);
   const size_t bytes = plan->weight_bytes();
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
@@ -109,8 +107,7 @@ TEST_CASE("A model that is quantized already is refused") {
     return;
   }
   auto plan = make_plan(open_checkpoint(locate_model((shared_folder() / "fixtures/gguf-q8_0-qwen3").string())));
-  const Recipe recipe;
-  CHECK(test::contains(test::error_of([&] { quantize_at_load(*plan, recipe, false); }), "no unquantized matrix"));
+  CHECK(test::contains(test::error_of([&] { quantize_at_load(*plan, Format::kFp8, false); }), "no unquantized matrix"));
 }
 
 }  // namespace
