@@ -30,8 +30,6 @@ struct GemvTraits {
   static constexpr int kWindow = 4 * kLane;                                 // columns that a warp takes at once
   static constexpr int kInFlight = (kLaneBytes == 16 ? 4 : 6) / kRowTiles;  // windows
   static constexpr int kRound = kGemvWarps * kInFlight * kWindow;           // columns
-  // With codes that may have zero points as well, registers do not suffice for scales that come early.
-  static constexpr bool kEarlyScales = Grid::kGrouped && !(kCodes == Codes::kI8 && kLane == 16);
 };
 
 struct GemvKernelArgs {
@@ -117,7 +115,7 @@ class GemvBlock {
         } else {
           loads.codes[i][h] = {};
         }
-        if constexpr (Traits::kEarlyScales) loads.scale[i][h] = scale_of(i, h, window);
+        if constexpr (Traits::Grid::kGrouped) loads.scale[i][h] = scale_of(i, h, window);
       }
     }
   }
@@ -163,14 +161,14 @@ class GemvBlock {
     }
   }
 
-  // Zero points of whole rows, as what is added to codes.
+  // Zero points of whole rows, as what is added to codes. Those of groups are read with them: kept, they would take
+  // registers that the loop does not have.
   QGEN_DEVICE void load_biases() {
-    QGEN_UNROLL
-    for (int i = 0; i < kRowTiles; ++i) {
+    if constexpr (!Traits::Grid::kGrouped) {
       QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const Matrix& w = matrix(i);
-        bias_[i][h] = i8_bias(w.zero_point != nullptr && !Traits::Grid::kGrouped ? w.zero_point[rows_[i][h].group] : 0);
+      for (int i = 0; i < kRowTiles; ++i) {
+        QGEN_UNROLL
+        for (int h = 0; h < 2; ++h) bias_[i][h] = bias_of(i, rows_[i][h].group);
       }
     }
   }
@@ -181,12 +179,13 @@ class GemvBlock {
     load_inputs(window - first, b);
     QGEN_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
-      if constexpr (Traits::Grid::kGrouped) {
-        const Matrix& w = matrix(i);
-        if (w.zero_point != nullptr) {
-          QGEN_UNROLL
-          for (int h = 0; h < 2; ++h)
-            bias_[i][h] = i8_bias(w.zero_point[rows_[i][h].group + (window * Traits::kWindow >> w.group_shift)]);
+      uint32_t bias[2];
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        if constexpr (Traits::Grid::kGrouped) {
+          bias[h] = bias_of(i, rows_[i][h].group + (window * Traits::kWindow >> matrix(i).group_shift));
+        } else {
+          bias[h] = bias_[i][h];
         }
       }
       float group_sum[Traits::kSums][4] = {};
@@ -202,7 +201,7 @@ class GemvBlock {
           }
         } else {
           QGEN_UNROLL
-          for (int h = 0; h < 2; ++h) four_codes<kCodes>(loads.codes[i][h].word[step], bias_[i][h], a[h], a[h + 2]);
+          for (int h = 0; h < 2; ++h) four_codes<kCodes>(loads.codes[i][h].word[step], bias[h], a[h], a[h + 2]);
         }
         QGEN_UNROLL
         for (int s = 0; s < Traits::kSums; ++s) {
@@ -213,11 +212,10 @@ class GemvBlock {
       if constexpr (Traits::Grid::kGrouped) {
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) {
-          const float scale = Traits::kEarlyScales ? loads.scale[i][h] : scale_of(i, h, window);
           QGEN_UNROLL
           for (int s = 0; s < Traits::kSums; ++s) {
-            sum[i][s][2 * h] += scale * group_sum[s][2 * h];
-            sum[i][s][2 * h + 1] += scale * group_sum[s][2 * h + 1];
+            sum[i][s][2 * h] += loads.scale[i][h] * group_sum[s][2 * h];
+            sum[i][s][2 * h + 1] += loads.scale[i][h] * group_sum[s][2 * h + 1];
           }
         }
       }
@@ -275,6 +273,11 @@ class GemvBlock {
   QGEN_DEVICE int stride() const { return gemv_.slab + kSlabPadding; }
   // Rows of x and norms end in zeros, up to whole pieces of four.
   QGEN_DEVICE int pieces() const { return int(round_up(cols(), kPad) / 4); }
+
+  QGEN_DEVICE uint32_t bias_of(int i, int group) const {
+    const Matrix& w = matrix(i);
+    return i8_bias(w.zero_point != nullptr ? w.zero_point[group] : 0);
+  }
 
   QGEN_DEVICE float scale_of(int i, int h, int window) const {
     // Behind the last window any scale will do: the codes are zeros.
@@ -375,7 +378,7 @@ class GemvBlock {
   int part_ = 0;
   int first_row_ = 0;
   GemvRow rows_[kRowTiles][2];
-  uint32_t bias_[kRowTiles][2];
+  uint32_t bias_[kRowTiles][2];  // of rows with one zero point each
   // Shared memory.
   uint16_t* x_ = nullptr;      // (columns, stride)
   float* scratch_ = nullptr;   // (tokens, warps, 2)
