@@ -270,6 +270,7 @@ extern const IsaTarget kAvx2Target;
 extern const IsaTarget kAvx2VnniTarget;
 extern const IsaTarget kAvx512Target;
 extern const IsaTarget kAvx512VnniTarget;
+extern const IsaTarget kAvx512FmaTarget;
 extern const IsaTarget kAvx512Bf16Target;
 extern const IsaTarget kAvx512AmxTarget;
 #endif
