@@ -387,14 +387,9 @@ class GemvBlock {
   float* sums_ = nullptr;      // (warps, MMA tiles, 16, tokens)
 };
 
-// Blocks that share a processor. ptxas for compute capability 10.x needs more registers for INT8 codes than two leave.
-#if defined(__CUDA_ARCH__)
-constexpr bool kIsCapability10 = __CUDA_ARCH__ / 100 == 10;
-#else
-constexpr bool kIsCapability10 = false;
-#endif
+// Blocks that share a processor.
 template <typename Traits>
-constexpr int kGemvBlocks = Traits::kPairs || (kIsCapability10 && Traits::kCodes == Codes::kI8) ? 1 : 2;
+constexpr int kGemvBlocks = Traits::kPairs ? 1 : 2;
 
 template <typename Traits>
 QGEN_KERNEL(kGemvThreads, kGemvBlocks<Traits>)
