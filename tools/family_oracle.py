@@ -48,6 +48,8 @@ GRANITE = (
     ("block_sparse_moe.experts.down_proj", "block_sparse_moe.output_linear.weight"),
     ("block_sparse_moe.router.", "block_sparse_moe.router.layer."),
 )
+LLAMA4 = (("model.", "language_model.model."), ("lm_head.", "language_model.lm_head."))
+NEMOTRON = (("model.", "backbone."),)
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Case:
     convert: str = ""  # "chatglm": the form of that program's checkpoints
     drop: tuple = ()  # keys that published files leave out
     extra: dict = field(default_factory=dict)  # tensors beyond the parameters: name -> shape
-    experts: tuple = ()  # how published files call gate, up and down of an expert, or "fused": as in memory
+    experts: tuple = ()  # how published files call gate, up and down of an expert, or "fused": as in memory; "stacks"
+    transposed: bool = False  # published stacks, or the matrices of one expert, are those in memory transposed
     biases: str = ""  # the end of the name of buffers that rank experts: drawn, and stored in F32
     embedding: float = 0.6  # standard deviation; less where the embedding is scaled up, or answers only repeat the text
     gain: float = 0.0  # beyond 1, of the final norm
@@ -299,7 +302,10 @@ def cases():
 
 
 # transformers has no ForCausalLM class for these.
-TEXT_CLASSES = {"qwen3_vl_text": ("Qwen3VLTextConfig", "Qwen3VLTextModel")}
+TEXT_CLASSES = {
+    "qwen3_vl_text": ("Qwen3VLTextConfig", "Qwen3VLTextModel"),
+    "qwen3_vl_moe_text": ("Qwen3VLMoeTextConfig", "Qwen3VLMoeTextModel"),
+}
 
 
 class TextModel(torch.nn.Module):
@@ -307,6 +313,7 @@ class TextModel(torch.nn.Module):
 
     def __init__(self, config, model_class):
         super().__init__()
+        self.config = config
         self.model = model_class(config)
         self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
@@ -437,6 +444,109 @@ def mixture_cases():
         tied=True,
         drop=("intermediate_size",),
     )
+    yield Case(
+        "qwen3_vl_moe",
+        "qwen3_vl_moe_text",
+        few | {"head_dim": 12, "rope_parameters": rope(mrope_section=[2, 2, 2]), "mlp_only_layers": [0]},
+        "the text part of a multimodal checkpoint, stacks of experts that are stored transposed",
+        nested="qwen3_vl_moe",
+        experts=("stacks",),
+        transposed=True,
+        old_names=(("model.", "model.language_model."),),
+    )
+    llama3 = rope(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=1.0, original_max_position_embeddings=16)
+    llama4 = {"num_local_experts": 5, "num_experts_per_tok": 1, "intermediate_size": 24, "intermediate_size_mlp": 40, "head_dim": 12}
+    llama4 |= {"num_hidden_layers": 4, "attention_chunk_size": WINDOW, "rope_parameters": llama3}
+    yield Case(
+        "llama4",
+        "llama4_text",
+        llama4 | {"interleave_moe_layer_step": 2, "use_qk_norm": True, "attn_temperature_tuning": True, "floor_scale": 4, "attn_scale": 0.5},
+        "chunks, norms without weights behind the rotation, a layer without rotation whose queries grow, inputs of experts that are weighted",
+        nested="llama4",
+        experts=("fused",),
+        old_names=LLAMA4,
+        methods=("bf16",),
+    )
+    yield Case(
+        "llama4-separate",
+        "llama4_text",
+        llama4 | {"interleave_moe_layer_step": 1, "use_qk_norm": False, "attn_temperature_tuning": False, "no_rope_layers": [0, 1, 1, 0]},
+        "experts one by one, layers without rotation by a list",
+        nested="llama4",
+        experts=ONE_BY_ONE,
+        transposed=True,
+        old_names=LLAMA4,
+        methods=("fp8-block-bf16",),
+    )
+    nemotron = {"mamba_num_heads": 8, "mamba_head_dim": 6, "n_groups": 2, "ssm_state_size": 6, "head_dim": 12, "layer_norm_epsilon": 1e-4}
+    nemotron |= {"time_step_min": 1e-9, "time_step_floor": 1e-9}
+    yield Case(
+        "nemotron_h",
+        "nemotron_h",
+        nemotron | {"hybrid_override_pattern": "ME*E", "num_hidden_layers": 4, "n_routed_experts": 6, "num_experts_per_tok": 2}
+        | {"moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 28, "n_shared_experts": 1, "norm_topk_prob": True}
+        | {"n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5},
+        "Mamba-2 with groups, attention without rotation, mixtures of networks with a squared ReLU",
+        experts=("up_proj", "down_proj"),
+        old_names=NEMOTRON,
+        biases="e_score_correction_bias",
+    )
+    yield Case(
+        "nemotron_h-dense",
+        "nemotron_h",
+        nemotron | {"hybrid_override_pattern": "M-*-", "num_hidden_layers": 4, "mlp_bias": True, "use_bias": True, "use_conv_bias": False},
+        "feed-forward networks with biases, no mixture",
+        experts=("fused",),
+        old_names=NEMOTRON,
+        methods=("fp8-block-bf16",),
+    )
+    yield Case(
+        "ernie4_5_moe",
+        "ernie4_5_moe",
+        {"moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 2, "moe_layer_start_index": 1}
+        | {"num_hidden_layers": 3, "moe_layer_end_index": 1},
+        "a bias for the choice by softmax, shared experts, dense layers before and behind",
+        tied=True,
+        experts=ONE_BY_ONE,
+        old_names=(("mlp.gate.moe_statics.", "mlp.moe_statics."),),
+    )
+    gemma4 = {"head_dim": 12, "global_head_dim": 16, "sliding_window": WINDOW, "final_logit_softcapping": 8.0}
+    gemma4 |= {"rope_parameters": {"full_attention": rope(rope_type="proportional", partial_rotary_factor=0.25), "sliding_attention": rope()}}
+    large = gemma4 | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0}
+    yield Case(
+        "gemma4",
+        "gemma4_text",
+        large | {"layer_types": layer_types(*"LG")},
+        "two sizes of heads, values that are keys, proportional rotation, numbers behind layers; multimodal packaging",
+        tied=True,
+        nested="gemma4",
+        old_names=("model.", "model.language_model."),
+        biases="layer_scalar",
+        embedding=0.1,
+        gain=3.0,
+    )
+    yield Case(
+        "gemma4-moe",
+        "gemma4_text",
+        large | {"layer_types": layer_types(*"LG"), "enable_moe_block": True, "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 24},
+        "a mixture beside each network, whose router reads the residual",
+        tied=True,
+        experts=ONE_BY_ONE,
+        biases="layer_scalar",
+        embedding=0.1,
+        gain=3.0,
+    )
+    yield Case(
+        "gemma4-small",
+        "gemma4_text",
+        gemma4 | {"layer_types": layer_types(*"LGLG"), "num_hidden_layers": 4, "num_kv_shared_layers": 2, "use_double_wide_mlp": True}
+        | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB, "attention_k_eq_v": False},
+        "inputs of each layer, layers that read the keys and values of others",
+        tied=True,
+        biases="layer_scalar",
+        embedding=0.1,
+        gain=3.0,
+    )
     delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6}
     delta |= {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]}
     delta |= {"rope_parameters": rope(partial_rotary_factor=0.25)}
@@ -458,7 +568,7 @@ def make_model(case):
     if case.family in TEXT_CLASSES:
         config_class, model_class = (getattr(transformers, name) for name in TEXT_CLASSES[case.family])
         config = config_class(**settings)
-        config._attn_implementation = "eager"
+        config._attn_implementation = config._experts_implementation = "eager"
         return TextModel(config, model_class)
     config = transformers.AutoConfig.for_model(case.family, **settings)
     if case.family == "mistral4":  # the class that transformers does not list
@@ -476,7 +586,7 @@ def draw(fresh_parameters, case, rng):
         shape = tuple(parameter.shape)
         if name.endswith("bias"):
             out[name] = 0.3 * rng.standard_normal(shape)
-        elif "norm" in name or ".ln_" in name:
+        elif "norm" in name or ".ln_" in name or name.endswith((".scale", "per_expert_scale")):
             fresh = float(parameter.flatten()[0])
             assert fresh in (0, 1), name
             out[name] = fresh + 0.25 * rng.standard_normal(shape) + (case.gain if name == "model.norm.weight" else 0)
@@ -488,43 +598,54 @@ def draw(fresh_parameters, case, rng):
 
 
 # What releases do not quantize.
-PLAIN = ("mlp.gate.", "mlp.router.", "moe.router.", "shared_expert_gate", "in_proj_a", "in_proj_b", "proj_bias")
+PLAIN = ("mlp.gate.", "mlp.router.", "moe.router.", "feed_forward.router.", "mixer.gate.", "router.proj.", "shared_expert_gate", "in_proj_a", "in_proj_b", "proj_bias")
 
 
-def one_by_one(weights, case):
-    """The experts' stacked matrices as one matrix each, unless files have them stacked."""
+STACKS = ("experts.gate_up_proj", "experts.up_proj", "experts.down_proj")
+
+
+def published_stacks(weights, case):
+    """The experts' stacked matrices as files have them."""
     if not case.experts or case.experts == ("fused",):
         return weights
-    gate, up, down = case.experts
     out = {}
     for name, w in weights.items():
-        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        if not name.endswith(STACKS):
             out[name] = w
             continue
+        if case.transposed:
+            w = w.transpose(0, 2, 1)
+        if case.experts == ("stacks",):
+            out[name] = w
+            continue
+        *gate, up, down = case.experts
         stem = name[: name.rindex("experts.") + len("experts.")]
         for e, matrix in enumerate(w):
             if name.endswith("down_proj"):
                 out[f"{stem}{e}.{down}.weight"] = matrix
+            elif gate:
+                out[f"{stem}{e}.{gate[0]}.weight"], out[f"{stem}{e}.{up}.weight"] = np.split(matrix, 2)
             else:
-                out[f"{stem}{e}.{gate}.weight"], out[f"{stem}{e}.{up}.weight"] = np.split(matrix, 2)
+                out[f"{stem}{e}.{up}.weight"] = matrix
     return out
 
 
 def stacked(plain, model, case):
-    """What one_by_one() took apart."""
+    """What published_stacks() took apart."""
     if not case.experts or case.experts == ("fused",):
         return plain
-    gate, up, down = case.experts
     out = dict(plain)
     for name, parameter in model.named_parameters():
-        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        if not name.endswith(STACKS):
             continue
-        stem = name[: name.rindex("experts.") + len("experts.")]
-        take = lambda e, part: out.pop(f"{stem}{e}.{part}.weight")
-        if name.endswith("down_proj"):
-            out[name] = np.stack([take(e, down) for e in range(parameter.shape[0])])
-        else:
-            out[name] = np.stack([np.concatenate([take(e, gate), take(e, up)]) for e in range(parameter.shape[0])])
+        if case.experts != ("stacks",):
+            *gate, up, down = case.experts
+            stem = name[: name.rindex("experts.") + len("experts.")]
+            take = lambda e, part: out.pop(f"{stem}{e}.{part}.weight")
+            parts = [down] if name.endswith("down_proj") else [*gate, up]
+            out[name] = np.stack([np.concatenate([take(e, part) for part in parts]) for e in range(parameter.shape[0])])
+        if case.transposed:
+            out[name] = out[name].transpose(0, 2, 1)
     return out
 
 
@@ -546,12 +667,12 @@ def watch_routers(model, margins):
             margins.append(float((best.values[:, kept - 1] - best.values[:, kept]).min()))
             hidden = torch.ones_like(members, dtype=torch.bool).scatter(1, best.indices[:, :kept, None].expand(-1, -1, members.shape[-1]), False)
             ranks = ranks.masked_fill(hidden.reshape(ranks.shape), -1e9)
-        chosen = model.config.num_experts_per_tok
+        chosen = next(getattr(model.config, key) for key in ("num_experts_per_tok", "top_k_experts", "moe_k") if getattr(model.config, key, None))
         best = ranks.sort(descending=True).values
         margins.append(float((best[:, chosen - 1] - best[:, chosen]).min()))
 
     for name, module in model.named_modules():
-        if name.endswith(("mlp.gate", "mlp.router", "moe.router")):
+        if name.endswith(("mlp.gate", "mlp.router", "moe.router", "feed_forward.router", "mixer.gate", "router.proj")):
             module.register_forward_hook(see)
 
 
@@ -707,12 +828,13 @@ def make(case, method_name, out):
             if case.experts:
                 watch_routers(model, router_margins)
         drawn = draw(fresh, case, rng)
-        tensors, plain, quantized = encode(fuse(drawn) if case.convert else one_by_one(drawn, case), method, rng)
+        tensors, plain, quantized = encode(fuse(drawn) if case.convert else published_stacks(drawn, case), method, rng)
         ids = rng.integers(0, VOCAB, PROMPT_TOKENS).tolist()
         fill(model, split(plain, model) if case.convert else stacked(plain, model, case))
         for key, buffer in model.named_buffers():
             if case.biases and key.endswith(case.biases):
-                buffer.copy_(torch.from_numpy(0.1 * rng.standard_normal(buffer.shape)).float())
+                center, spread = (1, 0.25) if case.biases == "layer_scalar" else (0, 0.1)
+                buffer.copy_(torch.from_numpy(center + spread * rng.standard_normal(buffer.shape)).float())
                 tensors[key] = ("F32", buffer.numpy().astype(np.float32))
         router_margins.clear()
         with no_float32() if case.experts else nullcontext():

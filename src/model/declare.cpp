@@ -48,7 +48,8 @@ class Declarer {
       if (request.cols == 0) {
         add({request.name, declaration_.plain, {request.rows}});
       } else {
-        add_module(request, request.name == model.names.of(Role::kEmbed));
+        add_module(request, request.name == model.names.of(Role::kEmbed) ||
+                                request.name == model.names.of(Role::kPerLayerEmbed));
       }
     }
     if (index_) add_rest();

@@ -34,6 +34,9 @@ struct AttentionSpec {
   bool qkv_bias = false, out_bias = false;
   bool fused = false;                      // q, k and v
   std::optional<NormSpec> q_norm, k_norm;  // of the heads, before the rotation
+  std::optional<NormSpec> v_norm;          // without weights
+  bool values_from_keys = false;           // values are what keys are before their norm and rotation
+  int64_t shares_layer = -1;               // a layer before whose keys and values are read in place of own ones
   bool norm_after_rotation = false;
   bool sinks = false;        // one more score of each head, without a value
   bool output_gate = false;  // q_proj has rows for a gate behind those of each head
@@ -42,9 +45,9 @@ struct AttentionSpec {
   double softcap = 0;
   int64_t window = 0;  // tokens, itself included, that a query sees; 0: all
   int64_t chunk = 0;
-  // Queries of the token at position p are multiplied by 1 + beta * ln(1 + floor(p / interval)).
+  // Queries of the token at position p are multiplied by 1 + beta * ln(1 + floor((p + offset) / interval)).
   double temperature_beta = 0;
-  int64_t temperature_interval = 1;
+  int64_t temperature_interval = 1, temperature_offset = 0;
 };
 
 // Multi-head latent attention (DeepSeek-V2): keys and values of all heads follow from one latent a token, which is all
@@ -88,9 +91,26 @@ struct MixtureSpec {
   RouteStep::Rank rank = RouteStep::Rank::kBest;
   bool normalized = false;  // weights are divided by their sum
   double least_sum = 0;
-  double scale = 1;  // of the weights
+  double scale = 1;           // of the weights
+  double logit_scale = 1;     // of the router's logits
+  bool expert_scale = false;  // weights are multiplied by a number of each expert
   int64_t shared_width = 0;
   bool shared_score = false;  // the shared expert's result is multiplied by a sigmoid
+};
+
+// A feed-forward network and a mixture side by side, each between norms of its own; the router normalizes the residual
+// for itself (Gemma 4):  x += after(norm_1(network(before(x))) + norm_2(mixture(norm_0(x))))
+struct DoubleFeedForwardSpec {
+  FeedForwardSpec network;
+  MixtureSpec mixture;
+  NormSpec norm;
+};
+
+// What each layer gets of the token beside the residual (Gemma 3n and 4): e = (table[token] + norm(P embedding)) /
+// sqrt(2), of which a layer has its own columns:  x += after(W (activation(G x) * e))
+struct PerLayerInputSpec {
+  int64_t width = 0;
+  Activation activation = Activation::kGeluTanh;
 };
 
 // A gated delta net: a linear attention with a short convolution before it and a gated norm behind it.
@@ -126,7 +146,9 @@ struct BlockSpec {
     NormSpec spec;
   };
   std::optional<NormUse> before, after;
-  std::variant<AttentionSpec, FeedForwardSpec, MixtureSpec, DeltaSpec, LatentSpec, MambaSpec, ShortConvSpec> mixer;
+  std::variant<AttentionSpec, FeedForwardSpec, MixtureSpec, DoubleFeedForwardSpec, PerLayerInputSpec, DeltaSpec,
+               LatentSpec, MambaSpec, ShortConvSpec>
+      mixer;
   double scale = 1;
   bool parallel = false;
 };
@@ -137,7 +159,10 @@ struct Description {
   int64_t vocab = 0;
   int64_t context = 0;  // tokens the model was made for (max_position_embeddings)
   double embed_scale = 1;
-  int64_t positions = 0;  // rows of a table of learned positions; 0: none
+  int64_t per_layer_width = 0;  // of PerLayerInputSpec; 0: none
+  NormSpec per_layer_norm;
+  bool layer_scales = false;  // the residual is multiplied by a number behind each layer
+  int64_t positions = 0;      // rows of a table of learned positions; 0: none
   std::vector<Rope> ropes;
   std::vector<std::vector<BlockSpec>> layers;  // the branches of each, in their order
   NormSpec final_norm;

@@ -74,7 +74,19 @@ enum class Role : uint8_t {
   kMambaSkip,
   kMambaNorm,
   kMambaOut,
-  kConvIn,  // of a gated convolution
+  kLayerScale,          // one number that the residual is multiplied with behind a layer
+  kPerLayerEmbed,       // of inputs of each layer: a table for all of them
+  kPerLayerProjection,  // from the embedding
+  kPerLayerNorm,
+  kPerLayerGate,
+  kPerLayerOut,
+  kPerLayerPostNorm,
+  kRouterNorm,   // before a router that reads the residual itself
+  kExpertScale,  // one number for each expert
+  kExpertsNorm,  // before and after the experts, where a network beside them has norms of its own
+  kExpertsPostNorm,
+  kSharedPostNorm,  // after that network
+  kConvIn,          // of a gated convolution
   kConv,
   kConvOut,
   kCount,

@@ -23,11 +23,15 @@ View PlanBuilder::begin(const BlockSpec& block, const AttentionSpec& spec) {
   if (is_fused(Role::kAttnQkv, Role::kAttnQ, spec.fused)) {
     const auto parts = fused(Role::kAttnQkv, {q_rows, kv_cols, kv_cols}, model_.hidden, spec.qkv_bias);
     add_inputs(block, {to(parts[0], q), to(parts[1], k), to(parts[2], v)});
-  } else {
-    add_inputs(block, {to(linear(Role::kAttnQ, q_rows, model_.hidden, spec.qkv_bias), q),
-                       to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k),
-                       to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v)});
+    return qkv;
   }
+  std::vector<Projection> projections = {to(linear(Role::kAttnQ, q_rows, model_.hidden, spec.qkv_bias), q)};
+  if (spec.shares_layer < 0) {
+    projections.push_back(to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k));
+    if (!spec.values_from_keys)
+      projections.push_back(to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v));
+  }
+  add_inputs(block, std::move(projections));
   return qkv;
 }
 
@@ -35,8 +39,20 @@ void PlanBuilder::end(const BlockSpec& block, const AttentionSpec& spec, const V
   const int64_t q_cols = spec.heads * spec.head_dim, kv_cols = spec.kv_heads * spec.head_dim;
   const int64_t q_rows = spec.heads * q_stride(spec);
   AttendStep attend;
-  attend.state = StateId(plan_.states.size());
-  plan_.states.push_back({State::Kind::kKv, spec.kv_heads, spec.head_dim, spec.head_dim, spec.window, 0});
+  attend.stores = spec.shares_layer < 0;
+  if (attend.stores) {
+    attend.state = StateId(plan_.states.size());
+    plan_.states.push_back({State::Kind::kKv, spec.kv_heads, spec.head_dim, spec.head_dim, spec.window, 0});
+    kv_states_[size_t(layer_)] = attend.state;
+  } else {
+    attend.state = kv_states_[size_t(spec.shares_layer)];
+  }
+  if (attend.stores && spec.values_from_keys) {  // before the keys are normalized and rotated
+    CombineStep copy;
+    copy.y = {qkv.row, q_rows, kv_cols};
+    copy.out = {qkv.row, q_rows + kv_cols, kv_cols};
+    add(copy);
+  }
   attend.heads = spec.heads;
   attend.kv_heads = spec.kv_heads;
   attend.key_dim = attend.value_dim = spec.head_dim;
@@ -45,7 +61,10 @@ void PlanBuilder::end(const BlockSpec& block, const AttentionSpec& spec, const V
   attend.k = {qkv.row, q_rows, spec.head_dim};
   attend.v = {qkv.row, q_rows + kv_cols, spec.head_dim};
   if (spec.q_norm) attend.q_norm = head_norm(*spec.q_norm, Role::kAttnQNorm, spec.heads, spec.head_dim);
-  if (spec.k_norm) attend.k_norm = head_norm(*spec.k_norm, Role::kAttnKNorm, spec.kv_heads, spec.head_dim);
+  if (spec.k_norm && attend.stores)
+    attend.k_norm = head_norm(*spec.k_norm, Role::kAttnKNorm, spec.kv_heads, spec.head_dim);
+  if (spec.v_norm && attend.stores)
+    attend.v_norm = {spec.v_norm->kind, nullptr, nullptr, spec.v_norm->eps, spec.head_dim};
   attend.norm_after_rotation = spec.norm_after_rotation;
   attend.rope = spec.rope;
   attend.scale = spec.scale > 0 ? spec.scale : 1 / std::sqrt(double(spec.head_dim));
@@ -54,6 +73,7 @@ void PlanBuilder::end(const BlockSpec& block, const AttentionSpec& spec, const V
   attend.chunk = spec.chunk;
   attend.temperature_beta = spec.temperature_beta;
   attend.temperature_interval = spec.temperature_interval;
+  attend.temperature_offset = spec.temperature_offset;
   if (spec.sinks) attend.sinks = keep(source_.vector(module(Role::kAttnSinks), spec.heads));
   attend.out = row("mixed", q_cols);
   const View mixed = attend.out;

@@ -1,6 +1,9 @@
 #include "model/plan_builder.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -32,8 +35,11 @@ void PlanBuilder::run() {
     lookup.positions = matrix(model_.names.of(Role::kPositions), model_.positions, model_.hidden);
   lookup.out = residual_;
   plan_.steps.push_back({-1, lookup});
+  kv_states_.assign(model_.layers.size(), -1);
+  if (model_.per_layer_width > 0) add_per_layer_inputs();
   for (layer_ = 0; layer_ < int64_t(model_.layers.size()); ++layer_) {
     add_layer(model_.layers[size_t(layer_)]);
+    if (model_.layer_scales) add_layer_scale();
   }
   add_head(embed);
   link();
@@ -119,6 +125,55 @@ void PlanBuilder::add_branch(const BlockSpec& block, const View& branch) {
   add(combine);
 }
 
+void PlanBuilder::add_per_layer_inputs() {
+  layer_ = -1;
+  const int64_t cols = model_.per_layer_width * int64_t(model_.layers.size());
+  const double half = std::sqrt(0.5);
+  LookupStep lookup;
+  lookup.table = matrix(model_.names.of(Role::kPerLayerEmbed), model_.vocab, cols);
+  lookup.scale = std::sqrt(double(model_.per_layer_width));
+  lookup.out = row("per_layer_table", cols);
+  const View table = lookup.out;
+  add(lookup);
+  per_layer_ = row("per_layer", cols);
+  LinearStep project;
+  project.in = residual_;
+  Projection projection;
+  projection.weight = matrix(model_.names.of(Role::kPerLayerProjection), cols, model_.hidden);
+  projection.scale = 1 / std::sqrt(double(model_.hidden));
+  project.projections = {to(projection, per_layer_)};
+  add(std::move(project));
+  CombineStep sum;
+  sum.x = table;
+  sum.x_scale = sum.y_scale = half;
+  sum.y = sum.out = per_layer_;
+  sum.norm = norm(model_.per_layer_norm, model_.names.of(Role::kPerLayerNorm), model_.per_layer_width);
+  add(sum);
+}
+
+void PlanBuilder::add_layer_scale() {
+  const Vector scale = source_.vector(module(Role::kLayerScale), 1);
+  Vector spread;
+  spread.name = scale.name;
+  spread.size = model_.hidden;
+  spread.derived = std::make_shared<const std::function<std::vector<float>()>>(
+      [scale, size = size_t(model_.hidden)] { return std::vector<float>(size, scale.values().front()); });
+  CombineStep multiply;
+  multiply.y = multiply.out = residual_;
+  multiply.norm = {Norm::Kind::kScale, keep(std::move(spread)), nullptr, 0, model_.hidden};
+  add(multiply);
+}
+
+View PlanBuilder::normalized(const View& in, const Norm& norm, const std::string& out) {
+  CombineStep step;
+  step.y = in;
+  step.norm = norm;
+  step.out = row(out, in.cols);
+  const View result = step.out;
+  add(step);
+  return result;
+}
+
 // A head of its own where the files have one; else the embedding, unless config.json forbids it.
 void PlanBuilder::add_head(const Weight* embed) {
   layer_ = -1;
@@ -134,6 +189,7 @@ void PlanBuilder::add_head(const Weight* embed) {
          "config.json says tie_word_embeddings: false, so the embedding does not stand in for it");
   } else {
     scores.weight = embed;
+    scores.bias = bias(name, model_.vocab, model_.hidden, false);
   }
   scores.scale = model_.logit_scale;
   scores.softcap = model_.logit_softcap;

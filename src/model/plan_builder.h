@@ -41,6 +41,8 @@ class PlanBuilder {
 
  private:
   void add_layer(const std::vector<BlockSpec>& blocks);
+  void add_per_layer_inputs();
+  void add_layer_scale();
   void add_head(const Weight* embed);
   void link();
 
@@ -48,6 +50,8 @@ class PlanBuilder {
   View begin(const BlockSpec& block, const AttentionSpec& spec);
   View begin(const BlockSpec& block, const FeedForwardSpec& spec);
   View begin(const BlockSpec& block, const MixtureSpec& spec);
+  View begin(const BlockSpec& block, const DoubleFeedForwardSpec& spec);
+  View begin(const BlockSpec& block, const PerLayerInputSpec& spec);
   View begin(const BlockSpec& block, const DeltaSpec& spec);
   View begin(const BlockSpec& block, const LatentSpec& spec);
   View begin(const BlockSpec& block, const MambaSpec& spec);
@@ -55,6 +59,8 @@ class PlanBuilder {
   void end(const BlockSpec& block, const AttentionSpec& spec, const View& begun);
   void end(const BlockSpec& block, const FeedForwardSpec& spec, const View& begun);
   void end(const BlockSpec& block, const MixtureSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const DoubleFeedForwardSpec& spec, const View& begun);
+  void end(const BlockSpec& block, const PerLayerInputSpec& spec, const View& begun);
   void end(const BlockSpec& block, const DeltaSpec& spec, const View& begun);
   void end(const BlockSpec& block, const LatentSpec& spec, const View& begun);
   void end(const BlockSpec& block, const MambaSpec& spec, const View& begun);
@@ -62,6 +68,12 @@ class PlanBuilder {
 
   // The weights of each head that take a query to the latent and the latent to a value.
   void split_latent_up(const LatentSpec& spec, std::vector<const Weight*>& keys, std::vector<const Weight*>& values);
+  // out = norm(in)
+  View normalized(const View& in, const Norm& norm, const std::string& out);
+  // What a RouteStep writes for a router that reads `in`, beside other products of it.
+  View add_route(const MixtureSpec& spec, LinearStep router);
+  // target = or += the chosen experts' results
+  void add_experts(const MixtureSpec& spec, const View& in, const View& route, const View& target, bool adds);
   void bind_stacks(const MixtureSpec& spec, ExpertsStep& out);
   void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);
   void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
@@ -129,7 +141,9 @@ class PlanBuilder {
   const std::string& name_;
   View residual_;
   Smoothing smoothing_;
-  Norm shared_norm_;  // of the branch that others run beside
+  View per_layer_;                  // what all layers get beside the residual
+  std::vector<StateId> kv_states_;  // of each layer's attention; -1: none
+  Norm shared_norm_;                // of the branch that others run beside
   int64_t layer_ = 0;
 };
 

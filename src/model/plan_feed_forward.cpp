@@ -34,25 +34,28 @@ void PlanBuilder::end(const BlockSpec& block, const FeedForwardSpec& spec, const
 
 // Router, experts and the shared expert read the same normed row.
 View PlanBuilder::begin(const BlockSpec& block, const MixtureSpec&) {
-  CombineStep normalize;
-  normalize.y = residual_;
-  normalize.norm = norm_before(block);
-  normalize.out = row("normed", model_.hidden);
-  add(normalize);
-  return normalize.out;
+  return normalized(residual_, norm_before(block), "normed");
 }
 
 void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const View& normed) {
   const View target = block.after || block.scale != 1 ? row("branch", model_.hidden) : residual_;
   const bool adds = target.row == residual_.row;
-
   LinearStep router;
   router.in = normed;
-  const View logits = row("router", spec.experts);
-  router.projections = {to(linear(Role::kRouter, spec.experts, model_.hidden, spec.biased), logits)};
   const View shared_score = spec.shared_score ? row("shared_score", 1) : View();
   if (spec.shared_score)
     router.projections.push_back(to(linear(Role::kSharedScore, 1, model_.hidden, false), shared_score));
+  const View route = add_route(spec, std::move(router));
+  add_experts(spec, normed, route, target, adds);
+  if (spec.shared_width > 0) add_shared_expert(spec, normed, shared_score, target);
+  if (!adds) add_branch(block, target);
+}
+
+View PlanBuilder::add_route(const MixtureSpec& spec, LinearStep router) {
+  const View logits = row("router", spec.experts);
+  Projection scores = linear(Role::kRouter, spec.experts, model_.hidden, spec.biased);
+  scores.scale = spec.logit_scale;
+  router.projections.insert(router.projections.begin(), to(scores, logits));
   add(std::move(router));
 
   RouteStep route;
@@ -66,13 +69,18 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
   route.normalized = spec.normalized;
   route.least_sum = spec.least_sum;
   route.scale = spec.scale;
+  if (spec.expert_scale) route.expert_scale = keep(source_.vector(module(Role::kExpertScale), spec.experts));
   route.out = row("route", 2 * spec.chosen);
   const View chosen = route.out;
   add(route);
+  return chosen;
+}
 
+void PlanBuilder::add_experts(const MixtureSpec& spec, const View& in, const View& route, const View& target,
+                              bool adds) {
   ExpertsStep experts;
-  experts.in = normed;
-  experts.route = chosen;
+  experts.in = in;
+  experts.route = route;
   bind_experts(spec, experts);
   if (spec.biased) bind_expert_biases(spec, experts);
   experts.activation = spec.activation;
@@ -82,8 +90,54 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
   experts.out = target;
   experts.add = adds;
   add(std::move(experts));
-  if (spec.shared_width > 0) add_shared_expert(spec, normed, shared_score, target);
-  if (!adds) add_branch(block, target);
+}
+
+View PlanBuilder::begin(const BlockSpec& block, const DoubleFeedForwardSpec& spec) {
+  return begin(block, spec.network);
+}
+
+void PlanBuilder::end(const BlockSpec& block, const DoubleFeedForwardSpec& spec, const View& inner) {
+  const View branch = row("branch", model_.hidden), experts = row("experts", model_.hidden);
+  LinearStep down;
+  down.in = inner;
+  down.projections = {to(linear(Role::kFfnDown, model_.hidden, spec.network.width, spec.network.bias), branch)};
+  add(std::move(down));
+
+  LinearStep router;
+  router.in = residual_;
+  router.norm = {Norm::Kind::kRms, keep(source_.vector(module(Role::kRouterNorm), model_.hidden)), nullptr,
+                 spec.norm.eps, model_.hidden};
+  const View route = add_route(spec.mixture, std::move(router));
+  const View normed = normalized(residual_, norm(spec.norm, module(Role::kExpertsNorm), model_.hidden), "normed");
+  add_experts(spec.mixture, normed, route, experts, false);
+
+  CombineStep first;
+  first.y = first.out = branch;
+  first.norm = norm(spec.norm, module(Role::kSharedPostNorm), model_.hidden);
+  add(first);
+  CombineStep second;
+  second.x = second.out = branch;
+  second.y = experts;
+  second.norm = norm(spec.norm, module(Role::kExpertsPostNorm), model_.hidden);
+  add(second);
+  add_branch(block, branch);
+}
+
+View PlanBuilder::begin(const BlockSpec& block, const PerLayerInputSpec& spec) {
+  const View gate = row("per_layer_gate", spec.width);
+  add_inputs(block, {to(linear(Role::kPerLayerGate, spec.width, model_.hidden, false), gate)});
+  return gate;
+}
+
+void PlanBuilder::end(const BlockSpec& block, const PerLayerInputSpec& spec, const View& gate) {
+  CombineStep combine;
+  combine.y = {per_layer_.row, layer_ * spec.width, spec.width};
+  combine.gate = gate;
+  combine.activation = spec.activation;
+  combine.out = row("per_layer_inner", spec.width);
+  const View inner = combine.out;
+  add(combine);
+  add_output(block, linear(Role::kPerLayerOut, model_.hidden, spec.width, false), inner);
 }
 
 void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {

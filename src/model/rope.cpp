@@ -16,6 +16,7 @@ std::vector<double> inverse_frequencies(const Rope& rope, int64_t length) {
     theta *= std::pow(rope.factor * ratio - (rope.factor - 1), d / (d - 2));
   }
   for (int64_t i = 0; i < half; ++i) out[i] = std::pow(theta, -2.0 * double(i) / d);
+  if (rope.pairs_turned > 0) std::fill(out.begin() + rope.pairs_turned, out.end(), 0.0);
 
   switch (rope.scaling) {
     case Rope::Scaling::kNone:
@@ -35,7 +36,8 @@ std::vector<double> inverse_frequencies(const Rope& rope, int64_t length) {
         const double original = double(rope.original_context);
         if (wavelength > original / rope.low_frequency_factor) {
           f /= rope.factor;
-        } else if (wavelength >= original / rope.high_frequency_factor) {
+        } else if (rope.low_frequency_factor < rope.high_frequency_factor &&
+                   wavelength >= original / rope.high_frequency_factor) {
           const double smooth = (original / wavelength - rope.low_frequency_factor) /
                                 (rope.high_frequency_factor - rope.low_frequency_factor);
           f = (1 - smooth) * f / rope.factor + smooth * f;

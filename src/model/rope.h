@@ -18,6 +18,7 @@ struct Rope {
   double theta = 10000;
   double factor = 1;
   int64_t original_context = 0;  // tokens the unscaled frequencies were trained for
+  int64_t pairs_turned = 0;  // the first ones; the frequencies of the others are 0 ("proportional"); 0: all are turned
   // llama3
   double low_frequency_factor = 1;
   double high_frequency_factor = 4;

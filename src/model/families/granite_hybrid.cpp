@@ -1,39 +1,34 @@
 // Granite 4 hybrids: Mamba-2 on most layers, attention without rotation on the others, Granite's factors, and behind
 // both a feed-forward network, with a mixture beside it in the larger ones. transformers: models/granitemoehybrid.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "model/families/common.h"
+#include "model/families/mamba.h"
 #include "model/families/mixture.h"
 #include "model/families/table.h"
 
 namespace qgen {
 namespace {
 
-MambaSpec read_mamba(const Json& config, const Description& model, const NormSpec& norm) {
-  const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
-    const auto value = config.get(key);
-    return value ? value->as_integer(1, most) : fallback;
-  };
-  MambaSpec out;
-  const int64_t inner = size("mamba_expand", 64, 2) * model.hidden;
-  out.heads = size("mamba_n_heads", kMaxWidth, 128);
-  const auto dim = config.get("mamba_d_head");
-  out.head_dim = dim && !dim->is_string() ? dim->as_integer(1, kMaxWidth) : inner / out.heads;
+MambaSpec read_granite_mamba(const Json& config, const DecoderParts& parts) {
+  constexpr MambaKeys kKeys = {.heads = "mamba_n_heads",
+                               .head_dim = "mamba_d_head",
+                               .groups = "mamba_n_groups",
+                               .state_dim = "mamba_d_state",
+                               .taps = "mamba_d_conv",
+                               .conv_bias = "mamba_conv_bias",
+                               .bias = "mamba_proj_bias"};
+  const auto expand = config.get("mamba_expand"), heads = config.get(kKeys.heads);
+  const int64_t inner = (expand ? expand->as_integer(1, 64) : 2) * parts.model.hidden;
+  MambaSpec out = read_mamba(
+      config, kKeys, std::max<int64_t>(1, inner / (heads ? heads->as_integer(1, kMaxWidth) : kKeys.default_heads)));
   if (out.heads * out.head_dim != inner) {
     config.fail(fmt::format("mamba_n_heads: {} heads of {} are not mamba_expand times hidden_size, {}", out.heads,
                             out.head_dim, inner));
   }
-  out.groups = size("mamba_n_groups", out.heads, 1);
-  if (out.heads % out.groups != 0)
-    config.fail(fmt::format("mamba_n_groups: {} does not divide the {} heads", out.groups, out.heads));
-  out.state_dim = size("mamba_d_state", kMaxWidth, 256);
-  if (out.groups * out.state_dim > kMaxWidth || inner * out.state_dim > int64_t{kMaxWidth} * 64)
-    config.fail("mamba_d_state: states of this size are absurdly large");
-  out.taps = size("mamba_d_conv", 64, 4);
-  out.conv_bias = config.flag_or("mamba_conv_bias", true);
-  out.bias = config.flag_or("mamba_proj_bias", false);
-  out.norm = norm;
-  out.norm_groups = out.groups;
+  out.norm = parts.norm;
   return out;
 }
 
@@ -49,7 +44,7 @@ Description describe_granite_hybrid(const Json& config) {
   parts.attention.scale = read_number(config, "attention_multiplier", 1);
   const auto positions = config.get("position_embedding_type");
   if (!positions || positions->as_string() != "rope") parts.attention.rope = -1;
-  const MambaSpec mamba = read_mamba(config, parts.model, parts.norm);
+  const MambaSpec mamba = read_granite_mamba(config, parts);
   Description model = finish_decoder(std::move(parts));
 
   const auto types = config.get("layer_types") ? config.get("layer_types") : config.get("layers_block_type");

@@ -2,7 +2,8 @@
 // use_sliding_window asks for it. transformers: models/qwen2.
 // Qwen3, dense: without the biases, with an RMS norm on every head of q and k, and a head_dim of its own.
 // transformers: models/qwen3. The text part of Qwen3-VL is the same: all three of its position ids agree for text.
-// Qwen2-MoE and Qwen3-MoE: the same with mixtures of experts. transformers: models/qwen2_moe, models/qwen3_moe.
+// Qwen2-MoE and Qwen3-MoE: the same with mixtures of experts. transformers: models/qwen2_moe, models/qwen3_moe. Of
+// Qwen3-VL's the stacks of experts are stored transposed.
 #include "model/families/common.h"
 #include "model/families/mixture.h"
 #include "model/families/table.h"
@@ -79,6 +80,14 @@ Description describe_qwen3_moe(const Json& config) {
   DecoderParts parts = read_qwen3(config, "qwen3_moe", {.intermediate = 6144, .context = 32768});
   MixtureSpec mixture = read_mixture(config, parts.layers);
   mixture.normalized = read_normalized(config, false);
+  return finish_mixture(config, std::move(parts), mixture);
+}
+
+Description describe_qwen3_vl_moe(const Json& config) {
+  DecoderParts parts = read_qwen3(config, "qwen3_vl_moe", {.context = 128000});
+  MixtureSpec mixture = read_mixture(config, parts.layers, {.default_chosen = 4});
+  mixture.normalized = true;
+  mixture.transposed = true;
   return finish_mixture(config, std::move(parts), mixture);
 }
 

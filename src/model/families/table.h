@@ -65,5 +65,10 @@ Description describe_exaone4(const Json& config);
 Description describe_seed_oss(const Json& config);
 Description describe_ernie4_5(const Json& config);
 Description describe_hunyuan(const Json& config);
+Description describe_qwen3_vl_moe(const Json& config);
+Description describe_gemma4(const Json& config);
+Description describe_llama4(const Json& config);
+Description describe_nemotron_h(const Json& config);
+Description describe_ernie4_5_moe(const Json& config);
 
 }  // namespace qgen

@@ -1,0 +1,33 @@
+#include "model/families/mamba.h"
+
+#include <fmt/format.h>
+
+#include "model/families/common.h"
+
+namespace qgen {
+
+MambaSpec read_mamba(const Json& config, const MambaKeys& keys, int64_t head_dim) {
+  const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
+    const auto value = config.get(key);
+    return value && !value->is_string() ? value->as_integer(1, most) : fallback;
+  };
+  MambaSpec out;
+  out.heads = size(keys.heads, kMaxWidth, keys.default_heads);
+  out.head_dim = size(keys.head_dim, kMaxWidth, head_dim);
+  out.groups = size(keys.groups, out.heads, keys.default_groups);
+  if (out.heads % out.groups != 0)
+    config.fail(fmt::format("{}: {} does not divide the {} heads", keys.groups, out.groups, out.heads));
+  out.state_dim = size(keys.state_dim, kMaxWidth, keys.default_state_dim);
+  const int64_t inner = out.heads * out.head_dim;
+  if (inner > kMaxWidth)
+    config.fail(fmt::format("{}: {} heads of {} are absurdly wide", keys.heads, out.heads, out.head_dim));
+  if (out.groups * out.state_dim > kMaxWidth || inner * out.state_dim > int64_t{kMaxWidth} * 64)
+    config.fail(fmt::format("{}: states of this size are absurdly large", keys.state_dim));
+  out.taps = size(keys.taps, 64, 4);
+  out.conv_bias = config.flag_or(keys.conv_bias, true);
+  out.bias = config.flag_or(keys.bias, false);
+  out.norm_groups = out.groups;
+  return out;
+}
+
+}  // namespace qgen
