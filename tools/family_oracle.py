@@ -543,6 +543,7 @@ def mixture_cases():
         | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB, "attention_k_eq_v": False},
         "inputs of each layer, layers that read the keys and values of others",
         tied=True,
+        experts=("fused",),
         biases="layer_scalar",
         embedding=0.1,
         gain=3.0,
