@@ -76,7 +76,7 @@ bool split_stack(const TensorView& tensor, std::deque<SourceMatrix>& out) {
 bool has_straight_stacks(const Json& config) {
   const std::string type = text_model_type(config);
   return type.starts_with("qwen3_5_moe") || type.starts_with("qwen3_next") || type == "qwen3_moe" ||
-         type == "glm4_moe" || type == "deepseek_v3" || type == "minimax_m2";
+         type.starts_with("gemma4") || type == "glm4_moe" || type == "deepseek_v3" || type == "minimax_m2";
 }
 
 void add_plain(Source& source, bool split_experts) {
