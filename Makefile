@@ -25,8 +25,9 @@ cuda: setup ## the program with the engine for GPUs of all kinds, at build/cuda/
 	@cmake -S . -B $(BUILD) -DQGEN_CUDA_ARCHITECTURES=release > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 	@cmake --build $(BUILD) --target qgen_with_cuda -j $(JOBS)
 
-gpu-bundle: cuda ## a folder that tests and measures on a machine with a GPU, at build/gpu-bundle (needs nvcc)
-	@cmake --build $(BUILD) --target qgen_gpu_tests qgen_gpu_probe -j $(JOBS)
+gpu-bundle: setup ## a folder that tests and measures on a machine with a GPU, at build/gpu-bundle (needs nvcc)
+	@cmake -S . -B $(BUILD) -DQGEN_CUDA_ARCHITECTURES= > $(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	@cmake --build $(BUILD) --target qgen_with_cuda qgen_gpu_tests qgen_gpu_probe -j $(JOBS)
 	@bash tests/build/cuda_build.sh $(BUILD)
 	@bash tools/gpu_bundle.sh $(BUILD) $(BUILD)/gpu-bundle
 
