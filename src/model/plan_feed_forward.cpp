@@ -111,15 +111,12 @@ void PlanBuilder::end(const BlockSpec& block, const DoubleFeedForwardSpec& spec,
   const View normed = normalized(residual_, norm(spec.norm, module(Role::kExpertsNorm), model_.hidden), "normed");
   add_experts(spec.mixture, normed, route, experts, false);
 
-  CombineStep first;
-  first.y = first.out = branch;
-  first.norm = norm(spec.norm, module(Role::kSharedPostNorm), model_.hidden);
-  add(first);
-  CombineStep second;
-  second.x = second.out = branch;
-  second.y = experts;
-  second.norm = norm(spec.norm, module(Role::kExpertsPostNorm), model_.hidden);
-  add(second);
+  normalized(branch, norm(spec.norm, module(Role::kSharedPostNorm), model_.hidden), "branch");
+  CombineStep sum;
+  sum.x = sum.out = branch;
+  sum.y = experts;
+  sum.norm = norm(spec.norm, module(Role::kExpertsPostNorm), model_.hidden);
+  add(sum);
   add_branch(block, branch);
 }
 

@@ -259,6 +259,11 @@ std::vector<int64_t> read_windows(const Json& config, int64_t layers, int64_t fa
 
 bool is_from_gguf(const Json& config) { return config.find("rope_adjacent_pairs").has_value(); }
 
+int64_t read_size(const Json& config, std::string_view key, int64_t lowest, int64_t most, int64_t fallback) {
+  const auto value = config.get(key);
+  return value ? value->as_integer(lowest, most) : fallback;
+}
+
 double read_number(const Json& config, std::string_view key, double fallback) {
   return positive_or(config, key, fallback);
 }

@@ -54,6 +54,8 @@ void use_layer_norm(DecoderParts& parts, bool biased);
 AttentionSpec& attention_of(std::vector<BlockSpec>& layer);
 // What the keys attention_bias and mlp_bias say, and what they mean where they are absent.
 void read_biases(const Json& config, DecoderParts& parts, bool qkv = false);
+// An integer from `lowest` to `most`, `fallback` if absent or null.
+int64_t read_size(const Json& config, std::string_view key, int64_t lowest, int64_t most, int64_t fallback);
 // A number above 0, `fallback` if absent or null.
 double read_number(const Json& config, std::string_view key, double fallback);
 // Whether config.json was made from a GGUF file's keys.

@@ -5,7 +5,6 @@
 #include "model/families/table.h"
 
 namespace qgen {
-
 namespace {
 
 DecoderParts read_ernie(const Json& config, std::string_view family, const DecoderDefaults& defaults) {
@@ -32,14 +31,10 @@ Description describe_ernie4_5_moe(const Json& config) {
   mixture.ranking_bias = true;
   mixture.normalized = true;
   mixture.least_sum = read_number(config, "moe_norm_min", 1e-12);
-  const auto size = [&](std::string_view key, int64_t lowest, int64_t most, int64_t fallback) {
-    const auto value = config.get(key);
-    return value ? value->as_integer(lowest, most) : fallback;
-  };
-  mixture.shared_width = size("moe_num_shared_experts", 0, kMaxWidth / mixture.width, 2) * mixture.width;
-  const int64_t last = parts.layers - 1, first_moe = size("moe_layer_start_index", 0, last, 1),
-                end = size("moe_layer_end_index", -1, last, -1), last_moe = end < 0 ? last : end,
-                every = size("moe_layer_interval", 1, kMaxLayers, 1);
+  mixture.shared_width = read_size(config, "moe_num_shared_experts", 0, kMaxWidth / mixture.width, 2) * mixture.width;
+  const int64_t last = parts.layers - 1, first_moe = read_size(config, "moe_layer_start_index", 0, last, 1),
+                end = read_size(config, "moe_layer_end_index", -1, last, -1), last_moe = end < 0 ? last : end,
+                every = read_size(config, "moe_layer_interval", 1, kMaxLayers, 1);
   std::vector<bool> layers;
   for (int64_t i = 0; i <= last; ++i) layers.push_back((i + 1) % every == 0 && i >= first_moe && i <= last_moe);
   Description model = finish_decoder(std::move(parts));

@@ -13,11 +13,6 @@
 namespace qgen {
 namespace {
 
-int64_t size_or(const Json& config, std::string_view key, int64_t most, int64_t fallback) {
-  const auto value = config.get(key);
-  return value ? value->as_integer(0, most) : fallback;
-}
-
 // Of each layer, whether it has a window. The last has none.
 std::vector<int64_t> read_gemma4_windows(const Json& config, int64_t layers) {
   std::vector<int64_t> out = read_windows(config, layers, 512, 6);
@@ -100,10 +95,10 @@ Description describe_gemma4(const Json& config) {
   attention.v_norm->weighted = false;
   attention.scale = 1;
   AttentionSpec global = attention;
-  if (const int64_t dim = size_or(config, "global_head_dim", kMaxWidth, 512); dim > 0) global.head_dim = dim;
+  if (const int64_t dim = read_size(config, "global_head_dim", 0, kMaxWidth, 512); dim > 0) global.head_dim = dim;
   if (config.flag_or("attention_k_eq_v", false)) {
     global.values_from_keys = true;
-    if (const int64_t heads = size_or(config, "num_global_key_value_heads", global.heads, 0); heads > 0) {
+    if (const int64_t heads = read_size(config, "num_global_key_value_heads", 0, global.heads, 0); heads > 0) {
       global.kv_heads = heads;
       if (global.heads % heads != 0)
         config.fail(fmt::format("num_global_key_value_heads: {} does not divide the {} heads", heads, global.heads));
@@ -128,15 +123,15 @@ Description describe_gemma4(const Json& config) {
     if (experts) layer[1].mixer = *experts;
   }
   add_post_norms(model);
-  const int64_t shared = size_or(config, "num_kv_shared_layers", count, 0), first_shared = count - shared;
+  const int64_t shared = read_size(config, "num_kv_shared_layers", 0, count, 0), first_shared = count - shared;
   if (shared > 0) share_caches(config, model, first_shared);
   if (shared > 0 && !experts && config.flag_or("use_double_wide_mlp", false)) {
     for (size_t i = size_t(first_shared); i < model.layers.size(); ++i)
       std::get<FeedForwardSpec>(model.layers[i][1].mixer).width = 2 * network.width;
   }
-  model.per_layer_width = size_or(config, "hidden_size_per_layer_input", kMaxWidth / count, 256);
+  model.per_layer_width = read_size(config, "hidden_size_per_layer_input", 0, kMaxWidth / count, 256);
   if (model.per_layer_width > 0) {
-    if (size_or(config, "vocab_size_per_layer_input", kMaxVocab, model.vocab) != model.vocab)
+    if (read_size(config, "vocab_size_per_layer_input", 0, kMaxVocab, model.vocab) != model.vocab)
       config.fail("vocab_size_per_layer_input: not supported where it is not vocab_size");
     model.per_layer_norm = norm;
     const PerLayerInputSpec inputs{model.per_layer_width, network.activation};

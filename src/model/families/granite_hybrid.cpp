@@ -20,10 +20,9 @@ MambaSpec read_granite_mamba(const Json& config, const DecoderParts& parts) {
                                .taps = "mamba_d_conv",
                                .conv_bias = "mamba_conv_bias",
                                .bias = "mamba_proj_bias"};
-  const auto expand = config.get("mamba_expand"), heads = config.get(kKeys.heads);
-  const int64_t inner = (expand ? expand->as_integer(1, 64) : 2) * parts.model.hidden;
-  MambaSpec out = read_mamba(
-      config, kKeys, std::max<int64_t>(1, inner / (heads ? heads->as_integer(1, kMaxWidth) : kKeys.default_heads)));
+  const int64_t heads = read_size(config, kKeys.heads, 1, kMaxWidth, kKeys.default_heads);
+  const int64_t inner = read_size(config, "mamba_expand", 1, 64, 2) * parts.model.hidden;
+  MambaSpec out = read_mamba(config, kKeys, std::max<int64_t>(1, inner / heads));
   if (out.heads * out.head_dim != inner) {
     config.fail(fmt::format("mamba_n_heads: {} heads of {} are not mamba_expand times hidden_size, {}", out.heads,
                             out.head_dim, inner));

@@ -18,8 +18,7 @@ std::vector<bool> read_rotated_layers(const Json& config, int64_t layers) {
     if (int64_t(out.size()) != layers) listed->fail(fmt::format("names {} layers (expected {})", out.size(), layers));
     return out;
   }
-  const auto interval = config.get("no_rope_layer_interval");
-  const int64_t every = interval ? interval->as_integer(1, kMaxLayers) : 4;
+  const int64_t every = read_size(config, "no_rope_layer_interval", 1, kMaxLayers, 4);
   for (int64_t i = 0; i < layers; ++i) out.push_back((i + 1) % every != 0);
   return out;
 }
@@ -46,8 +45,7 @@ std::vector<bool> read_moe_layers(const Json& config, int64_t layers) {
     for (const Json& layer : listed->elements()) out[size_t(layer.as_integer(0, layers - 1))] = true;
     return out;
   }
-  const auto step = config.get("interleave_moe_layer_step");
-  const int64_t every = step ? step->as_integer(1, kMaxLayers) : 1;
+  const int64_t every = read_size(config, "interleave_moe_layer_step", 1, kMaxLayers, 1);
   for (int64_t i = every - 1; i < layers; i += every) out[size_t(i)] = true;
   return out;
 }

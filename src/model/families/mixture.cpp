@@ -33,15 +33,11 @@ bool read_normalized(const Json& config, bool fallback) {
 }
 
 void read_sigmoid_choice(const Json& config, MixtureSpec& mixture) {
-  const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
-    const auto value = config.get(key);
-    return value ? value->as_integer(1, most) : fallback;
-  };
   mixture.score = RouteStep::Score::kSigmoid;
   mixture.ranking_bias = true;
   mixture.rank = RouteStep::Rank::kTwoBest;
-  mixture.groups = size("n_group", mixture.experts, 1);
-  mixture.kept_groups = size("topk_group", mixture.groups, 1);
+  mixture.groups = read_size(config, "n_group", 1, mixture.experts, 1);
+  mixture.kept_groups = read_size(config, "topk_group", 1, mixture.groups, 1);
   if (mixture.experts % mixture.groups != 0 ||
       mixture.experts / mixture.groups * mixture.kept_groups < mixture.chosen) {
     config.fail(fmt::format("n_group: {} of {} groups of {} experts have no {} to choose", mixture.kept_groups,

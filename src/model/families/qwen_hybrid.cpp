@@ -11,16 +11,12 @@ namespace qgen {
 namespace {
 
 DeltaSpec read_delta(const Json& config, const NormSpec& norm) {
-  const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
-    const auto value = config.get(key);
-    return value ? value->as_integer(1, most) : fallback;
-  };
   DeltaSpec out;
-  out.key_heads = size("linear_num_key_heads", kMaxWidth, 16);
-  out.value_heads = size("linear_num_value_heads", kMaxWidth, 32);
-  out.key_dim = size("linear_key_head_dim", kMaxWidth, 128);
-  out.value_dim = size("linear_value_head_dim", kMaxWidth, 128);
-  out.taps = size("linear_conv_kernel_dim", 64, 4);
+  out.key_heads = read_size(config, "linear_num_key_heads", 1, kMaxWidth, 16);
+  out.value_heads = read_size(config, "linear_num_value_heads", 1, kMaxWidth, 32);
+  out.key_dim = read_size(config, "linear_key_head_dim", 1, kMaxWidth, 128);
+  out.value_dim = read_size(config, "linear_value_head_dim", 1, kMaxWidth, 128);
+  out.taps = read_size(config, "linear_conv_kernel_dim", 1, 64, 4);
   if (out.value_heads % out.key_heads != 0) {
     config.fail(
         fmt::format("linear_num_key_heads: {} does not divide the {} value heads", out.key_heads, out.value_heads));
