@@ -19,7 +19,7 @@ std::vector<fs::path> step_models() {
   return {golden / "llama-fp8-block-bf16",
           golden / "mistral-ct-int8-group-10",
           golden / "qwen2-ct-int8-channel",
-          golden / "qwen3-fp8-channel-2d",
+          golden / "llama-fp8-channel-2d",
           golden / "qwen3-bf16",
           source_folder() / "models/stories260K-FP8",
           source_folder() / "models/stories260K-w8a8"};

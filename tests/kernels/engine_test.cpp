@@ -116,19 +116,6 @@ double bf16_error(const Golden& golden) {
   return tolerance ? tolerance->as_number() / 2.5 : 0;
 }
 
-// Whether a golden is one of a family with a method that it has in common with Llama: the executor is slow, and two
-// methods of each family will do there.
-[[maybe_unused]] bool is_crossed(std::string_view name) {
-  for (const std::string_view family : {"mistral-", "qwen2-", "qwen3-"}) {
-    if (!name.starts_with(family)) continue;
-    const std::string_view method = name.substr(family.size());
-    const bool quantized = method.starts_with("ct-") || method.starts_with("fp8-");
-    return (quantized || method == "f16" || method == "f32") && method != "ct-int8-channel" &&
-           method != "fp8-block-bf16" && method != "ct-int8-group-10";
-  }
-  return false;
-}
-
 TEST_CASE("kernels: the engine reproduces the goldens") {
   const char* const wanted = std::getenv("QGEN_GOLDENS");  // the beginning of their names
   double worst = 0;
@@ -136,9 +123,6 @@ TEST_CASE("kernels: the engine reproduces the goldens") {
   for (const Golden& golden : goldens()) {
     if (wanted != nullptr && !golden.name.starts_with(wanted)) continue;
     INFO(golden.name);
-#if defined(QGEN_SIMT)
-    if (wanted == nullptr && is_crossed(golden.name)) continue;
-#endif
     const auto plan = load_plan(golden.folder);
 #if defined(QGEN_SIMT)
     // The executor is slow: the beginning of each prompt, more tokens than go through the kernels of a few, by turns
