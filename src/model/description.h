@@ -119,7 +119,10 @@ struct DeltaSpec {
   int64_t taps = 4;                            // of the convolution
   NormSpec norm;                               // of each head's result
   Activation output_gate = Activation::kSilu;  // of the row that multiplies it
-  bool by_key_head = false;  // stored as two matrices, [q, k, v, z] and [rate, decay] of each key head
+  bool by_key_head = false;        // stored as two matrices, [q, k, v, z] and [rate, decay] of each key head
+  bool rates_by_key_head = false;  // the second one only
+  bool key_heads_repeat = false;   // value head h takes key head h % key_heads
+  bool folded_decay = false;       // stored -exp(a_log) (GGUF)
 };
 
 // Mamba-2: a convolution, a linear recurrence and a norm behind the gate.
@@ -171,6 +174,7 @@ struct Description {
   std::optional<bool> tied_head;  // what config.json says; not set: the files decide
   std::vector<TokenId> end_tokens;
   Names names = Names::hugging_face();
+  std::vector<std::pair<Role, std::string_view>> gguf_names;  // where GGUF files have others than most
   // Names that the language model may have instead, deep in a multimodal checkpoint; the first one that is there
   // counts.
   struct NamePlace {

@@ -15,6 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxCount = int64_t{1} << 31;
+// Families whose mixtures are read.
+constexpr std::string_view kMixtures =
+    "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
+    "qwen3_vl_moe_text,ernie4_5_moe,llama4_text";
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
 const Family& family_of(const Gguf& keys) {
@@ -24,7 +28,8 @@ const Family& family_of(const Gguf& keys) {
   for (const Family& family : families()) {
     if (family.gguf.empty()) continue;
     if (family.gguf == *name) return family;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.gguf);
+    // Families that share an architecture stand side by side.
+    if (!known.ends_with(family.gguf)) known += fmt::format("{}{}", known.empty() ? "" : ", ", family.gguf);
   }
   keys.fail_key("general.architecture", fmt::format("{} is not supported", json_quote(*name)), "supported: " + known);
 }
@@ -48,29 +53,81 @@ std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& 
 }
 
 // Keys with a number that config.json has by another name, where a family knows it (several families by commas).
+constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text", kLatent = "deepseek_v2,deepseek_v3",
+                           kFirstDense = "deepseek_v2,deepseek_v3,glm4_moe";
 struct Number {
   std::string_view key;  // after the architecture
   std::string_view families;
   std::string_view config_key;
 };
-constexpr Number kNumbers[] = {{"attn_logit_softcapping", "gemma2", "attn_logit_softcapping"},
-                               {"final_logit_softcapping", "gemma2", "final_logit_softcapping"},
-                               {"logit_scale", "granite", "logits_scaling"},
-                               {"embedding_scale", "granite", "embedding_multiplier"},
-                               {"residual_scale", "granite", "residual_multiplier"},
-                               {"attention.scale", "granite", "attention_multiplier"},
-                               {"logit_scale", "cohere,cohere2", "logit_scale"}};
+constexpr Number kNumbers[] = {
+    {"attn_logit_softcapping", "gemma2", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "gemma2", "final_logit_softcapping"},
+    {"logit_scale", "granite", "logits_scaling"},
+    {"embedding_scale", "granite", "embedding_multiplier"},
+    {"residual_scale", "granite", "residual_multiplier"},
+    {"attention.scale", "granite", "attention_multiplier"},
+    {"logit_scale", "cohere,cohere2", "logit_scale"},
+    {"expert_shared_feed_forward_length", "qwen2_moe,qwen3_next,qwen3_5_moe_text", "shared_expert_intermediate_size"},
+    {"ssm.conv_kernel", kHybrids, "linear_conv_kernel_dim"},
+    {"ssm.state_size", kHybrids, "linear_key_head_dim"},
+    {"ssm.group_count", kHybrids, "linear_num_key_heads"},
+    {"ssm.time_step_rank", kHybrids, "linear_num_value_heads"},
+    {"full_attention_interval", kHybrids, "full_attention_interval"},
+    {"attention.q_lora_rank", kLatent, "q_lora_rank"},
+    {"attention.kv_lora_rank", kLatent, "kv_lora_rank"},
+    {"rope.dimension_count", kLatent, "qk_rope_head_dim"},
+    {"attention.value_length_mla", kLatent, "v_head_dim"},
+    {"leading_dense_block_count", kFirstDense, "first_k_dense_replace"},
+    {"expert_shared_count", kFirstDense, "n_shared_experts"},
+    {"expert_weights_scale", kFirstDense, "routed_scaling_factor"},
+    {"expert_group_count", kFirstDense, "n_group"},
+    {"expert_group_used_count", kFirstDense, "topk_group"},
+    {"rope.dimension_count", "minimax_m2", "rotary_dim"},
+    {"expert_count", "ernie4_5_moe", "moe_num_experts"},
+    {"expert_used_count", "ernie4_5_moe", "moe_k"},
+    {"expert_shared_count", "ernie4_5_moe", "moe_num_shared_experts"},
+    {"leading_dense_block_count", "ernie4_5_moe", "moe_layer_start_index"},
+    {"interleave_moe_layer_step", "ernie4_5_moe", "moe_layer_interval"},
+    {"feed_forward_length", "llama4_text", "intermediate_size_mlp"},
+    {"interleave_moe_layer_step", "llama4_text", "interleave_moe_layer_step"}};
+
+// Whether a list with commas names a family.
+bool is_among(std::string_view list, std::string_view family) {
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    if (list.substr(at, end - at) == family) return true;
+    at = end + 1;
+  }
+  return false;
+}
 
 const Number* number_of(std::string_view key, std::string_view family) {
   for (const Number& row : kNumbers) {
-    if (row.key != key) continue;
-    for (size_t at = 0; at < row.families.size();) {
-      const size_t end = std::min(row.families.find(',', at), row.families.size());
-      if (row.families.substr(at, end - at) == family) return &row;
-      at = end + 1;
-    }
+    if (row.key == key && is_among(row.families, family)) return &row;
   }
   return nullptr;
+}
+
+// The bias of a router in the last layer, where no dense layers are.
+std::string router_bias(const Gguf& keys) {
+  return fmt::format("blk.{}.exp_probs_b.bias", keys.integer("deepseek2.block_count", 1, kMaxCount).value_or(1) - 1);
+}
+
+// The families that have the names of another one in GGUF.
+std::string family_name(const GgufModel& model, const Family& row) {
+  const Gguf& keys = model.keys();
+  const auto has = [&](std::string_view rest) {
+    return keys.integer(fmt::format("{}.{}", row.gguf, rest), 0, kMaxCount).value_or(0) > 0;
+  };
+  if (row.gguf == "llama" && has("expert_count")) return "mixtral";
+  // Llama with a sliding window is called Mistral.
+  if (row.gguf == "llama" && has("attention.sliding_window")) return "mistral";
+  constexpr int64_t kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
+  if (row.gguf == "deepseek2" &&
+      (keys.integer("deepseek2.expert_gating_func", 0, kMaxCount) == kSigmoid || model.has_tensor(router_bias(keys))))
+    return "deepseek_v3";
+  return std::string(row.name);
 }
 
 // Keys that change what a layer computes, each with the value that changes nothing.
@@ -95,6 +152,7 @@ constexpr Neutral kNeutral[] = {{"attention.clamp_kqv", 0},
 bool is_read(const GgufModel& model, std::string_view key, std::string_view family) {
   if (number_of(key, family) != nullptr) return true;
   if (key == "rope.scaling.attn_factor") return model.has_tensor(kLongRopeFactors);
+  if (is_among(kLatent, family) && key == "rope.scaling.yarn_log_multiplier") return true;
   return family == "ministral3" && (key == "attention.temperature_scale" || key == "rope.scaling.yarn_log_multiplier");
 }
 
@@ -181,11 +239,15 @@ std::string GgufModel::rope_scaling_json() const {
   add("beta_fast", "scaling.yarn_beta_fast");
   add("beta_slow", "scaling.yarn_beta_slow");
   add("attention_factor", "scaling.yarn_attn_factor");
-  // Ministral 3: what its config.json calls mscale_all_dim, which its mscale equals.
-  add("mscale", "scaling.yarn_log_multiplier");
-  add("mscale_all_dim", "scaling.yarn_log_multiplier");
+  // What config.json calls mscale_all_dim, which mscale equals; of DeepSeek's models the file has a tenth of it.
+  if (const auto multiplier = file.decimal(prefix + "scaling.yarn_log_multiplier")) {
+    const double all = std::strtod(multiplier->c_str(), nullptr) * (arch() == "deepseek2" ? 10 : 1);
+    out += fmt::format(R"(,"mscale":{0:.9g},"mscale_all_dim":{0:.9g})", all);
+  }
   if (const auto beta = file.decimal(arch() + ".attention.temperature_scale"))
     out += fmt::format(R"(,"llama_4_scaling_beta":{})", *beta);
+  // The converter leaves it out, and llama.cpp truncates.
+  if (arch() == "gpt-oss") out += R"(,"truncate":false)";
   return out + "}";
 }
 
@@ -211,33 +273,83 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
   return out;
 }
 
+// What needs more than another name.
+std::string GgufModel::family_json(const std::string& family, int64_t layers) const {
+  const Gguf& file = keys();
+  const auto key = [&](const char* rest) { return fmt::format("{}.{}", arch(), rest); };
+  std::string out;
+  if (is_among(kHybrids, family)) {
+    const int64_t heads = required(file, key("ssm.time_step_rank")), inner = required(file, key("ssm.inner_size"));
+    if (inner % heads != 0)
+      file.fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of the {} heads", inner, heads));
+    out += fmt::format(R"(,"linear_value_head_dim":{})", inner / heads);
+    if (const auto recurrent = file.flags(key("attention.recurrent_layers"))) {
+      std::string types;
+      for (int64_t i = 0; i < std::min(layers, int64_t(recurrent->size())); ++i)
+        types += fmt::format(R"({}"{}")", i == 0 ? "" : ",",
+                             (*recurrent)[size_t(i)] ? "linear_attention" : "full_attention");
+      out += fmt::format(R"(,"layer_types":[{}])", types);
+    }
+  }
+  if (is_among(kLatent, family)) {
+    const int64_t rotated = required(file, key("rope.dimension_count"));
+    const auto length = file.integer(key("attention.key_length_mla"), rotated + 1, kMaxCount);
+    if (!length)
+      file.fail_key(key("attention.key_length_mla"), "missing", "an old file, from before llama.cpp absorbed latents");
+    out += fmt::format(R"(,"qk_nope_head_dim":{})", *length - rotated);
+    if (file.integer(key("expert_group_count"), 0, kMaxCount).value_or(1) > 1 && family == "deepseek_v2")
+      out += R"(,"topk_method":"group_limited_greedy")";
+  }
+  // llama.cpp knows Maverick, the one without these norms, by its experts.
+  constexpr int64_t kExpertsOfMaverick = 128;
+  if (family == "llama4_text" && file.integer(key("expert_count"), 0, kMaxCount) == kExpertsOfMaverick)
+    out += R"(,"use_qk_norm":false)";
+  if (family == "glm4_moe" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
+  if (is_among("glm4_moe,qwen2_moe", family))
+    out += fmt::format(R"(,"attention_bias":{})", has_tensor("blk.0.attn_q.bias"));
+  return out;
+}
+
+std::optional<int64_t> GgufModel::rows_of(std::string_view name) const {
+  for (const Gguf& part : parts_.all()) {
+    for (const TensorView& tensor : part.tensors()) {
+      if (tensor.name == name && !tensor.shape.empty()) return tensor.shape.front();
+    }
+  }
+  return {};
+}
+
 std::string GgufModel::config_json() const {
   const Gguf& file = keys();
   const Family& row = family_of(file);
   const std::string name(row.gguf);
   const auto key = [&](const char* rest) { return fmt::format("{}.{}", name, rest); };
-  // Llama with a sliding window is called Mistral.
-  const bool window = file.integer(key("attention.sliding_window"), 0, kMaxCount).value_or(0) > 0;
   const int64_t experts = file.integer(key("expert_count"), 0, kMaxCount).value_or(0);
-  const std::string family(name == "llama" && experts > 0 ? "mixtral"
-                           : name == "llama" && window    ? "mistral"
-                                                          : row.name);
-  if (experts > 0 && family != "mixtral" && family != "qwen3_moe")
+  const std::string family = family_name(*this, row);
+  if (experts > 0 && !is_among(kMixtures, family))
     file.fail_key(key("expert_count"), fmt::format("{} is not supported for this architecture", experts));
   check_neutral(*this, name, family);
 
-  const int64_t layers = required(file, key("block_count")), hidden = required(file, key("embedding_length"));
+  // Layers that draft tokens are counted there.
+  const int64_t layers =
+      required(file, key("block_count")) - file.integer(key("nextn_predict_layers"), 0, kMaxCount).value_or(0);
+  if (layers < 1) file.fail_key(key("nextn_predict_layers"), "as many as block_count");
+  const int64_t hidden = required(file, key("embedding_length"));
   const auto heads = same_for_all_layers(file, key("attention.head_count"));
   if (!heads) file.fail_key(key("attention.head_count"), "missing");
   const int64_t kv_heads = same_for_all_layers(file, key("attention.head_count_kv")).value_or(*heads);
-  const auto inner = same_for_all_layers(file, key("feed_forward_length"));
+  auto inner = same_for_all_layers(file, key("feed_forward_length"));
+  if (!inner && experts > 0) inner = file.integer(key("expert_feed_forward_length"), 1, kMaxCount);
   if (!inner) file.fail_key(key("feed_forward_length"), "missing");
-  const auto key_length = file.integer(key("attention.key_length"), 1, kMaxCount);
+  const bool latent = is_among(kLatent, family);
+  // A latent's heads are described by keys of their own.
+  const auto key_length = file.integer(key(latent ? "rope.dimension_count" : "attention.key_length"), 1, kMaxCount);
   if (!key_length && hidden % *heads != 0) {
     file.fail_key(key("attention.key_length"), fmt::format("missing, and {} elements are no {} heads", hidden, *heads));
   }
   const int64_t head_dim = key_length.value_or(hidden / *heads);
-  if (const auto value = file.integer(key("attention.value_length"), 0, kMaxCount); value && *value != head_dim) {
+  if (const auto value = file.integer(key("attention.value_length"), 0, kMaxCount);
+      !latent && value && *value != head_dim) {
     file.fail_key(key("attention.value_length"),
                   fmt::format("not supported (expected {}, the length of a key, found {})", head_dim, *value));
   }
@@ -250,11 +362,14 @@ std::string GgufModel::config_json() const {
   if (!vocab) {
     if (const GgufValue* tokens = file.find("tokenizer.ggml.tokens")) vocab = int64_t(tokens->count);
   }
+  if (!vocab) vocab = rows_of("token_embd.weight");
   if (!vocab) file.fail_key(key("vocab_size"), "missing");
   auto epsilon = file.decimal(key("attention.layer_norm_rms_epsilon"));
   if (!epsilon) epsilon = file.decimal(key("attention.layer_norm_epsilon"));
   if (!epsilon) file.fail_key(key("attention.layer_norm_rms_epsilon"), "missing");
 
+  // What Llama 4 calls so is the width of an expert.
+  if (family == "llama4_text") inner = file.integer(key("expert_feed_forward_length"), 1, kMaxCount).value_or(*inner);
   std::string out = fmt::format(
       R"({{"model_type":"{}","num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},)"
       R"("head_dim":{},"intermediate_size":{},"vocab_size":{},"rms_norm_eps":{},"rope_theta":{},"rope_scaling":{})",
@@ -276,12 +391,16 @@ std::string GgufModel::config_json() const {
     out += fmt::format(R"(,"rope_local_base_freq":{})", *base);
   out += window_json(family, layers);
   if (experts > 0) {
-    // llama.cpp divides the weights of both families by their sum.
-    out += fmt::format(R"(,"num_local_experts":{0},"num_experts":{0},"num_experts_per_tok":{1},)"
-                       R"("moe_intermediate_size":{2},"norm_topk_prob":true)",
-                       experts, required(file, key("expert_used_count")),
-                       file.integer(key("expert_feed_forward_length"), 1, kMaxCount).value_or(*inner));
+    const int64_t width = file.integer(key("expert_feed_forward_length"), 1, kMaxCount).value_or(*inner);
+    // llama.cpp divides the weights of most by their sum, whatever the file says.
+    const bool normalized = is_among("qwen2_moe,olmoe", family) ? false
+                            : is_among(kFirstDense, family)     ? file.flag(key("expert_weights_norm")).value_or(false)
+                                                                : true;
+    out += fmt::format(R"(,"num_local_experts":{0},"num_experts":{0},"n_routed_experts":{0},"num_experts_per_tok":{1},)"
+                       R"("moe_intermediate_size":{2},"norm_topk_prob":{3})",
+                       experts, required(file, key("expert_used_count")), width, normalized);
   }
+  out += family_json(family, layers);
   std::string called;
   for (const char* part : {"name", "basename", "size_label", "finetune"}) {
     if (const auto text = file.text(fmt::format("general.{}", part)))

@@ -5,9 +5,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/model_files.h"
 #include "checkpoint/gguf_files.h"
 
@@ -32,6 +35,8 @@ class GgufModel {
   std::string arch() const;
   std::string rope_scaling_json() const;
   std::string window_json(const std::string& family, int64_t layers) const;
+  std::string family_json(const std::string& family, int64_t layers) const;
+  std::optional<int64_t> rows_of(std::string_view tensor) const;  // nothing where there is none
 
   GgufParts parts_;
 };
@@ -44,6 +49,9 @@ std::string gguf_tokenizer_json(const Gguf& keys);
 std::string gguf_sentencepiece_model(const Gguf& keys);
 std::string gguf_tokenizer_config_json(const Gguf& keys);
 std::string gguf_generation_config_json(const Gguf& keys);
+// The way back: what tokenizer.ggml.pre says for a byte-level tokenizer.json; nothing where llama.cpp has no name for
+// how that one splits words.
+std::optional<std::string_view> gguf_pre_tokenizer_name(const Json& tokenizer);
 // Ids that end a text: those of the keys, and control tokens that every chat format uses so.
 std::vector<int64_t> gguf_end_tokens(const Gguf& keys);
 

@@ -102,6 +102,37 @@ const PreTokenizer& pre_tokenizer(const Gguf& keys) {
   keys.fail_key(kKey, fmt::format("'{}' is not supported", *name), "supported: " + known);
 }
 
+// The normalizers of a tokenizer.json, or its pre-tokenizers, as a text in which only what matters stands: sequences
+// are laid flat, and of a step that spells bytes it counts whether it splits words.
+void append_steps(const Json& step, std::string& out) {
+  if (step.is_null()) return;
+  for (const char* list : {"normalizers", "pretokenizers"}) {
+    const auto steps = step.get(list);
+    if (!steps) continue;
+    for (const Json& inner : steps->elements()) append_steps(inner, out);
+    return;
+  }
+  const std::string_view type = step.at("type").as_string();
+  out += fmt::format("{}(", type);
+  if (const auto pattern = step.get("pattern")) {
+    for (const auto& [kind, text] : pattern->members()) out += fmt::format("{} {}", kind, text.as_string());
+  }
+  for (const char* key : {"behavior", "replacement", "content"}) {
+    if (const auto value = step.get(key)) out += fmt::format(" {} {}", key, value->as_string());
+  }
+  for (const char* key : {"invert", "individual_digits"}) {
+    if (step.flag_or(key, false)) out += fmt::format(" {}", key);
+  }
+  if (type == "ByteLevel" && step.flag_or("use_regex", true)) out += " words";
+  out += ") ";
+}
+
+std::string steps_of(const std::optional<Json>& steps) {
+  std::string out;
+  if (steps) append_steps(*steps, out);
+  return out;
+}
+
 struct Pieces {
   std::vector<std::string_view> texts;
   std::vector<int64_t> types;
@@ -239,6 +270,24 @@ std::string gguf_tokenizer_json(const Gguf& keys) {
       R"("model":{{"type":"BPE","ignore_merges":{},"vocab":{{{}}},"merges":[{}]}}}})",
       added, pre.normalizer, pre.splits, keys.flag("tokenizer.ggml.add_space_prefix").value_or(false), pre.words,
       post_processor(pieces, bos, eos), pre.whole_words, vocab, pairs);
+}
+
+std::optional<std::string_view> gguf_pre_tokenizer_name(const Json& tokenizer) {
+  const std::string normalizer = steps_of(tokenizer.get("normalizer")),
+                    splits = steps_of(tokenizer.get("pre_tokenizer"));
+  const auto model = tokenizer.get("model");
+  const bool whole_words = model && model->flag_or("ignore_merges", false);
+  for (const PreTokenizer& row : kPreTokenizers) {
+    const auto known = JsonDocument::parse(
+        fmt::format(R"({{"normalizer":{},"splits":{{"pretokenizers":[{}{{"type":"ByteLevel","use_regex":{}}}]}}}})",
+                    row.normalizer, row.splits, row.words),
+        "pre-tokenizer");
+    if (row.whole_words == whole_words && steps_of(known->root().get("normalizer")) == normalizer &&
+        steps_of(known->root().get("splits")) == splits) {
+      return row.name;
+    }
+  }
+  return {};
 }
 
 // SentencePiece's own message, as its reader knows it: pieces (1), the kind of model (2), the treatment of spaces (3).

@@ -34,6 +34,8 @@ enum class Role : uint8_t {
   kLatentKvDown,  // to the latent of keys and values, and the part of keys that is rotated
   kLatentKvNorm,
   kLatentKvUp,
+  kLatentKUp,  // its halves as stacks over the heads: of keys, transposed, and of values (GGUF)
+  kLatentVUp,
   kAttnPostNorm,  // after attention, before its result is added
   kFfnNorm,       // before the feed-forward network
   kFfnGate,
@@ -45,6 +47,8 @@ enum class Role : uint8_t {
   kRouterBias,         // what is added to them for the choice
   kExpertGateUpsBias,  // of all experts
   kExpertDownsBias,
+  kExpertGatesBias,
+  kExpertUpsBias,
   kExpertGate,  // of expert number '*'
   kExpertUp,
   kExpertDown,

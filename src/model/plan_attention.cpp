@@ -143,6 +143,13 @@ void PlanBuilder::end(const BlockSpec& block, const LatentSpec& spec, const View
 
 void PlanBuilder::split_latent_up(const LatentSpec& spec, std::vector<const Weight*>& keys,
                                   std::vector<const Weight*>& values) {
+  if (!module(Role::kLatentKUp).empty() && source_.has_stack(module(Role::kLatentKUp))) {
+    for (Weight& weight : source_.stack(module(Role::kLatentKUp), spec.heads, spec.kv_rank, spec.plain_dim))
+      keys.push_back(keep(std::move(weight)));
+    for (Weight& weight : source_.stack(module(Role::kLatentVUp), spec.heads, spec.value_dim, spec.kv_rank))
+      values.push_back(keep(std::move(weight)));
+    return;
+  }
   const int64_t rows = spec.plain_dim + spec.value_dim;
   const std::string name = module(Role::kLatentKvUp);
   const Weight whole = source_.matrix(name, spec.heads * rows, spec.kv_rank);

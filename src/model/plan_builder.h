@@ -78,6 +78,7 @@ class PlanBuilder {
   void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);
   void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
   void add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score, const View& target);
+  const Vector* a_log(const std::string& name, int64_t heads, bool folded);
   void add_by_head(Role role, int64_t heads, const std::vector<View>& views, std::vector<Projection>& out);
 
   // A row of this name and width: the same one for every layer.

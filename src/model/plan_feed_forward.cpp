@@ -192,10 +192,15 @@ void PlanBuilder::bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out) 
     });
     return keep(std::move(part));
   };
+  out.down_bias = keep(source_.vector(module(Role::kExpertDownsBias), spec.experts * model_.hidden));
+  if (!module(Role::kExpertUpsBias).empty()) {
+    out.gate_bias = keep(source_.vector(module(Role::kExpertGatesBias), spec.experts * spec.width));
+    out.up_bias = keep(source_.vector(module(Role::kExpertUpsBias), spec.experts * spec.width));
+    return;
+  }
   const Vector both = source_.vector(module(Role::kExpertGateUpsBias), spec.experts * 2 * spec.width);
   out.gate_bias = half(both, 0, spec.interleaved ? 2 : 1);
   out.up_bias = half(both, spec.interleaved ? 1 : spec.width, spec.interleaved ? 2 : 1);
-  out.down_bias = keep(source_.vector(module(Role::kExpertDownsBias), spec.experts * model_.hidden));
 }
 
 // target += sigmoid(score) * the shared expert's result

@@ -1,5 +1,7 @@
 // Linear attention: projections, a short convolution, the recurrence and a gated norm behind it.
 #include <cmath>
+#include <functional>
+#include <memory>
 
 #include "model/plan_builder.h"
 
@@ -30,12 +32,15 @@ View PlanBuilder::begin(const BlockSpec& block, const DeltaSpec& spec) {
   std::vector<Projection> projections;
   if (spec.by_key_head) {
     add_by_head(Role::kDeltaQkvz, spec.key_heads, {part.q, part.k, part.v, part.z}, projections);
-    add_by_head(Role::kDeltaRateDecay, spec.key_heads, {part.rate, part.decay}, projections);
   } else {
     projections = {to(linear(Role::kDeltaQkv, part.qkv.cols, model_.hidden, false), part.qkv),
-                   to(linear(Role::kDeltaZ, part.z.cols, model_.hidden, false), part.z),
-                   to(linear(Role::kDeltaDecay, part.decay.cols, model_.hidden, false), part.decay),
-                   to(linear(Role::kDeltaRate, part.rate.cols, model_.hidden, false), part.rate)};
+                   to(linear(Role::kDeltaZ, part.z.cols, model_.hidden, false), part.z)};
+  }
+  if (spec.by_key_head || spec.rates_by_key_head) {
+    add_by_head(Role::kDeltaRateDecay, spec.key_heads, {part.rate, part.decay}, projections);
+  } else {
+    projections.push_back(to(linear(Role::kDeltaDecay, part.decay.cols, model_.hidden, false), part.decay));
+    projections.push_back(to(linear(Role::kDeltaRate, part.rate.cols, model_.hidden, false), part.rate));
   }
   add_inputs(block, std::move(projections));
   return all;
@@ -63,7 +68,8 @@ void PlanBuilder::end(const BlockSpec& block, const DeltaSpec& spec, const View&
   recur.v = {part.v.row, part.v.first, spec.value_dim};
   recur.decay = part.decay;
   recur.rate = part.rate;
-  recur.a_log = keep(source_.vector(module(Role::kDeltaALog), spec.value_heads));
+  recur.a_log = a_log(module(Role::kDeltaALog), spec.value_heads, spec.folded_decay);
+  recur.key_heads_repeat = spec.key_heads_repeat;
   recur.decay_bias = keep(source_.vector(module(Role::kDeltaDecayBias), spec.value_heads));
   recur.unit_keys = true;
   recur.eps = 1e-6;
@@ -94,6 +100,21 @@ void PlanBuilder::add_by_head(Role role, int64_t heads, const std::vector<View>&
   }
   const std::vector<Projection> projections = fused(role, rows, model_.hidden, false);
   for (size_t i = 0; i < parts.size(); ++i) out.push_back(to(projections[i], parts[i]));
+}
+
+// Where the files have -exp(a_log), its logarithm.
+const Vector* PlanBuilder::a_log(const std::string& name, int64_t heads, bool folded) {
+  Vector stored = source_.vector(name, heads);
+  if (!folded) return keep(std::move(stored));
+  Vector out;
+  out.name = stored.name;
+  out.size = heads;
+  out.derived = std::make_shared<const std::function<std::vector<float>()>>([stored = std::move(stored)] {
+    std::vector<float> values = stored.values();
+    for (float& value : values) value = std::log(-value);
+    return values;
+  });
+  return keep(std::move(out));
 }
 
 // The row is [gate, input, B, C, step sizes].

@@ -108,6 +108,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors) {
   CheckpointSource source(plan->checkpoint, trust_tensors);
   if (!plan->checkpoint.location().gguf_files.empty()) {
     model.names = Names::gguf();
+    for (const auto& [role, name] : model.gguf_names) model.names.set(role, name);
     model.folded_norms = true;
   }
   if (is_mistral_native(plan->checkpoint)) {

@@ -150,7 +150,8 @@ GgufFile as_gguf(const Checkpoint& checkpoint, Description model, std::string_vi
   const std::string_view arch = family.name == "mixtral" ? "llama" : family.gguf.empty() ? "olmo2" : family.gguf;
   Keys keys{file, std::string(arch)};
   write_keys(keys, model);
-  const Names names = Names::gguf();
+  Names names = Names::gguf();
+  for (const auto& [role, name] : model.gguf_names) names.set(role, name);
   struct Stack {
     std::vector<int64_t> shape;
     std::string bytes;

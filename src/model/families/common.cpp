@@ -135,6 +135,7 @@ std::optional<Json> find_scaling(const Json& config) {
 // How many elements of a head are rotated; `part`: of a head, where nothing is said, 0 if the family rotates whole
 // heads. GGUF files have the number itself.
 int64_t rotated_elements(const Json& config, const std::optional<Json>& scaling, int64_t head_dim, double part) {
+  if (part == kWholeHead) return head_dim;
   int64_t elements = int64_t(double(head_dim) * (part > 0 ? part : 1) + 1e-6);
   const auto count = config.get("rope.dimension_count");
   if (count) elements = count->as_integer(1, head_dim);

@@ -65,7 +65,8 @@ bool is_from_gguf(const Json& config);
 // yarn_get_mscale.
 double read_yarn_score_scale(const Json& config);
 // rope_scaling or rope_parameters with their rope_theta (`theta` where there is none). `partial`: the part of a head
-// that is rotated where partial_rotary_factor is absent, 0 if there may be none.
+// that is rotated where partial_rotary_factor is absent, 0 if there may be none, kWholeHead if it counts for nothing.
+constexpr double kWholeHead = -1;
 Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta = 10000, double partial = 0);
 // One entry of rope_parameters where that is a map of layer types.
 Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta = 10000);

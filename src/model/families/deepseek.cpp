@@ -27,7 +27,7 @@ LatentSpec read_latent(const Json& config, int64_t heads, Description& model) {
   out.norm.eps = kLatentEpsilon;
   out.bias = config.flag_or("attention_bias", false);
   out.scale = read_yarn_score_scale(config) / std::sqrt(double(out.plain_dim + out.rotated_dim));
-  model.ropes = {read_rope(config, model.context, out.rotated_dim)};
+  model.ropes = {read_rope(config, model.context, out.rotated_dim, 10000, kWholeHead)};
   if (config.flag_or("rope_interleave", true)) model.ropes[0].pairs = Rope::Pairs::kAdjacent;
   return out;
 }
@@ -50,7 +50,8 @@ std::vector<bool> read_sparse_layers(const Json& config, int64_t layers, int64_t
 // `dense`: layers before the first mixture, where nothing is said.
 Description describe_latent(const Json& config, std::string_view family, const MixtureSpec& mixture, int64_t dense,
                             double temperature = 0, int64_t interval = 1, double epsilon = 1e-6) {
-  DecoderParts parts = read_decoder(config, family, {.head_dim = 64, .context = 4096, .epsilon = epsilon});
+  DecoderParts parts =
+      read_decoder(config, family, {.head_dim = 64, .context = 4096, .epsilon = epsilon, .partial_rotary = kWholeHead});
   const int64_t count = parts.layers;
   LatentSpec latent = read_latent(config, parts.attention.heads, parts.model);
   latent.temperature_beta = temperature;

@@ -3,6 +3,8 @@
 // layer's result is multiplied by. 26B-A4B has a mixture beside each network; E2B and E4B have inputs of each layer,
 // and last layers that read the keys and values of earlier ones. transformers: models/gemma4.
 #include <cmath>
+#include <cstdlib>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -74,6 +76,27 @@ void share_caches(const Json& config, Description& model, int64_t first) {
   }
 }
 
+// What layers without a window have of their own, as transformers 5 writes it: per_layer_config by the layer's number,
+// which must say the same for all of them.
+std::optional<Json> read_global_config(const Json& config, const std::vector<int64_t>& windows) {
+  const auto layers = config.get("per_layer_config");
+  if (!layers) return {};
+  std::optional<Json> out;
+  for (const auto& [layer, value] : layers->members()) {
+    for (const auto& [key, number] : value.members()) {
+      if (key != "head_dim" && key != "num_key_value_heads") number.fail("is not supported for single layers");
+    }
+    const size_t index = size_t(std::strtoull(std::string(layer).c_str(), nullptr, 10));
+    if (index >= windows.size() || windows[index] > 0) value.fail("a layer with a window, or none of the model");
+    if (!out) out = value;
+    for (const std::string_view key : {"head_dim", "num_key_value_heads"}) {
+      if (read_size(value, key, 1, kMaxWidth, 0) != read_size(*out, key, 1, kMaxWidth, 0))
+        value.fail("differs from other layers without a window, which is not supported");
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Description describe_gemma4(const Json& config) {
@@ -95,10 +118,16 @@ Description describe_gemma4(const Json& config) {
   attention.v_norm->weighted = false;
   attention.scale = 1;
   AttentionSpec global = attention;
-  if (const int64_t dim = read_size(config, "global_head_dim", 0, kMaxWidth, 512); dim > 0) global.head_dim = dim;
+  const auto own = read_global_config(config, parts.windows);
+  const int64_t default_dim = own ? attention.head_dim : 512;
+  if (const int64_t dim = read_size(config, "global_head_dim", 0, kMaxWidth, default_dim); dim > 0)
+    global.head_dim = dim;
+  if (own) global.head_dim = read_size(*own, "head_dim", 2, kMaxWidth, global.head_dim);
   if (config.flag_or("attention_k_eq_v", false)) {
     global.values_from_keys = true;
-    if (const int64_t heads = read_size(config, "num_global_key_value_heads", 0, global.heads, 0); heads > 0) {
+    int64_t heads = read_size(config, "num_global_key_value_heads", 0, global.heads, 0);
+    if (own) heads = read_size(*own, "num_key_value_heads", 1, global.heads, heads);
+    if (heads > 0) {
       global.kv_heads = heads;
       if (global.heads % heads != 0)
         config.fail(fmt::format("num_global_key_value_heads: {} does not divide the {} heads", heads, global.heads));

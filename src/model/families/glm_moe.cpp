@@ -22,6 +22,7 @@ Description describe_glm4_moe(const Json& config) {
   set_mixtures(model, mixture, layers);
   name_shared_experts(model.names);
   model.drafting_layers = {count, count + 1};
+  model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
   return model;
 }
 

@@ -18,12 +18,13 @@ Description describe_gpt_oss(const Json& config) {
   mixture.limit = read_number(config, "swiglu_limit", 7);
   mixture.up_offset = 1;
   mixture.biased = true;
-  mixture.transposed = mixture.interleaved = true;
+  mixture.transposed = mixture.interleaved = !is_from_gguf(config);
   mixture.normalized = true;
   const std::vector<bool> layers(size_t(parts.layers), true);
   Description model = finish_decoder(std::move(parts));
   set_mixtures(model, mixture, layers);
   model.names.set(Role::kRouter, "@layers.#.mlp.router");
+  model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
   return model;
 }
 

@@ -73,7 +73,7 @@ Description describe_llama4(const Json& config) {
       read_mixture(config, count, {.experts = "num_local_experts", .width = "intermediate_size", .default_chosen = 1});
   mixture.score = RouteStep::Score::kSigmoid;
   mixture.weighted_input = true;
-  mixture.transposed = true;
+  mixture.transposed = !is_from_gguf(config);
   mixture.shared_width = mixture.width;
   const std::vector<bool> moe = read_moe_layers(config, count);
 

@@ -14,7 +14,12 @@ constexpr int64_t kMaxExpertsOfAllLayers = 100'000;
 
 MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& keys) {
   MixtureSpec out;
-  out.experts = config.at(keys.experts).as_integer(1, kMaxExperts);
+  // transformers 5 writes another key than the files that were published before.
+  std::string_view experts = keys.experts;
+  for (const std::string_view other : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (!config.get(experts) && config.get(other)) experts = other;
+  }
+  out.experts = config.at(experts).as_integer(1, kMaxExperts);
   if (out.experts * layers > kMaxExpertsOfAllLayers)
     config.fail(
         fmt::format("{}: {} experts in each of {} layers are absurdly many", keys.experts, out.experts, layers));

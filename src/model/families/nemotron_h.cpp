@@ -20,7 +20,8 @@ std::string read_pattern(const Json& config) {
   };
   if (const auto types = config.get("layers_block_type")) {
     constexpr std::pair<std::string_view, char> kTypes[] = {
-        {"mamba", 'M'}, {"attention", '*'}, {"mlp", '-'}, {"moe", 'E'}};
+        {"mamba", 'M'},          {"linear_attention", 'M'},  // as transformers 5 writes them
+        {"full_attention", '*'}, {"attention", '*'},        {"mlp", '-'}, {"moe", 'E'}};
     std::string out;
     for (const Json& type : types->elements()) {
       const auto known = std::find_if(std::begin(kTypes), std::end(kTypes),

@@ -87,7 +87,7 @@ Description describe_qwen3_vl_moe(const Json& config) {
   DecoderParts parts = read_qwen3(config, "qwen3_vl_moe", {.context = 128000});
   MixtureSpec mixture = read_mixture(config, parts.layers, {.default_chosen = 4});
   mixture.normalized = true;
-  mixture.transposed = true;
+  mixture.transposed = !is_from_gguf(config);
   return finish_mixture(config, std::move(parts), mixture);
 }
 

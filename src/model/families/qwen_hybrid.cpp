@@ -61,6 +61,13 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
   parts.norm.plus_one = true;
   DeltaSpec delta = read_delta(config, parts.norm);
   delta.by_key_head = by_key_head;
+  if (is_from_gguf(config)) {
+    // The converter splits Qwen3-Next's first matrix, and lets the value heads of a key head of the others lie apart.
+    delta.by_key_head = false;
+    delta.rates_by_key_head = by_key_head;
+    delta.key_heads_repeat = !by_key_head;
+    delta.folded_decay = true;
+  }
   AttentionSpec& attention = parts.attention;
   attention.q_norm = attention.k_norm = parts.norm;
   const auto gate = config.get("attn_output_gate");
@@ -71,6 +78,9 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
     if (linear[i]) model.layers[i][0].mixer = delta;
   }
   if (mixture != nullptr) set_mixtures(model, *mixture, mixture_layers);
+  const int64_t layers = int64_t(linear.size());
+  model.drafting_layers = {layers, layers + 1};
+  model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
   return model;
 }
 

@@ -8,7 +8,9 @@ Description describe_seed_oss(const Json& config) {
   DecoderParts parts = read_decoder(config, "seed_oss", {.head_dim = 128, .context = 524288});
   read_biases(config, parts, /*qkv=*/true);
   parts.attention.out_bias = config.flag_or("attention_out_bias", false);
-  return finish_decoder(std::move(parts));
+  Description model = finish_decoder(std::move(parts));
+  model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
+  return model;
 }
 
 }  // namespace qgen

@@ -16,31 +16,35 @@ constexpr Family kFamilies[] = {
      describe_ministral3},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", false, "Qwen2, Qwen2.5", describe_qwen2},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", false, "Qwen3 dense", describe_qwen3},
-    {"qwen2_moe", "Qwen2MoeForCausalLM", "", false, "Qwen1.5-MoE, Qwen2-57B-A14B", describe_qwen2_moe},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe", false, "Qwen1.5-MoE, Qwen2-57B-A14B", describe_qwen2_moe},
     {"qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", false, "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder",
      describe_qwen3_moe},
     {"mixtral", "MixtralForCausalLM", "", true, "Mixtral 8x7B, 8x22B", describe_mixtral},
-    {"olmoe", "OlmoeForCausalLM", "", false, "OLMoE 1B-7B", describe_olmoe},
-    {"minimax_m2", "MiniMaxM2ForCausalLM", "", false, "MiniMax-M2", describe_minimax_m2},
-    {"glm4_moe", "Glm4MoeForCausalLM", "", false, "GLM-4.5, 4.6, 4.7", describe_glm4_moe},
-    {"deepseek_v2", "DeepseekV2ForCausalLM", "", false, "DeepSeek-V2, V2-Lite, Coder-V2", describe_deepseek_v2},
-    {"deepseek_v3", "DeepseekV3ForCausalLM", "", false, "DeepSeek-V3, R1, V3.1, Kimi-K2", describe_deepseek_v3},
-    {"kimi_k2", "DeepseekV3ForCausalLM", "", false, "Kimi-K2 as first published", describe_deepseek_v3},
-    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "", false, "GLM-4.7-Flash", describe_glm4_moe_lite},
+    {"olmoe", "OlmoeForCausalLM", "olmoe", false, "OLMoE 1B-7B", describe_olmoe},
+    {"minimax_m2", "MiniMaxM2ForCausalLM", "minimax-m2", false, "MiniMax-M2", describe_minimax_m2},
+    {"glm4_moe", "Glm4MoeForCausalLM", "glm4moe", false, "GLM-4.5, 4.6, 4.7", describe_glm4_moe},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", "deepseek2", false, "DeepSeek-V2, V2-Lite, Coder-V2",
+     describe_deepseek_v2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", false, "DeepSeek-V3, R1, V3.1, Kimi-K2",
+     describe_deepseek_v3},
+    {"kimi_k2", "DeepseekV3ForCausalLM", "deepseek2", false, "Kimi-K2 as first published", describe_deepseek_v3},
+    {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "deepseek2", false, "GLM-4.7-Flash", describe_glm4_moe_lite},
     {"mistral4", "Mistral4ForCausalLM", "", false, "Mistral Small 4, its text part", describe_mistral4},
-    {"gpt_oss", "GptOssForCausalLM", "", false, "gpt-oss 20B and 120B in BF16", describe_gpt_oss},
+    {"gpt_oss", "GptOssForCausalLM", "gpt-oss", false, "gpt-oss 20B and 120B in BF16", describe_gpt_oss},
     {"lfm2", "Lfm2ForCausalLM", "", false, "LFM2 350M to 2.6B", describe_lfm2},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", "", false, "Granite 4 hybrids, dense and mixtures",
      describe_granite_hybrid},
-    {"qwen3_next", "Qwen3NextForCausalLM", "", false, "Qwen3-Next-80B-A3B", describe_qwen3_next},
-    {"qwen3_5_text", "Qwen3_5ForCausalLM", "", false, "Qwen3.5, 3.6 and 3.8 dense, their text part", describe_qwen3_5},
-    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "", false, "Qwen3.5 and 3.6 mixtures, their text part",
+    {"qwen3_next", "Qwen3NextForCausalLM", "qwen3next", false, "Qwen3-Next-80B-A3B", describe_qwen3_next},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen35", false, "Qwen3.5, 3.6 and 3.8 dense, their text part",
+     describe_qwen3_5},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", "qwen35moe", false, "Qwen3.5 and 3.6 mixtures, their text part",
      describe_qwen3_5_moe},
     {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", "qwen3vl", false, "Qwen3-VL dense, its text part",
      describe_qwen3_vl},
-    {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", "", false, "Qwen3-VL mixtures, their text part",
-     describe_qwen3_vl_moe},
-    {"llama4_text", "Llama4ForCausalLM", "", false, "Llama 4 Scout and Maverick, their text part", describe_llama4},
+    {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", "qwen3vlmoe", false,
+     "Qwen3-VL mixtures, their text part", describe_qwen3_vl_moe},
+    {"llama4_text", "Llama4ForCausalLM", "llama4", false, "Llama 4 Scout and Maverick, their text part",
+     describe_llama4},
     {"nemotron_h", "NemotronHForCausalLM", "", false, "Nemotron-H, Nemotron Nano 2 and 3", describe_nemotron_h},
     {"gemma", "GemmaForCausalLM", "gemma", false, "Gemma 1", describe_gemma},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", false, "Gemma 2", describe_gemma2},
@@ -63,7 +67,7 @@ constexpr Family kFamilies[] = {
     {"exaone4", "Exaone4ForCausalLM", "exaone4", false, "EXAONE 4", describe_exaone4},
     {"seed_oss", "SeedOssForCausalLM", "seed_oss", false, "Seed-OSS", describe_seed_oss},
     {"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", true, "ERNIE 4.5 0.3B", describe_ernie4_5},
-    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "", true, "ERNIE 4.5 mixtures", describe_ernie4_5_moe},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "ernie4_5-moe", true, "ERNIE 4.5 mixtures", describe_ernie4_5_moe},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "hunyuan-dense", false, "Hunyuan dense, 0.5B to 7B",
      describe_hunyuan},
 };
@@ -91,7 +95,7 @@ std::string_view first_architecture(const Json& config) {
 }
 
 // By model_type, else by architectures; null where there is none.
-const Family* find_family(const Json& config) {
+const Family* find_row(const Json& config) {
   const std::string_view type = text_or_empty(config, "model_type");
   const std::string_view architecture = type.empty() ? first_architecture(config) : std::string_view();
   for (const Family& family : kFamilies) {
@@ -114,11 +118,17 @@ Description describe_nested(const Json& config, const Json& text, const Family& 
 
 }  // namespace
 
+const Family* find_family(const Json& config) {
+  const auto text = config.get("text_config");
+  const Family* const nested = text && text->is_object() ? find_row(*text) : nullptr;
+  return nested != nullptr ? nested : find_row(config);
+}
+
 Description describe(const Json& config) {
   if (const auto text = config.get("text_config"); text && text->is_object()) {
-    if (const Family* family = find_family(*text)) return describe_nested(config, *text, *family);
+    if (const Family* family = find_row(*text)) return describe_nested(config, *text, *family);
   }
-  if (const Family* family = find_family(config)) return family->describe(config);
+  if (const Family* family = find_row(config)) return family->describe(config);
   std::string known;
   for (const Family& family : kFamilies) known += fmt::format("{}{}", known.empty() ? "" : ", ", family.name);
   const std::string_view type = text_or_empty(config, "model_type"), architecture = first_architecture(config);

@@ -19,6 +19,8 @@ struct Family {
 };
 std::span<const Family> families();
 
+// The row of that model, whose text part may lie deeper (text_config); null where there is none.
+const Family* find_family(const Json& config);
 // The description of the model that this config.json declares, by model_type, else by architectures.
 Description describe(const Json& config);
 

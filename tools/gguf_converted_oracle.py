@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""GGUF files by llama.cpp's own converter, of tiny random models, and the logits that transformers gives for these.
+
+    pip install -r tools/requirements-oracle.txt
+    python tools/gguf_converted_oracle.py LLAMA_CPP [OUT]        (default: tests/golden-gguf)
+
+LLAMA_CPP is a checkout of llama.cpp, whose conversion package and gguf-py are used. Each model has the config.json of a
+golden of its family, but for traits that GGUF files have no key for. Weights are rounded to F16, as the converter stores
+them, before transformers runs; the files have no tokenizer. OUT/NAME.gguf, and OUT/expected.safetensors with
+NAME.ids I32 [T] and NAME.logits F32 [T, V].
+"""
+
+import json
+import logging
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+from quantize_demo import write_safetensors
+
+IDS = [5, 9, 1, 7, 3, 11, 2, 8, 30, 12, 17, 4, 6, 22, 19, 33, 21, 40, 10, 15]
+ALL_SPARSE = {"decoder_sparse_step": 1, "mlp_only_layers": []}
+DELTA = {
+    "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6, "linear_key_head_dim": 8, "linear_value_head_dim": 10, "linear_conv_kernel_dim": 4,
+    "tie_word_embeddings": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+}
+# The golden whose config.json is taken, or a whole one, and what is changed in it.
+MODELS = {
+    "deepseek_v2": ("deepseek_v2-bf16", {}),
+    "deepseek_v3": ("deepseek_v3-bf16", {"scoring_func": "sigmoid"}),
+    "ernie4_5_moe": ("ernie4_5_moe-bf16", {"moe_layer_end_index": -1}),
+    "glm4_moe": ("glm4_moe-bf16", {}),
+    "glm4_moe_lite": ("glm4_moe_lite-bf16", {"first_k_dense_replace": 1}),
+    "gpt_oss": ("gpt_oss-bf16", {"swiglu_limit": 7.0}),
+    "llama4": ("llama4-bf16", {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1,
+                               "no_rope_layers": [1, 1, 1, 0], "use_qk_norm": True, "layer_types": None,
+                               "attn_temperature_tuning": True}),
+    "minimax_m2": ("minimax_m2-bf16", {}),
+    "olmoe": ("olmoe-bf16", {}),
+    "qwen2_moe": ("qwen2_moe-bf16", {}),
+    "qwen3_moe": ("qwen3_moe-bf16", ALL_SPARSE),
+    "qwen3_next": ("qwen3_next-bf16", ALL_SPARSE),
+    "qwen3_5": ({"model_type": "qwen3_5_text", **DELTA}, {}),
+    "qwen3_5_moe": ({"model_type": "qwen3_5_moe_text", "num_experts": 5, "num_experts_per_tok": 2,
+                     "moe_intermediate_size": 24, "shared_expert_intermediate_size": 28, **DELTA}, {}),
+    "seed_oss": ("seed_oss-bf16", {}),
+    "smollm3": ("smollm3-bf16", {"use_sliding_window": False, "no_rope_layers": [1, 1, 1, 0], "num_hidden_layers": 4,
+                                 "layer_types": None}),
+}  # fmt: skip
+IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace")  # keys that transformers does not save
+
+
+def architectures():
+    table = Path("src/model/families/table.cpp").read_text()
+    return dict(re.findall(r'\{"([a-z0-9_]+)", "([A-Za-z0-9_]+)"', table))
+
+
+def randomize(model):
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "norm" in name:
+                p.add_(torch.randn_like(p) * 0.2)
+            elif name.endswith("A_log"):
+                p.copy_(torch.randn_like(p) * 0.5)
+            elif p.ndim > 1:
+                p.copy_(torch.randn_like(p) * (1.2 / p.shape[-1] ** 0.5))
+            else:
+                p.add_(torch.randn_like(p) * 0.2)
+        for name, buffer in model.named_buffers():
+            if "correction_bias" in name:
+                buffer.copy_(torch.randn_like(buffer) * 0.1)
+    # As the converter stores them: vectors stay F32.
+    for p in model.parameters():
+        p.data = p.data.half().float()
+
+
+def convert(folder, out, conversion, gguf):
+    hparams = conversion.ModelBase.load_hparams(folder, False)
+    kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
+    for base in kind.__mro__:
+        if "set_vocab" in base.__dict__:
+            base.set_vocab = lambda self: self._set_vocab_none()
+    kind.no_mtp = True
+    with torch.inference_mode():
+        kind(folder, gguf.LlamaFileType.MOSTLY_F16, out, eager=True).write()
+
+
+def main():
+    llama_cpp = Path(sys.argv[1])
+    out = Path(sys.argv[2] if len(sys.argv) > 2 else "tests/golden-gguf")
+    sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
+    import conversion
+    import gguf
+
+    logging.disable(logging.WARNING)
+    transformers.logging.set_verbosity_error()
+    out.mkdir(parents=True, exist_ok=True)
+    classes = architectures()
+    expected = {}
+    for name, (base, changes) in MODELS.items():
+        config = base if isinstance(base, dict) else json.loads(Path("tests/golden", base, "config.json").read_text())
+        config = {**config.get("text_config", config), **changes}
+        for key in [k for k in config if k in ("dtype", "torch_dtype") or (k in changes and changes[k] is None)]:
+            del config[key]
+        kind = config.pop("model_type")
+        settings = transformers.AutoConfig.for_model(kind, **config)
+        settings._attn_implementation = settings._experts_implementation = "eager"
+        torch.manual_seed(sum(map(ord, name)))
+        model = transformers.AutoModelForCausalLM.from_config(settings).float().eval()
+        randomize(model)
+        with torch.no_grad():
+            logits = model(torch.tensor([IDS])).logits[0].float().numpy()
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            path = Path(folder, "config.json")
+            saved = json.loads(path.read_text())
+            saved["architectures"] = [classes.get(kind, saved["architectures"][0])]
+            saved |= {k: config[k] for k in IN_CONFIG_ONLY if k in config}
+            path.write_text(json.dumps(saved))
+            convert(Path(folder), out / f"{name}.gguf", conversion, gguf)
+        expected[f"{name}.ids"] = ("I32", np.array(IDS, dtype=np.int32))
+        expected[f"{name}.logits"] = ("F32", logits.astype(np.float32))
+        print(name)
+    write_safetensors(out / "expected.safetensors", expected)
+
+
+main()
