@@ -185,10 +185,9 @@ class CudaBackend : public Backend {
     device_->wait();
   }
 
-  void read(const Batch& batch, const View& view, std::span<float> out) override {
+  void read(int64_t token, const View& view, std::span<float> out) override {
     const RowBuffer& row = rows_[size_t(view.row)];
-    const int64_t last = int64_t(row.scored ? batch.scored.size() : batch.tokens.size()) - 1;
-    copy_to_host(device_->stream(), out.data(), row.data + last * row.stride + view.first,
+    copy_to_host(device_->stream(), out.data(), row.data + token * row.stride + view.first,
                  size_t(view.cols) * sizeof(float));
     device_->wait();
   }

@@ -164,5 +164,6 @@ bool ChatTemplate::mentions(std::string_view variable) const {
 }
 
 const std::string& ChatTemplate::subject() const { return program_->subject; }
+const std::string& ChatTemplate::source() const { return program_->source; }
 
 }  // namespace qgen

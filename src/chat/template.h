@@ -51,6 +51,7 @@ class ChatTemplate {
   // Whether the template reads this variable somewhere ("enable_thinking").
   bool mentions(std::string_view variable) const;
   const std::string& subject() const;
+  const std::string& source() const;  // Jinja
 
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

@@ -6,9 +6,9 @@
 namespace qgen::cli {
 namespace {
 
-const Command kCommands[] = {kAnswerCommand, kChatCommand,   kPlanCommand,       kInspectCommand,
-                             kBenchCommand,  kScoreCommand,  kQuantizeCommand,   kVerifyCommand,
-                             kTokensCommand, kModelsCommand, kCompletionCommand, kManualCommand};
+const Command kCommands[] = {kAnswerCommand, kChatCommand,       kPlanCommand,      kInspectCommand, kBenchCommand,
+                             kScoreCommand,  kQuantizeCommand,   kCalibrateCommand, kVerifyCommand,  kTokensCommand,
+                             kModelsCommand, kCompletionCommand, kManualCommand};
 
 }  // namespace
 

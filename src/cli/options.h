@@ -86,6 +86,7 @@ extern const Command kQuantizeCommand;
 extern const Command kScoreCommand;
 extern const Command kTokensCommand;
 extern const Command kVerifyCommand;
+extern const Command kCalibrateCommand;
 
 // Options that several commands share.
 

@@ -7,9 +7,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/units.h"
+#include "cli/input_text.h"
 #include "cli/options.h"
 #include "cli/quantize_report.h"
 #include "cli/terminal.h"
+#include "generate/generation.h"
+#include "generate/scoring.h"
 #include "quantize/job.h"
 
 namespace qgen::cli {
@@ -19,6 +22,7 @@ struct QuantizeOptions {
   ModelOptions model;
   quantize::JobOptions job;
   std::string format, mode = "max", out, statistics, verified = "5", report = "text";
+  std::string evaluated;  // a text
   std::optional<double> rms_factor, percentile;
   int mse_steps = 50;
   int64_t block = 128;
@@ -34,12 +38,17 @@ void refuse_idle(const QuantizeOptions& options, const TypedOptions& typed) {
   refuse("rms-factor", options.mode == "rms", "--mode rms");
   refuse("percentile", options.mode == "percentile", "--mode percentile");
   refuse("mse-grid", options.mode == "mse", "--mode mse");
-  refuse("input-stats", options.mode == "mse" || options.mode == "rms", "--mode mse and --mode rms");
+  refuse("input-stats", options.mode == "mse" || options.mode == "rms" || options.job.smoothing.has_value(),
+         "--mode mse, --mode rms and --smooth");
+  refuse("smooth", options.format == "int8" || options.format == "int8-tensor", "--to int8 and --to int8-tensor");
+  refuse("resume", options.format != "q8_0", "formats in folders; a GGUF file appears once it is complete");
   refuse("block", options.format == "fp8", "--to fp8");
   refuse("compat", options.format == "fp8", "--to fp8");
 }
 
 quantize::JobOptions read_job(const QuantizeOptions& options) {
+  if (options.job.smoothing && options.statistics.empty())
+    fail(ErrorKind::kUsage, "--smooth: needs --input-stats", "`qgen calibrate` writes that file");
   quantize::JobOptions job = options.job;
   job.model = options.model.model;
   job.out = options.out;
@@ -55,14 +64,41 @@ quantize::JobOptions read_job(const QuantizeOptions& options) {
   return job;
 }
 
+// The text of --eval, before the work: it must be there.
+std::string read_evaluated(const QuantizeOptions& options) {
+  return options.evaluated.empty() ? "" : read_text(options.evaluated, "quantize", {});
+}
+
+// Both models on that text.
+std::optional<Evaluation> evaluate(const QuantizeOptions& options, const std::string& text, const RunControl& control) {
+  if (text.empty()) return {};
+  constexpr int64_t kWindow = 1024;
+  ModelOptions made;
+  made.model = options.out;
+  auto plan = open_plan(made);
+  EncodeOptions encode;
+  encode.parse_special_tokens = false;
+  const std::vector<TokenId> ids = load_tokenizer(plan->checkpoint.files())->encode(text, encode).ids;
+  check_vocabulary(ids, *plan);
+  if (ids.size() < 2) fail(ErrorKind::kUsage, fmt::format("--eval {}: fewer than two tokens", options.evaluated));
+  const int64_t window = std::min({kWindow, int64_t(ids.size()), plan->model.context});
+  const LoadedModel model = load_model(std::move(plan), made, window, control.progress);
+  const LoadedModel original = load_beside(model, made, options.model.model, "-m", window, control.progress);
+  auto scores = score_text(model, &original, ids, {size_t(window), size_t(window)}, control);
+  if (!scores) throw Exit{128 + noted_signal()};
+  return Evaluation{options.evaluated, std::move(*scores)};
+}
+
 int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
   require_model(options.model);
   if (options.format.empty())
     fail(ErrorKind::kUsage, "quantize: no format", fmt::format("--to {}", quantize::format_choices()));
-  if (options.out.empty()) fail(ErrorKind::kUsage, "quantize: no folder to write", "--out DIR");
+  if (options.out.empty())
+    fail(ErrorKind::kUsage, "quantize: no folder to write", "--out DIR, or --out FILE.gguf for --to q8_0");
   refuse_idle(options, typed);
   const quantize::JobOptions job = read_job(options);
   const bool text = options.report == "text";
+  const std::string evaluated = read_evaluated(options);
   start_answer();
   const RunControl terminal = terminal_control(options.quiet);
   quantize::JobControl control;
@@ -85,15 +121,18 @@ int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
   } catch (const Error&) {
     if (noted_signal() == 0) throw;
     if (terminal.progress) terminal.progress({});
-    write_stderr(fmt::format("qgen: stopped; the same command with --resume goes on in {}\n", options.out));
+    write_stderr(job.recipe.is_gguf()
+                     ? std::string("qgen: stopped; nothing was written\n")
+                     : fmt::format("qgen: stopped; the same command with --resume goes on in {}\n", options.out));
     throw Exit{128 + noted_signal()};
   }
+  const std::optional<Evaluation> evaluation = evaluate(options, evaluated, terminal);
   end_answer();
   for (const std::string& warning : report.warnings) warn(warning);
   if (!text) {
-    print_stdout(job_json(job, report));
+    print_stdout(job_json(job, report, evaluation));
   } else if (!options.quiet) {
-    print_table(job_summary(job, report));
+    print_table(job_summary(job, report, evaluation));
   }
   return report.failed() ? int(ErrorKind::kRuntime) : 0;
 }
@@ -110,10 +149,9 @@ Command::Bound bind() {
        &o->format,
        "FORMAT",
        "the new format: fp8 (blocks of 128 x 128, as Qwen and DeepSeek publish), fp8-channel, fp8-tensor, int8 (a "
-       "scale "
-       "a row), int8-tensor or mxfp8 (compressed-tensors)",
+       "scale a row), int8-tensor or mxfp8 (compressed-tensors), or q8_0, a GGUF file for llama.cpp",
        {.choices = quantize::format_choices()}},
-      {"--out", &o->out, "DIR", "the folder to write"},
+      {"--out", &o->out, "DIR", "the folder to write; the file, for q8_0"},
       {"--keep", &o->job.selection.keep, "PATTERN",
        "leave matrices with this in their name, or of this name with * and ?, as they are"},
       {"--only", &o->job.selection.only, "PATTERN", "quantize only matrices with this in their name"},
@@ -141,8 +179,13 @@ Command::Bound bind() {
       {"--input-stats",
        &o->statistics,
        "FILE",
-       "weight the errors of rms and mse by these maxima of the inputs, a JSON file",
+       "weight the errors of rms and mse by these maxima of the inputs, a file of qgen calibrate",
        {.group = kScales}},
+      {"--smooth",
+       &o->job.smoothing,
+       "ALPHA",
+       "move the size of inputs into the weights behind a norm (SmoothQuant; 0.5 as published); it needs the inputs",
+       {.lowest = 0, .highest = 1, .group = kScales}},
       {"--block",
        &o->block,
        "N",
@@ -157,6 +200,11 @@ Command::Bound bind() {
        &o->verified,
        "N|all",
        "read back this many matrices of each file and compare them with the original; 0 for none [5]",
+       {.group = kFiles}},
+      {"--eval",
+       &o->evaluated,
+       "FILE",
+       "run both models on this text afterwards: their perplexities, and the Kullback-Leibler divergence",
        {.group = kFiles}},
       {"--report",
        &o->report,
@@ -182,6 +230,7 @@ Command::Bound bind() {
 constexpr Example kExamples[] = {
     {"qgen quantize -m ./finetune --to fp8 --out ./finetune-FP8", "for vLLM, SGLang and qgen"},
     {"qgen quantize -m ./finetune --to int8 --mode mse --verify all --out ./w8a8", "int8, a scale a row"},
+    {"qgen quantize -m ./finetune --to q8_0 --out ./finetune-Q8_0.gguf", "for llama.cpp"},
     {"qgen quantize -m ./finetune --to fp8 --out ./finetune-FP8 --resume", "goes on after an interruption"}};
 
 }  // namespace

@@ -75,6 +75,14 @@ std::vector<std::string> advice(const quantize::JobOptions& options, std::span<c
   return out;
 }
 
+std::string evaluation_json(const Evaluation& evaluation) {
+  const Divergence& divergence = evaluation.scores.divergence;
+  return fmt::format(
+      R"(,"evaluation":{{"file":{},"tokens":{},"perplexity":{:.9g},"original_perplexity":{:.9g},"mean_kl":{:.9g},"largest_kl":{:.9g},"same_choice":{:.9g}}})",
+      json_quote(evaluation.file), evaluation.scores.scored, evaluation.scores.perplexity(), divergence.perplexity(),
+      divergence.mean_kl(), divergence.largest_kl, divergence.same_share());
+}
+
 }  // namespace
 
 std::string quantize_progress(const quantize::ShardReport& shard, uint64_t done, uint64_t total, double seconds) {
@@ -145,7 +153,8 @@ std::string_view worst_verdict(std::span<const Comparison> comparisons) {
   return quantize::verdict_name(worst);
 }
 
-std::string job_summary(const quantize::JobOptions& options, const quantize::JobReport& report) {
+std::string job_summary(const quantize::JobOptions& options, const quantize::JobReport& report,
+                        const std::optional<Evaluation>& evaluation) {
   const std::vector<Comparison> comparisons = all_comparisons(report);
   int64_t quantized = 0, copied = 0;
   double verifying = 0;
@@ -165,8 +174,18 @@ std::string job_summary(const quantize::JobOptions& options, const quantize::Job
   for (const auto& [reason, count] : report.kept)
     out += fmt::format("  {} {} left as {}: {}\n", count, count == 1 ? "matrix" : "matrices",
                        count == 1 ? "it was" : "they were", reason);
+  if (report.smoothed > 0)
+    out += fmt::format("  {} norms and the layers behind them smoothed (alpha {})\n", report.smoothed,
+                       options.smoothing.value_or(0));
   if (report.source_quantized)
     out += "  the original was quantized itself: the errors are those that were added to its own\n";
+  if (evaluation) {
+    const TextScores& scores = evaluation->scores;
+    out += fmt::format("\nover {} tokens of {}: perplexity {:.4f}, of the original {:.4f}\n", scores.scored,
+                       evaluation->file, scores.perplexity(), scores.divergence.perplexity());
+    out += fmt::format("  KL divergence {:.6f} in the mean, {:.4f} at most; the same choice for {:.2f} %\n",
+                       scores.divergence.mean_kl(), scores.divergence.largest_kl, 100 * scores.divergence.same_share());
+  }
   if (comparisons.empty()) return out;
   out += fmt::format("\n{} matrices compared: {}\n", comparisons.size(), verdicts_text(comparisons));
   out += likeness_table(comparisons);
@@ -185,7 +204,8 @@ std::string comparison_json(const Comparison& comparison) {
       verdict_name(comparison.likeness.verdict()));
 }
 
-std::string job_json(const quantize::JobOptions& options, const quantize::JobReport& report) {
+std::string job_json(const quantize::JobOptions& options, const quantize::JobReport& report,
+                     const std::optional<Evaluation>& evaluation) {
   std::vector<std::string> shards, kept;
   for (const quantize::ShardReport& shard : report.shards) {
     std::vector<std::string> comparisons;
@@ -197,11 +217,12 @@ std::string job_json(const quantize::JobOptions& options, const quantize::JobRep
   }
   for (const auto& [reason, count] : report.kept) kept.push_back(fmt::format("{}:{}", json_quote(reason), count));
   return fmt::format(
-      R"({{"schema":1,"model":{},"out":{},"format":"{}","mode":"{}","compat":{},"source_quantized":{},"bytes_read":{},"bytes_written":{},"seconds":{:.3f},"kept":{{{}}},"files":{},"verdict":"{}"}})"
+      R"({{"schema":1,"model":{},"out":{},"format":"{}","mode":"{}","compat":{},"smoothed":{},"source_quantized":{},"bytes_read":{},"bytes_written":{},"seconds":{:.3f},"kept":{{{}}},"files":{}{},"verdict":"{}"}})"
       "\n",
       json_quote(options.model), json_quote(options.out.string()), quantize::format_name(options.recipe.format),
-      quantize::mode_name(options.recipe.mode), options.recipe.compat, report.source_quantized, report.bytes_read,
-      report.bytes_written, report.seconds, fmt::join(kept, ","), json_list(shards),
+      quantize::mode_name(options.recipe.mode), options.recipe.compat, report.smoothed, report.source_quantized,
+      report.bytes_read, report.bytes_written, report.seconds, fmt::join(kept, ","), json_list(shards),
+      evaluation ? evaluation_json(*evaluation) : "",
       report.failed()                                         ? "FAIL"
       : count_of(all_comparisons(report), Verdict::kWarn) > 0 ? "WARN"
                                                               : "GOOD");

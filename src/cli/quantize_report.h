@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "generate/scoring.h"
 #include "quantize/compare.h"
 #include "quantize/job.h"
 
@@ -15,9 +17,16 @@ namespace qgen::cli {
 std::string quantize_progress(const quantize::ShardReport& shard, uint64_t done, uint64_t total, double seconds);
 // What became of a file, one line.
 std::string shard_line(const quantize::ShardReport& shard);
+// Both models on a text, where --eval asked for it.
+struct Evaluation {
+  std::string file;
+  TextScores scores;
+};
 // The end of the text report: what was written, how close it is, and what to try where that is not close enough.
-std::string job_summary(const quantize::JobOptions& options, const quantize::JobReport& report);
-std::string job_json(const quantize::JobOptions& options, const quantize::JobReport& report);
+std::string job_summary(const quantize::JobOptions& options, const quantize::JobReport& report,
+                        const std::optional<Evaluation>& evaluation);
+std::string job_json(const quantize::JobOptions& options, const quantize::JobReport& report,
+                     const std::optional<Evaluation>& evaluation);
 
 // What `title` says, how many matrices were compared, and their table.
 std::string comparisons_text(std::string_view title, std::span<const quantize::Comparison> comparisons);

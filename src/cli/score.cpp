@@ -1,6 +1,5 @@
 // The log-probability of each token of a text under the model, and its perplexity: how others check us.
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -12,10 +11,9 @@
 #include "cli/input_text.h"
 #include "cli/report.h"
 #include "cli/terminal.h"
-#include "engine/sequence.h"
 #include "generate/generation.h"
 #include "generate/loader.h"
-#include "generate/sampler.h"
+#include "generate/scoring.h"
 
 namespace qgen::cli {
 namespace {
@@ -33,139 +31,28 @@ struct ScoreOptions {
   bool json = false;
 };
 
-constexpr double kUnscored = INFINITY;  // the log-probability of a token that nothing comes before
-
-// How far a model's scores are from those of another, over all tokens that have a score.
-struct Divergence {
-  double kl = 0, largest_kl = 0;  // D(other || model), in nats: the sum and the largest of a token
-  double nll = 0;                 // of the text under the other model, the sum
-  size_t same_choice = 0;         // tokens for which both find the same one likeliest
-  size_t tokens = 0;
-
-  // `model` and `other`: the scores of the token `next`.
-  void add(std::span<const float> model, std::span<const float> other, TokenId next) {
-    const double model_sum = log_sum_exp(model), other_sum = log_sum_exp(other);
-    double sum = 0;
-    for (size_t i = 0; i < model.size(); ++i) {
-      const double other_logprob = double(other[i]) - other_sum;
-      sum += std::exp(other_logprob) * (other_logprob - (double(model[i]) - model_sum));
-    }
-    kl += sum;
-    largest_kl = std::max(largest_kl, sum);
-    nll -= double(other[next]) - other_sum;
-    same_choice += std::max_element(model.begin(), model.end()) - model.begin() ==
-                   std::max_element(other.begin(), other.end()) - other.begin();
-    ++tokens;
-  }
-};
-
-// The scores of every token, window by window: each window starts with an empty cache, and a token's score comes
-// from the first window that holds it and something before it. Where there is another model its scores are compared.
-class Scorer {
- public:
-  Scorer(const LoadedModel& model, const LoadedModel* other, const std::vector<TokenId>& ids,
-         std::ofstream* logits_file)
-      : model_(model), other_(other), ids_(ids), logits_file_(logits_file), logprobs_(ids.size(), kUnscored) {}
-
-  // False if a signal stopped it.
-  bool run(size_t window, size_t stride) {
-    const RunControl control = terminal_control(false);
-    const PrefillWatch watch(*model_.engine, int64_t(std::min(window, ids_.size())), control);
-    Sequence sequence(*model_.engine, int64_t(window));
-    std::optional<Sequence> other;
-    if (other_ != nullptr) other.emplace(*other_->engine, int64_t(window));
-    // Two models go side by side, so that the scores of a few tokens are kept at a time.
-    constexpr size_t kSideBySide = 64;
-    const size_t step = other ? kSideBySide : window;
-    for (size_t begin = 0, done = 0; done < ids_.size(); begin += stride) {
-      const size_t end = std::min(begin + window, ids_.size());
-      sequence.rewind(0);
-      if (other) other->rewind(0);
-      for (size_t first = begin; first < end; first += step) {
-        const std::span<const TokenId> tokens(ids_.data() + first, std::min(step, end - first));
-        std::vector<float> others;
-        if (other) {
-          other->run(tokens, [&](int64_t, std::span<const float> logits) {
-            others.insert(others.end(), logits.begin(), logits.end());
-          });
-        }
-        const auto result = sequence.run(tokens, [&](int64_t t, std::span<const float> logits) {
-          const size_t at = first + size_t(t);
-          take(at, done, end, logits);
-          if (other && at + 1 < end && at + 1 >= done)
-            divergence_.add(logits, std::span(others).subspan(size_t(t) * logits.size(), logits.size()), ids_[at + 1]);
-        });
-        if (result.empty()) return false;
-      }
-      done = end;
-    }
-    return true;
-  }
-  const std::vector<double>& logprobs() const { return logprobs_; }
-  const Divergence& divergence() const { return divergence_; }
-
- private:
-  // The scores after token `at`; windows before this one have done `done` tokens.
-  void take(size_t at, size_t done, size_t end, std::span<const float> logits) {
-    if (logits_file_ != nullptr && at >= done) {
-      logits_file_->write(reinterpret_cast<const char*>(logits.data()), std::streamsize(logits.size_bytes()));
-    }
-    for (const float value : logits) {
-      if (!std::isfinite(value)) {
-        fail(ErrorKind::kRuntime, fmt::format("{}: the scores after token {} are not finite numbers", model_.name, at));
-      }
-    }
-    if (at + 1 < end && at + 1 >= done) logprobs_[at + 1] = double(logits[ids_[at + 1]]) - log_sum_exp(logits);
-  }
-
-  const LoadedModel& model_;
-  const LoadedModel* other_;
-  const std::vector<TokenId>& ids_;
-  std::ofstream* logits_file_;
-  std::vector<double> logprobs_;
-  Divergence divergence_;
-};
-
-// The other model, with the same engine; it must have the same tokens.
-LoadedModel load_other(const ScoreOptions& options, const LoadedModel& model, int64_t window) {
-  ModelOptions other = options.model;
-  other.model = options.against;
-  other.quantize.clear();
-  other.quantize_head = false;
-  auto plan = open_plan(other);
-  if (plan->model.vocab != model.plan->model.vocab) {
-    fail(ErrorKind::kUsage, fmt::format("--against {}: another vocabulary (expected {} tokens, found {})",
-                                        options.against, model.plan->model.vocab, plan->model.vocab));
-  }
-  return load_model(std::move(plan), other, window, terminal_control(false).progress, true);
-}
-
 std::string divergence_text(const LoadedModel& other, const Divergence& divergence) {
-  const double tokens = double(std::max<size_t>(divergence.tokens, 1));
   return fmt::format(
       "against {}: perplexity {:.6f}, KL divergence {:.6f} in the mean and {:.6f} at most, same choice for {:.2f} %\n",
-      other.name, std::exp(divergence.nll / tokens), divergence.kl / tokens, divergence.largest_kl,
-      100 * double(divergence.same_choice) / tokens);
+      other.name, divergence.perplexity(), divergence.mean_kl(), divergence.largest_kl, 100 * divergence.same_share());
 }
 
 std::string divergence_json(const LoadedModel& other, const Divergence& divergence) {
-  const double tokens = double(std::max<size_t>(divergence.tokens, 1));
   return fmt::format(
       R"(,"against":{{"model":{},"perplexity":{:.9g},"mean_kl":{:.9g},"largest_kl":{:.9g},"same_choice":{:.9g}}})",
-      json_quote(other.name), std::exp(divergence.nll / tokens), divergence.kl / tokens, divergence.largest_kl,
-      double(divergence.same_choice) / tokens);
+      json_quote(other.name), divergence.perplexity(), divergence.mean_kl(), divergence.largest_kl,
+      divergence.same_share());
 }
 
-std::string table(const std::vector<TokenId>& ids, const std::vector<double>& logprobs, const Tokenizer* tokenizer,
-                  double perplexity, size_t scored) {
+std::string table(const std::vector<TokenId>& ids, const TextScores& scores, const Tokenizer* tokenizer) {
   std::string out;
   for (size_t i = 0; i < ids.size(); ++i) {
-    out +=
-        fmt::format("{}\t{}\t{}\t{}\n", i, ids[i], logprobs[i] == kUnscored ? "-" : fmt::format("{:.6f}", logprobs[i]),
-                    json_quote(tokenizer != nullptr ? tokenizer->piece_of(ids[i]) : ""));
+    const double logprob = scores.logprobs[i];
+    out += fmt::format("{}\t{}\t{}\t{}\n", i, ids[i], logprob == kUnscored ? "-" : fmt::format("{:.6f}", logprob),
+                       json_quote(tokenizer != nullptr ? tokenizer->piece_of(ids[i]) : ""));
   }
-  return out +
-         fmt::format("perplexity {} over {} tokens\n", scored == 0 ? "-" : fmt::format("{:.6f}", perplexity), scored);
+  return out + fmt::format("perplexity {} over {} tokens\n",
+                           scores.scored == 0 ? "-" : fmt::format("{:.6f}", scores.perplexity()), scores.scored);
 }
 
 int score(const ScoreOptions& options) {
@@ -215,38 +102,40 @@ int score(const ScoreOptions& options) {
                              window, native));
   }
   std::optional<LoadedModel> other;
-  if (!options.against.empty()) other = load_other(options, model, window);
+  if (!options.against.empty()) {
+    other = load_beside(model, options.model, options.against, "--against", window, terminal_control(false).progress);
+  }
   start_answer();
-  Scorer scorer(model, other ? &*other : nullptr, ids, file.is_open() ? &file : nullptr);
-  if (!scorer.run(size_t(window), size_t(stride))) throw Exit{128 + noted_signal()};
+  TokenScores each;
+  if (file.is_open()) {
+    each = [&](size_t, std::span<const float> scores) {
+      file.write(reinterpret_cast<const char*>(scores.data()), std::streamsize(scores.size_bytes()));
+    };
+  }
+  const auto scores = score_text(model, other ? &*other : nullptr, ids, {size_t(window), size_t(stride)},
+                                 terminal_control(false), each);
+  if (!scores) throw Exit{128 + noted_signal()};
   end_answer();
   if (file.is_open() && !file.flush())
     fail(ErrorKind::kRuntime, fmt::format("--logits {}: cannot write", options.logits));
 
-  double total = 0;
-  size_t scored = 0;
-  for (const double logprob : scorer.logprobs()) {
-    if (logprob == kUnscored) continue;
-    total += logprob;
-    ++scored;
-  }
-  const double mean_nll = scored == 0 ? 0 : -total / double(scored);
   if (!options.json) {
-    print_stdout(table(ids, scorer.logprobs(), tokenizer.get(), std::exp(mean_nll), scored));
-    if (other) print_stdout(divergence_text(*other, scorer.divergence()));
+    print_stdout(table(ids, *scores, tokenizer.get()));
+    if (other) print_stdout(divergence_text(*other, scores->divergence));
     return 0;
   }
   std::string out = fmt::format(R"({{"schema":1,"model":{},"window":{},"stride":{},"tokens":[)", json_quote(model.name),
                                 window, stride);
   for (size_t i = 0; i < ids.size(); ++i) {
-    const double logprob = scorer.logprobs()[i];
+    const double logprob = scores->logprobs[i];
     out += fmt::format(R"({}{{"id":{},"piece":{},"logprob":{}}})", i == 0 ? "" : ",", ids[i],
                        json_quote(tokenizer ? tokenizer->piece_of(ids[i]) : ""),
                        logprob == kUnscored ? "null" : fmt::format("{:.9g}", logprob));
   }
-  print_stdout(out + fmt::format("],\"scored\":{},\"mean_nll\":{:.9g},\"perplexity\":{}{}}}\n", scored, mean_nll,
-                                 scored == 0 ? "null" : fmt::format("{:.9g}", std::exp(mean_nll)),
-                                 other ? divergence_json(*other, scorer.divergence()) : ""));
+  print_stdout(out + fmt::format("],\"scored\":{},\"mean_nll\":{:.9g},\"perplexity\":{}{}}}\n", scores->scored,
+                                 scores->mean_nll,
+                                 scores->scored == 0 ? "null" : fmt::format("{:.9g}", scores->perplexity()),
+                                 other ? divergence_json(*other, scores->divergence) : ""));
   return 0;
 }
 

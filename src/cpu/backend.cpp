@@ -104,10 +104,8 @@ class CpuBackend : public Backend {
     });
   }
 
-  void read(const Batch& batch, const View& view, std::span<float> out) override {
-    const bool scored = plan_.rows[size_t(view.row)].scored;
-    const int64_t last = int64_t(scored ? batch.scored.size() : batch.tokens.size()) - 1;
-    std::copy_n(rows_[size_t(view.row)].at(last, view.first), view.cols, out.begin());
+  void read(int64_t token, const View& view, std::span<float> out) override {
+    std::copy_n(rows_[size_t(view.row)].at(token, view.first), view.cols, out.begin());
   }
   void copy_page(int32_t group, int32_t from, int32_t to) override { attention_.copy_page(group, from, to); }
   void copy_slot(int32_t from, int32_t to) override { recurrence_.copy_slot(from, to); }

@@ -55,8 +55,8 @@ class Backend {
 
   // Runs steps [first, last) for a batch. Throws a runtime Error.
   virtual void run(const Batch& batch, size_t first, size_t last) = 0;
-  // What the steps have written for the batch's last token, or its last scored one.
-  virtual void read(const Batch& batch, const View& view, std::span<float> out) = 0;
+  // What the steps have written for a token of the batch; in rows that are scored, for scored token `token`.
+  virtual void read(int64_t token, const View& view, std::span<float> out) = 0;
   // Copies a page of a group of the cache.
   virtual void copy_page(int32_t group, int32_t from, int32_t to) = 0;
   // Copies the states of fixed size from one slot to another, or sets those of a slot to zero.

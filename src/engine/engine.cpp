@@ -299,7 +299,7 @@ Engine::Outcome Engine::run_batch(Batch batch, std::span<const std::pair<size_t,
   const size_t slice = size_t(backend_->scored_tokens());
   const bool observed = observer_ && call.progress.total > 1;
   // All in one call where nothing stands against it.
-  const bool at_once = wanted.size() <= slice && !trace_ && !(observed && backend_->runs_in_parts());
+  const bool at_once = wanted.size() <= slice && !trace_ && !watch_ && !(observed && backend_->runs_in_parts());
   if (at_once) {
     backend_->run(batch, 0, wanted.empty() ? first_scored_step_ : plan_.steps.size());
   } else {
@@ -324,15 +324,18 @@ Engine::Outcome Engine::run_batch(Batch batch, std::span<const std::pair<size_t,
 // False if the observer stopped it.
 bool Engine::run_steps(const Batch& batch, size_t first, size_t last, const Progress& progress) {
   const bool in_parts = observer_ && progress.total > 1 && backend_->runs_in_parts();
-  const size_t part = trace_ ? 1 : in_parts ? (last - first + kObservedParts - 1) / kObservedParts : last - first;
+  const bool singly = trace_ || watch_;
+  const size_t part = singly ? 1 : in_parts ? (last - first + kObservedParts - 1) / kObservedParts : last - first;
   std::vector<float> values;
   for (size_t at = first; at < last; at += part) {
     const size_t end = std::min(last, at + part);
+    if (watch_) watch_(at, BatchRows(*backend_, int64_t(batch.tokens.size())));
     backend_->run(batch, at, end);
     if (trace_) {
       const View view = result_of(plan_.steps[at]);
       values.resize(size_t(view.cols));
-      backend_->read(batch, view, values);
+      const size_t tokens = plan_.rows[size_t(view.row)].scored ? batch.scored.size() : batch.tokens.size();
+      backend_->read(int64_t(tokens) - 1, view, values);
       trace_(at, values);
     }
     const double share = double(end) / double(plan_.steps.size());

@@ -36,6 +36,21 @@ using ScoresSink = std::function<void(size_t item, int64_t index, const Scores& 
 using FailedSink = std::function<void(size_t item, const Error& error)>;
 // Receives what a step wrote for the last token of a batch (tests compare engines with it).
 using StepTrace = std::function<void(size_t step, std::span<const float> values)>;
+// The rows of a batch between two of its steps.
+class BatchRows {
+ public:
+  BatchRows(Backend& backend, int64_t tokens) : backend_(backend), tokens_(tokens) {}
+
+  int64_t tokens() const { return tokens_; }
+  // Of a row that is not scored, the values of a token.
+  void read(int64_t token, const View& view, std::span<float> out) const { backend_.read(token, view, out); }
+
+ private:
+  Backend& backend_;
+  int64_t tokens_;
+};
+// Told of each batch before a step runs: what the step is about to read.
+using StepWatch = std::function<void(size_t step, const BatchRows& rows)>;
 // Told now and then while many tokens are run how many of the call's are done (a part of the layers counts as its share
 // of the batch); stops the call by returning false.
 using RunObserver = std::function<bool(double tokens_done)>;
@@ -76,6 +91,7 @@ class Engine {
   Scores last_scores() const { return last_scores_; }
 
   void set_trace(StepTrace trace) { trace_ = std::move(trace); }
+  void set_watch(StepWatch watch) { watch_ = std::move(watch); }
   void set_observer(RunObserver observer) { observer_ = std::move(observer); }
 
  private:
@@ -138,6 +154,7 @@ class Engine {
   size_t first_scored_step_ = 0;
   bool has_fixed_states_ = false;
   StepTrace trace_;
+  StepWatch watch_;
   RunObserver observer_;
   Scores last_scores_;
   StateId overflowed_ = -1;  // of the latest batch whose outcome was kOverflow

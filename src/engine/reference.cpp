@@ -6,6 +6,7 @@
 
 #include "base/blank_memory.h"
 #include "engine/engine_table.h"
+#include "engine/norm.h"
 #include "engine/route.h"
 
 namespace qgen {
@@ -83,11 +84,8 @@ class ReferenceBackend : public Backend {
     scores_.assign(scores.begin(), scores.begin() + int64_t(batch.scored.size()) * plan_.model.vocab);
   }
 
-  void read(const Batch& batch, const View& view, std::span<float> out) override {
-    const bool scored = plan_.rows[size_t(view.row)].scored;
-    const size_t count = scored ? batch.scored.size() : batch.tokens.size();
-    const double* from = at(view, int64_t(count) - 1);
-    std::copy_n(from, view.cols, out.begin());
+  void read(int64_t token, const View& view, std::span<float> out) override {
+    std::copy_n(at(view, token), view.cols, out.begin());
   }
   void copy_page(int32_t group, int32_t from, int32_t to) override { cache_.copy_page(group, from, to); }
   void copy_slot(int32_t from, int32_t to) override {
@@ -393,29 +391,8 @@ class ReferenceBackend : public Backend {
     return out;
   }
 
-  // `first`: the column of a whole row at which x begins, for weights of whole rows.
   void normalize(const Norm& norm, Values& x, int64_t first = 0) const {
-    if (!norm) return;
-    const std::span<const float> weight = elements(norm.weight), bias = elements(norm.bias);
-    // Of the column's own, or the same for every group.
-    const auto element = [&](std::span<const float> values, int64_t column, double fallback) {
-      if (values.empty()) return fallback;
-      return double(values[size_t(int64_t(values.size()) == norm.group ? column % norm.group : column)]);
-    };
-    for (size_t begin = 0; begin < x.size(); begin += size_t(norm.group)) {
-      const size_t end = begin + size_t(norm.group);
-      double mean = 0, squares = 0;
-      if (norm.kind == Norm::Kind::kLayer) {
-        for (size_t k = begin; k < end; ++k) mean += x[k] / double(norm.group);
-      }
-      for (size_t k = begin; k < end; ++k) squares += (x[k] - mean) * (x[k] - mean);
-      const double factor =
-          norm.kind == Norm::Kind::kScale ? 1 : 1 / std::sqrt(squares / double(norm.group) + norm.eps);
-      for (size_t k = begin; k < end; ++k) {
-        const int64_t column = first + int64_t(k);
-        x[k] = (x[k] - mean) * factor * element(weight, column, 1) + element(bias, column, 0);
-      }
-    }
+    qgen::normalize(norm, elements(norm.weight), elements(norm.bias), x, first);
   }
 
   std::vector<Values> multiply(const Weight& weight, const Vector* bias, const std::vector<Values>& inputs) const {

@@ -1,6 +1,7 @@
 #include "quantize/compare_models.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -49,6 +50,94 @@ void check_shapes(const std::vector<Weight*>& weights, const std::vector<Weight*
   }
 }
 
+// The heads of a matrix whose rows are rotated in pairs of neighbours.
+struct AdjacentPairs {
+  int64_t first = 0;           // row 0 of the matrix is this element of its row
+  int64_t stride = 0;          // from head to head
+  int64_t begin = 0, dim = 0;  // elements of a head that are rotated
+  bool operator==(const AdjacentPairs&) const = default;
+
+  // Where a row is that lies at `n` where the halves of a head are rotated together.
+  int64_t row_of(int64_t n) const {
+    const int64_t i = (first + n) % stride - begin;
+    if (i < 0 || i >= dim) return n;
+    return n - i + (i < dim / 2 ? 2 * i : 2 * (i - dim / 2) + 1);
+  }
+};
+
+std::map<const Weight*, AdjacentPairs> adjacent_pairs(const Plan& plan) {
+  std::map<const Weight*, AdjacentPairs> out;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const auto* attend = std::get_if<AttendStep>(&plan.steps[i].op);
+    if (attend == nullptr || attend->rope < 0) continue;
+    const Rope& rope = plan.ropes[size_t(attend->rope)];
+    if (rope.pairs != Rope::Pairs::kAdjacent) continue;
+    for (size_t before = 0; before < i; ++before) {
+      const auto* linear = std::get_if<LinearStep>(&plan.steps[before].op);
+      if (linear == nullptr || plan.steps[before].layer != plan.steps[i].layer) continue;
+      for (const Projection& projection : linear->projections) {
+        for (const auto& [heads, count] : {std::pair(attend->q, attend->heads), {attend->k, attend->kv_heads}}) {
+          const int64_t first = projection.out.first - heads.first;
+          if (projection.out.row != heads.row || first < 0 || first >= count * heads.stride) continue;
+          out[projection.weight] = {first, heads.stride, attend->rotated_first, rope.dim};
+        }
+      }
+    }
+  }
+  return out;
+}
+
+// For each row of `other` its place in `weight`; empty where it is the same.
+std::vector<int64_t> row_places(const Weight& weight, const std::map<const Weight*, AdjacentPairs>& pairs,
+                                const Weight& other, const std::map<const Weight*, AdjacentPairs>& other_pairs) {
+  const auto found = pairs.find(&weight), other_found = other_pairs.find(&other);
+  const bool adjacent = found != pairs.end(), other_adjacent = other_found != other_pairs.end();
+  if (adjacent == other_adjacent) return {};
+  std::vector<int64_t> out(static_cast<size_t>(other.rows));
+  for (int64_t n = 0; n < other.rows; ++n) {
+    if (adjacent) {
+      out[size_t(n)] = found->second.row_of(n);
+    } else {
+      out[size_t(other_found->second.row_of(n))] = n;
+    }
+  }
+  return out;
+}
+
+// What a step computes, as numbers.
+std::vector<double> numbers_of(const Plan& plan, const Step& step) {
+  std::vector<double> out = {double(step.op.index()), double(step.layer)};
+  const auto add = [&](std::initializer_list<double> more) { out.insert(out.end(), more); };
+  for_each_norm(step, [&](const Norm& norm) { add({double(norm.kind), norm.eps, double(norm.group)}); });
+  std::visit(Overloaded{[&](const LookupStep& s) { add({s.scale}); },
+                        [&](const LinearStep& s) {
+                          for (const Projection& p : s.projections)
+                            add({double(p.activation), p.scale, p.softcap, double(p.add), double(p.gate != nullptr),
+                                 double(p.bias != nullptr), double(p.weight->rows)});
+                        },
+                        [&](const CombineStep& s) {
+                          add({s.x_scale, s.y_scale, double(s.activation)});
+                        },
+                        [&](const AttendStep& s) {
+                          add({double(s.heads), double(s.kv_heads), double(s.key_dim), double(s.value_dim), s.scale,
+                               s.softcap, double(s.window), double(s.chunk), s.temperature_beta,
+                               double(s.rotated_first), double(s.rope >= 0)});
+                          if (s.rope < 0) return;
+                          const Rope& rope = plan.ropes[size_t(s.rope)];
+                          add({double(rope.dim), rope.attention_factor});
+                          for (const double f : inverse_frequencies(rope, plan.model.context)) add({f});
+                        },
+                        [&](const RouteStep& s) {
+                          add({double(s.chosen), double(s.score), double(s.normalized), s.scale, double(s.groups)});
+                        },
+                        [&](const ExpertsStep& s) {
+                          add({double(s.activation), s.limit, double(s.experts())});
+                        },
+                        [](const auto&) {}},
+             step.op);
+  return out;
+}
+
 void prepare(Weight& weight) {
   Weight* const one = &weight;
   repack_weights(std::span(&one, 1));
@@ -66,11 +155,14 @@ void let_go(Weight& weight) {
 }  // namespace
 
 std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
-                                       const std::function<void(size_t done, size_t all)>& told) {
+                                       const std::function<void(size_t done, size_t all)>& told, int64_t most) {
   const std::vector<Weight*> weights = in_order(plan), others = in_order(reference);
   check_shapes(weights, others, plan, reference);
+  const auto pairs = adjacent_pairs(plan), other_pairs = adjacent_pairs(reference);
+  const auto all = int64_t(others.size()), count = most < 0 ? all : std::min(most, all);
   std::vector<Comparison> out;
-  for (size_t i = 0; i < others.size(); ++i) {
+  for (int64_t turn = 0; turn < count; ++turn) {
+    const auto i = size_t((2 * turn + 1) * all / (2 * count));
     Weight &weight = *weights[i], &other = *others[i];
     prepare(weight);
     prepare(other);
@@ -83,13 +175,27 @@ std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
       matrix.cols = other.cols;
       // Read only: the object that owns it stays.
       matrix.weight = std::shared_ptr<Weight>(std::shared_ptr<void>(), &other);
-      out.push_back({weight.name, weight.rows, weight.cols, compare(matrix, weight, false)});
+      out.push_back({weight.name, weight.rows, weight.cols,
+                     compare(matrix, weight, false, row_places(weight, pairs, other, other_pairs))});
     }
     let_go(weight);
     let_go(other);
-    if (told) told(i + 1, others.size());
+    if (told) told(size_t(turn) + 1, size_t(count));
   }
   return out;
+}
+
+std::string different_step(const Plan& plan, const Plan& reference) {
+  constexpr double kRounding = 1e-6;  // of F32
+  if (plan.steps.size() != reference.steps.size())
+    return fmt::format("{} steps in place of {}", plan.steps.size(), reference.steps.size());
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const auto a = numbers_of(plan, plan.steps[i]), b = numbers_of(reference, reference.steps[i]);
+    const bool same = std::ranges::equal(
+        a, b, [](double x, double y) { return std::fabs(x - y) <= kRounding * std::max(std::fabs(x), std::fabs(y)); });
+    if (!same) return fmt::format("layer {}: {}", reference.steps[i].layer, step_name(reference.steps[i]));
+  }
+  return {};
 }
 
 }  // namespace qgen::quantize

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "model/plan.h"
@@ -12,8 +14,14 @@ namespace qgen::quantize {
 
 // How close the matrices of `plan` are to those of `reference`, for all that are quantized in one of them or differ:
 // matched by the steps that use them. The weights are repacked and freed one
-// after the other. `told`: after each, of so many. A model Error where the two are not of one shape.
+// after the other. `told`: after each, of so many. `most`: so many of them, spread over the model; -1: all. A model
+// Error where the two are not of one shape. Rows of q and k that are laid out for another rotation are found.
 std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
-                                       const std::function<void(size_t done, size_t all)>& told = {});
+                                       const std::function<void(size_t done, size_t all)>& told = {},
+                                       int64_t most = -1);
+
+// The first step in which two plans compute something else, whatever their weights are: "layer 3: attend"; "" where
+// they compute the same.
+std::string different_step(const Plan& plan, const Plan& reference);
 
 }  // namespace qgen::quantize

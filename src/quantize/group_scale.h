@@ -66,7 +66,8 @@ class GroupQuantizer {
   std::vector<float> magnitudes_;
 };
 
-// A scale rounded to a type, to the nearest (E8M0: up, so that nothing is clipped), within its positive normal numbers.
+// A scale rounded to a type, to the nearest (E8M0: up, so that nothing is clipped), within its positive normal numbers
+// (F16: positive ones).
 float round_scale(double scale, ScaleType type);
 
 }  // namespace qgen::quantize

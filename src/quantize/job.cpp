@@ -19,10 +19,11 @@
 #include "base/new_file.h"
 #include "checkpoint/safetensors.h"
 #include "quant/binder.h"
+#include "quantize/gguf_job.h"
 #include "quantize/layout.h"
+#include "quantize/preparation.h"
 #include "quantize/shard_writer.h"
 #include "quantize/source.h"
-#include "quantize/statistics.h"
 
 namespace qgen::quantize {
 namespace {
@@ -59,12 +60,14 @@ std::string job_text(const JobOptions& options, const Source& source) {
   "keep": {},
   "only": {},
   "statistics": {},
+  "smoothing": {},
   "files": {{{}
   }}
 }}
 )",
       json_quote(format_name(recipe.format)), json_quote(recipe.mode_text()), recipe.block, recipe.compat,
-      list(options.selection.keep), list(options.selection.only), json_quote(options.statistics.string()), files);
+      list(options.selection.keep), list(options.selection.only), json_quote(options.statistics.string()),
+      options.smoothing.value_or(-1), files);
 }
 
 // The folder that is written: locked against other runs, and marked as incomplete until finish().
@@ -207,77 +210,32 @@ class Job {
   Job(const JobOptions& options, const JobControl& control)
       : options_(options),
         control_(control),
-        source_(open_source(options.model, !options.recipe.compat)),
-        reasons_(choose()),
-        shards_(lay_out(source_, reasons_, options.recipe)),
-        config_(config_json(source_, reasons_, options.recipe)) {}
+        prepared_(options),
+        shards_(lay_out(prepared_.source(), prepared_.reasons(), options.recipe)),
+        config_(config_json(prepared_.source(), prepared_.reasons(), options.recipe)) {}
 
   JobReport run() {
     const auto start = Clock::now();
-    read_statistics();
-    OutputFolder folder(options_, source_, shards_);
-    report_.source_quantized = source_.quantized;
+    const Source& source = prepared_.source();
+    JobReport report = prepared_.take_report();
+    OutputFolder folder(options_, source, shards_);
     for (size_t i = 0; i < shards_.size(); ++i) {
-      report_.shards.push_back(run_shard(i, folder));
-      if (control_.shard_done) control_.shard_done(report_.shards.back());
+      report.shards.push_back(run_shard(i, folder));
+      if (control_.shard_done) control_.shard_done(report.shards.back());
     }
-    copy_side_files(source_.checkpoint.location().folder, folder);
+    copy_side_files(source.checkpoint.location().folder, folder);
     if (shards_.size() > 1) folder.write("model.safetensors.index.json", index_json(shards_));
     folder.write("config.json", config_);
     folder.finish();
-    for (const ShardReport& shard : report_.shards) {
-      report_.bytes_read += shard.bytes_read;
-      report_.bytes_written += shard.bytes_written;
+    for (const ShardReport& shard : report.shards) {
+      report.bytes_read += shard.bytes_read;
+      report.bytes_written += shard.bytes_written;
     }
-    report_.seconds = seconds_since(start);
-    return std::move(report_);
+    report.seconds = seconds_since(start);
+    return report;
   }
 
  private:
-  std::vector<std::string_view> choose() {
-    std::vector<Candidate> candidates;
-    for (const SourceMatrix& matrix : source_.matrices) candidates.push_back({matrix.name, matrix.rows, matrix.cols});
-    auto reasons = reasons_to_keep(candidates, options_.selection, options_.recipe);
-    int64_t chosen = 0;
-    for (const std::string_view reason : reasons) {
-      chosen += reason.empty();
-      if (!reason.empty()) ++report_.kept[std::string(reason)];
-    }
-    if (chosen == 0) {
-      std::string why;
-      for (const auto& [reason, count] : report_.kept)
-        why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
-      fail(ErrorKind::kModel,
-           fmt::format("{}: no matrix can be quantized to {} ({})", source_.checkpoint.location().name,
-                       format_name(options_.recipe.format), why.empty() ? "it has none" : why),
-           options_.recipe.format == Format::kFp8 ? "small models have no whole blocks: --to fp8-channel or --to int8"
-                                                  : "");
-    }
-    return reasons;
-  }
-
-  void read_statistics() {
-    if (options_.statistics.empty()) return;
-    const auto statistics = InputStatistics::read(options_.statistics);
-    int64_t mismatched = 0;
-    for (size_t i = 0; i < source_.matrices.size(); ++i) {
-      const SourceMatrix& matrix = source_.matrices[i];
-      if (!reasons_[i].empty()) continue;
-      bool mismatch = false;
-      std::vector<float> weights = statistics.weights_of(matrix.name, matrix.cols, mismatch);
-      mismatched += mismatch;
-      if (!weights.empty()) weights_[&matrix] = std::move(weights);
-    }
-    if (mismatched > 0) {
-      report_.warnings.push_back(fmt::format("{}: {} weights have another number of columns, and are not weighted",
-                                             options_.statistics.string(), mismatched));
-    }
-    if (weights_.empty()) {
-      fail(ErrorKind::kUsage, fmt::format("{}: names none of the model's weights", options_.statistics.string()),
-           "`qgen calibrate` writes one for the model");
-    }
-  }
-
   ShardReport run_shard(size_t index, const OutputFolder& folder) {
     const Shard& shard = shards_[index];
     const fs::path path = folder.path_of(shard.file);
@@ -296,7 +254,7 @@ class Job {
     std::optional<Repacked> repacked;
     if (!report.found || options_.verified != 0) repacked.emplace(shard);
     if (!report.found) {
-      write_shard(shard, path, options_.recipe, weights_, [&](uint64_t done) {
+      write_shard(shard, path, options_.recipe, prepared_.weights(), [&](uint64_t done) {
         if (control_.stopped && control_.stopped())
           fail(ErrorKind::kRuntime, "stopped", "the same command with --resume goes on");
         if (control_.progress) control_.progress(report, done, report.bytes_read);
@@ -311,12 +269,9 @@ class Job {
 
   const JobOptions& options_;
   const JobControl& control_;
-  JobReport report_;
-  Source source_;
-  std::vector<std::string_view> reasons_;  // for each matrix; "" where it is quantized
+  Preparation prepared_;
   std::vector<Shard> shards_;
   std::string config_;
-  ColumnWeights weights_;
 };
 
 }  // namespace
@@ -330,6 +285,8 @@ bool JobReport::failed() const {
   return false;
 }
 
-JobReport run_job(const JobOptions& options, const JobControl& control) { return Job(options, control).run(); }
+JobReport run_job(const JobOptions& options, const JobControl& control) {
+  return options.recipe.is_gguf() ? run_gguf_job(options, control) : Job(options, control).run();
+}
 
 }  // namespace qgen::quantize

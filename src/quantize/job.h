@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,8 @@ struct JobOptions {
   std::filesystem::path out;
   Recipe recipe;
   Selection selection;
-  std::filesystem::path statistics;  // of inputs, for rms and mse; "" for none
+  std::filesystem::path statistics;  // of inputs, for rms, mse and smoothing; "" for none
+  std::optional<double> smoothing;   // alpha of smooth.h
   int64_t verified = 5;              // matrices that are compared in each shard; -1: all
   bool resume = false;               // goes on in a folder that an earlier run left incomplete
   bool force = false;                // replaces files of the same names
@@ -49,6 +51,7 @@ struct JobReport {
   std::vector<ShardReport> shards;
   std::map<std::string, int64_t> kept;  // how many matrices were left as they are, by the reason
   std::vector<std::string> warnings;
+  int64_t smoothed = 0;           // norms
   bool source_quantized = false;  // the checkpoint that was read had lost precision before
   uint64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;
@@ -62,6 +65,7 @@ struct JobControl {
   std::function<bool()> stopped;  // the run ends with a runtime Error that says how to go on
 };
 
+// With a format of GGUF `out` is one file, which appears once it is complete; there is nothing to go on with.
 // Throws an Error where something cannot be read, written or quantized. What was written stays for a later run with
 // `resume`; the checkpoint that is read is never touched.
 JobReport run_job(const JobOptions& options, const JobControl& control = {});

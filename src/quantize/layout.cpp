@@ -118,6 +118,11 @@ std::string block_fp8(const Recipe& recipe, const std::vector<std::string>& igno
                      quoted_list(ignored, "    "), recipe.block, recipe.block);
 }
 
+bool is_changed(const Source& source, const TensorView* tensor) {
+  return std::any_of(source.changed.begin(), source.changed.end(),
+                     [&](const Source::Changed& changed) { return &changed.tensor == tensor; });
+}
+
 }  // namespace
 
 std::string scale_name(const SourceMatrix& matrix, const Recipe& recipe) {
@@ -135,6 +140,7 @@ std::vector<Shard> lay_out(const Source& source, std::span<const std::string_vie
     OutputTensor out;
     out.shape = {tensor->name, tensor->dtype, tensor->shape};
     out.copied = tensor;
+    out.mapped = !is_changed(source, tensor);
     by_file[tensor->file].push_back(std::move(out));
   }
   for (size_t i = 0; i < source.matrices.size(); ++i) {

@@ -20,6 +20,7 @@ struct OutputTensor {
   TensorShape shape;
   Part part = Part::kCopy;
   const TensorView* copied = nullptr;    // kCopy
+  bool mapped = true;                    // kCopy: its bytes lie in a file
   const SourceMatrix* matrix = nullptr;  // all others; kDecoded: its values in its own type
 };
 

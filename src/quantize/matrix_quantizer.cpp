@@ -11,6 +11,7 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "base/file_map.h"
+#include "base/numbers.h"
 
 namespace qgen::quantize {
 namespace {
@@ -153,7 +154,10 @@ std::vector<std::byte> MatrixQuantizer::stored_scales() const {
   std::vector<std::byte> out(scales_.size() * size_t(scale_bytes(type)));
   for (size_t i = 0; i < scales_.size(); ++i) {
     const auto bits = std::bit_cast<uint32_t>(scales_[i]);
-    const uint32_t stored = type == ScaleType::kBf16 ? bits >> 16 : type == ScaleType::kE8M0 ? bits >> 23 : bits;
+    const uint32_t stored = type == ScaleType::kBf16   ? bits >> 16
+                            : type == ScaleType::kE8M0 ? bits >> 23
+                            : type == ScaleType::kF16  ? float_to_f16(scales_[i])
+                                                       : bits;
     std::memcpy(out.data() + i * size_t(scale_bytes(type)), &stored, size_t(scale_bytes(type)));
   }
   return out;

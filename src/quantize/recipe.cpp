@@ -1,5 +1,7 @@
 #include "quantize/recipe.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -13,7 +15,8 @@ struct FormatName {
 };
 constexpr FormatName kFormats[] = {
     {Format::kFp8, "fp8"},   {Format::kFp8Channel, "fp8-channel"}, {Format::kFp8Tensor, "fp8-tensor"},
-    {Format::kInt8, "int8"}, {Format::kInt8Tensor, "int8-tensor"}, {Format::kMxFp8, "mxfp8"}};
+    {Format::kInt8, "int8"}, {Format::kInt8Tensor, "int8-tensor"}, {Format::kMxFp8, "mxfp8"},
+    {Format::kQ8_0, "q8_0"}};
 constexpr std::string_view kModes[] = {"max", "rms", "percentile", "mse"};
 constexpr int64_t kMxGroup = 32;
 
@@ -59,6 +62,7 @@ int64_t Recipe::group_cols(int64_t cols) const {
   switch (format) {
     case Format::kFp8: return block;
     case Format::kMxFp8: return kMxGroup;
+    case Format::kQ8_0: return std::min(cols, kQ8_0BlockElements);
     default: return cols;
   }
 }
@@ -68,6 +72,7 @@ ScaleType Recipe::scale_type(Dtype source) const {
     case Format::kFp8: return ScaleType::kBf16;
     case Format::kMxFp8: return ScaleType::kE8M0;
     case Format::kInt8Tensor: return ScaleType::kF32;
+    case Format::kQ8_0: return ScaleType::kF16;
     // F16 is too narrow for scales of small weights.
     default: return source == Dtype::kBf16 ? ScaleType::kBf16 : ScaleType::kF32;
   }

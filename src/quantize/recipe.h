@@ -12,7 +12,7 @@
 namespace qgen::quantize {
 
 // One scale for each group: a block, a row ("channel"), a matrix ("tensor") or 32 columns of a row.
-enum class Format : uint8_t { kFp8, kFp8Channel, kFp8Tensor, kInt8, kInt8Tensor, kMxFp8 };
+enum class Format : uint8_t { kFp8, kFp8Channel, kFp8Tensor, kInt8, kInt8Tensor, kMxFp8, kQ8_0 };
 std::string_view format_name(Format format);
 // As format_name() has it; a usage Error that begins with `subject` on anything else.
 Format parse_format(std::string_view name, std::string_view subject);
@@ -38,11 +38,14 @@ struct Recipe {
   // a side below 128 and stacks of experts are left as they are. Otherwise scales are rounded first.
   bool compat = false;
 
-  bool is_fp8() const { return format != Format::kInt8 && format != Format::kInt8Tensor; }
+  bool is_fp8() const { return format != Format::kInt8 && format != Format::kInt8Tensor && !is_gguf(); }
+  bool is_gguf() const { return format == Format::kQ8_0; }
   Codes codes() const { return is_fp8() ? Codes::kE4M3 : Codes::kI8; }
   float largest_code() const { return is_fp8() ? 448.0f : 127.0f; }
-  // A tie of integers goes away from zero where one scale serves the matrix, to even elsewhere.
-  bool ties_away() const { return format == Format::kInt8Tensor; }
+  // Whether the errors of columns may count differently.
+  bool weighs_columns() const { return mode == Mode::kRms || mode == Mode::kMse; }
+  // A tie of integers goes away from zero where one scale serves the matrix and in GGUF files, to even elsewhere.
+  bool ties_away() const { return format == Format::kInt8Tensor || is_gguf(); }
   // The group that element (0, 0) of a (rows, cols) matrix is in.
   int64_t group_rows(int64_t rows) const;
   int64_t group_cols(int64_t cols) const;

@@ -74,12 +74,12 @@ bool matches_any(const std::vector<std::string>& patterns, const std::string& na
                      [&](const std::string& pattern) { return matches(pattern, name); });
 }
 
-std::string_view reason_of_name(const std::string& name, bool compat) {
+std::string_view reason_of_name(const std::string& name, const Recipe& recipe) {
   const std::string tensor = name + ".weight";
   for (const Kept& row : kKept) {
     if (tensor.find(row.part) != tensor.npos) return row.reason;
   }
-  if (compat) return {};
+  if (recipe.compat) return {};
   for (const Kept& row : kKeptToo) {
     if (tensor.find(row.part) != tensor.npos) return row.reason;
   }
@@ -95,6 +95,8 @@ std::string_view reason_of_shape(const Candidate& matrix, const Recipe& recipe) 
     const bool whole = matrix.rows % recipe.block == 0 && matrix.cols % recipe.block == 0;
     return whole || recipe.compat ? std::string_view() : kPartial;
   }
+  if (recipe.is_gguf())
+    return matrix.cols % recipe.group_cols(matrix.cols) != 0 || matrix.cols < kLeastSide ? kNarrow : std::string_view();
   if (least < kLeastSide) return kNarrow;
   if (recipe.format == Format::kMxFp8 && matrix.cols % recipe.group_cols(matrix.cols) != 0) return kNarrow;
   return {};
@@ -106,13 +108,15 @@ std::vector<std::string_view> reasons_to_keep(std::span<const Candidate> matrice
                                               const Recipe& recipe) {
   std::vector<std::string_view> out;
   for (const Candidate& matrix : matrices) {
-    std::string_view reason = reason_of_name(matrix.name, recipe.compat);
+    std::string_view reason = reason_of_name(matrix.name, recipe);
+    // llama.cpp quantizes these, too.
+    if (recipe.is_gguf() && (reason == kEmbedding || reason == kHead || reason == kSensitive)) reason = {};
     if (reason.empty()) reason = reason_of_shape(matrix, recipe);
     if (reason.empty() && matches_any(selection.keep, matrix.name)) reason = kDeselected;
     if (reason.empty() && !selection.only.empty() && !matches_any(selection.only, matrix.name)) reason = kDeselected;
     out.push_back(reason);
   }
-  if (recipe.compat) return out;
+  if (recipe.compat || recipe.is_gguf()) return out;
   // By parent and set of parts: the members' indices.
   std::map<std::pair<std::string_view, size_t>, std::vector<size_t>> fused;
   for (size_t i = 0; i < matrices.size(); ++i) {

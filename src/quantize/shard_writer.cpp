@@ -113,7 +113,7 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
     if (tensor.part == Part::kCopy) {
       const auto bytes = tensor.copied->bytes.subspan(size_t(task.first), size_t(task.count));
       writer.write(task.tensor, uint64_t(task.first), bytes);
-      release_pages(bytes);
+      if (tensor.mapped) release_pages(bytes);
       done += uint64_t(task.count);
       return;
     }
@@ -122,7 +122,7 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
       std::vector<std::byte> codes(size_t(task.count * matrix.cols));
       quantizers.at(&matrix).strip(task.first, task.count, codes);
       writer.write(task.tensor, uint64_t(task.first * matrix.cols), codes);
-    } else if (!matrix.plain.empty()) {
+    } else if (!matrix.plain.empty() && matrix.multipliers == nullptr) {
       const int64_t row_bytes = matrix.cols * element_bytes(matrix.type);
       writer.write(task.tensor, uint64_t(task.first * row_bytes),
                    matrix.plain.subspan(size_t(task.first * row_bytes), size_t(task.count * row_bytes)));
@@ -136,6 +136,7 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
   on_all_cores(tasks.size(), work, [&] {
     if (told) told(done);
   });
+  if (told) told(done);  // the other cores may have done the last ones, or all
   for (size_t i = 0; i < shard.tensors.size(); ++i) {
     const OutputTensor& tensor = shard.tensors[i];
     if (tensor.part == Part::kScales) writer.write(i, 0, quantizers.at(tensor.matrix).stored_scales());
@@ -143,7 +144,7 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
   writer.keep();
 }
 
-Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool) {
+Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool, std::span<const int64_t> places) {
   const int64_t rows = strip_rows(matrix);
   std::vector<LikenessSum> sums(size_t((matrix.rows + rows - 1) / rows));
   on_all_cores(sums.size(), [&](size_t strip) {
@@ -152,7 +153,7 @@ Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool
     const std::span<const float> reference = reader.tile(first, count, 0, matrix.cols);
     std::vector<float> values(size_t(matrix.cols));
     for (int64_t r = 0; r < count; ++r) {
-      decode_row(written, first + r, values);
+      decode_row(written, places.empty() ? first + r : places[size_t(first + r)], values);
       if (as_tool && matrix.type == Dtype::kBf16) {
         for (float& value : values) value = bf16_to_float(float_to_bf16(value));
       }

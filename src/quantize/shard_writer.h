@@ -39,7 +39,8 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
 uint64_t source_bytes(const Shard& shard);
 
 // A matrix and what became of it, a weight that is ready to be read. `as_tool`: as quantize_fp8.py compares them,
-// rounded to the matrix' type and with bands that are the same for all sizes of weights.
-Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool);
+// rounded to the matrix' type and with bands that are the same for all sizes of weights. `rows`: where row n of the
+// matrix is in the weight; empty: at n.
+Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool, std::span<const int64_t> rows = {});
 
 }  // namespace qgen::quantize

@@ -204,6 +204,16 @@ void decode_row(const Weight& weight, int64_t n, std::span<float> out) {
 }
 
 std::span<const float> RowReader::tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
+  const std::span<const float> out = stored_tile(first, rows, col, cols);
+  if (matrix_.multipliers == nullptr) return out;
+  const float* const factors = matrix_.multipliers->data() + col;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t k = 0; k < cols; ++k) values_[size_t(r * cols + k)] *= factors[k];
+  }
+  return out;
+}
+
+std::span<const float> RowReader::stored_tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
   const size_t size = size_t(rows) * size_t(cols);
   if (values_.size() < size) values_.resize(size);
   if (!matrix_.plain.empty()) {

@@ -26,6 +26,8 @@ struct SourceMatrix {
   std::shared_ptr<Weight> weight;          // of a quantized checkpoint
   std::vector<const TensorView*> tensors;  // that it comes from
   bool mapped = true;                      // `plain` lies in a file
+  // (cols): what each column is multiplied by when it is read; null: 1
+  std::shared_ptr<const std::vector<float>> multipliers;
 };
 
 // Rows of a matrix in F32, as one strip or tile by tile. Not shared between threads.
@@ -39,6 +41,7 @@ class RowReader {
   std::span<const float> tile(int64_t first, int64_t rows, int64_t col, int64_t cols);
 
  private:
+  std::span<const float> stored_tile(int64_t first, int64_t rows, int64_t col, int64_t cols);
   void widen(int64_t row, int64_t col, int64_t cols, float* out) const;
 
   const SourceMatrix& matrix_;
@@ -58,6 +61,12 @@ struct Source {
   std::deque<SourceMatrix> matrices;      // those that may be quantized
   std::vector<const TensorView*> copied;  // what belongs to no matrix
   bool quantized = false;                 // the checkpoint is quantized itself
+  // Tensors that are written in place of those of the files, and their values.
+  struct Changed {
+    TensorView tensor;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Changed> changed;
 };
 
 // `split_experts`: stacks of experts become matrices of their own, as servers want FP8 experts. Throws a model Error

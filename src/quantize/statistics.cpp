@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "base/file_map.h"
 #include "base/json.h"
@@ -27,7 +30,22 @@ InputStatistics InputStatistics::read(const std::filesystem::path& path) {
   return out;
 }
 
-std::vector<float> InputStatistics::weights_of(std::string_view module, int64_t cols, bool& mismatch) const {
+void InputStatistics::add(const std::string& tensor, std::span<const float> maxima) {
+  std::vector<float>& ours = maxima_[tensor];
+  ours.resize(maxima.size());
+  std::ranges::transform(ours, maxima, ours.begin(), [](float a, float b) { return std::max(a, b); });
+}
+
+std::string InputStatistics::json() const {
+  std::string out = "{";
+  for (const auto& [name, maxima] : maxima_) {
+    out += fmt::format("{}\n  {}: {{\"input_channel_max\": [{:.6g}]}}", out.size() == 1 ? "" : ",", json_quote(name),
+                       fmt::join(maxima, ", "));
+  }
+  return out + "\n}\n";
+}
+
+std::vector<float> InputStatistics::maxima_of(std::string_view module) const {
   const std::string name = std::string(module) + ".weight";
   std::vector<std::string> names = {name};
   for (std::string rest = name; names.size() < 3 && rest.find('.') != rest.npos;) {
@@ -37,18 +55,21 @@ std::vector<float> InputStatistics::weights_of(std::string_view module, int64_t 
   names.push_back("model." + name);
   names.push_back("model.language_model." + name);
   for (const std::string& candidate : names) {
-    const auto found = maxima_.find(candidate);
-    if (found == maxima_.end()) continue;
-    if (int64_t(found->second.size()) != cols) {
-      mismatch = true;
-      return {};
-    }
-    std::vector<float> out = found->second;
-    const float largest = std::max(*std::max_element(out.begin(), out.end()), 1e-12f);
-    for (float& value : out) value /= largest;
-    return out;
+    if (const auto found = maxima_.find(candidate); found != maxima_.end()) return found->second;
   }
   return {};
+}
+
+std::vector<float> InputStatistics::weights_of(std::string_view module, int64_t cols, bool& mismatch) const {
+  std::vector<float> out = maxima_of(module);
+  if (out.empty()) return out;
+  if (int64_t(out.size()) != cols) {
+    mismatch = true;
+    return {};
+  }
+  const float largest = std::max(*std::max_element(out.begin(), out.end()), 1e-12f);
+  for (float& value : out) value /= largest;
+  return out;
 }
 
 }  // namespace qgen::quantize

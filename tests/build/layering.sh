@@ -14,7 +14,7 @@ rooms=(
   "tokenizer:base"
   "jinja:base"
   "chat:base jinja"
-  "quantize:base checkpoint quant model"
+  "quantize:base checkpoint quant model tokenizer chat"
   "generate:base checkpoint quant model engine tokenizer chat quantize"
   "cli:base checkpoint quant model engine cpu tokenizer jinja chat quantize generate"
 )

@@ -162,9 +162,9 @@ exit: 130
 wait: 1500 ms
 signal: INT
 
-$ qgen bench -m $MODEL -p 4,300 -n 0 -d 0 -r 25 --device reference --output json
+$ qgen bench -m $MODEL -p 4,300 -n 0 -d 0 -r 200 --device reference --output json
 exit: 130
 json: stdout schemas/bench.schema.json
 wait: 3 s
 signal: INT
-where: [test["name"] for test in it["tests"]] == ["pp4"] and len(it["tests"][0]["seconds"]) == 25
+where: [test["name"] for test in it["tests"]] == ["pp4"] and len(it["tests"][0]["seconds"]) == 200

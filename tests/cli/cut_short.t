@@ -78,8 +78,9 @@ stderr: qgen: warning: endless: the context of 5 tokens is full, the answer is n
 exit: 6
 
 # Ctrl-C wins
-$ qgen -m endless -p Hi > text
-wait: 300 ms
+$ qgen -m endless -p Hi -c 100000 -n 90000 -q
+  ...
+expect: ab
 signal: INT
 exit: 130
 

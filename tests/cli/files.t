@@ -68,7 +68,7 @@ exit: 1
 $ mkfifo read; cat read > copy & qgen -m $MODEL -p Once -n 1 --stats-file read > /dev/null && wait && grep -c tokens_per_second copy
   1
 
-$ qgen -m $MODEL -p Once -n 1 --stats-file >(grep -c tokens_per_second > counted) > /dev/null && sleep 0.3 && cat counted
+$ qgen -m $MODEL -p Once -n 1 --stats-file >(grep -c tokens_per_second > counted) > /dev/null; for i in $(seq 50); do test -s counted && break; sleep 0.1; done; cat counted
   1
 
 $ qgen -m $MODEL -p Once -n 1 --stats-file $TMP

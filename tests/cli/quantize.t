@@ -56,6 +56,37 @@ $ for model in gptq-v1-actorder-stories mlx-affine64-stories arch/qwen3_5-fp8 ar
         6 good
 needs: test -d "$SHARED/fixtures"
 
+# A GGUF file for llama.cpp, tokenizer and all; `verify` finds the rows that are laid out for another rotation
+$ qgen quantize -m $MODEL --to q8_0 --out story-Q8_0.gguf --verify all | grep -E "GOOD$|left"
+  story-Q8_0.gguf  31 matrices quantized, 16 tensors copied * 36 compared: 36 GOOD (glob)
+    5 matrices left as they were: too narrow
+  36 matrices compared: 36 GOOD
+$ ls story*; qgen verify -m story-Q8_0.gguf --against $MODEL | sed -n 2p; qgen inspect -m story-Q8_0.gguf | grep -ciE "q8_0"
+  story-Q8_0.gguf
+    36 matrices compared: 36 GOOD
+  [1-9] (re)
+$ for model in story-Q8_0.gguf $MODEL; do printf 'Once upon a time, Lily\n went  to 3 parks.' | qgen tokens -m $model | cksum; qgen -m $model -p "Once upon a time" -n 12 --temp 0; echo; done | sort | uniq -c | sed 's/^ *//'
+  2 , there was a little girl named Lily. She
+  2 [0-9]+ [0-9]+ (re)
+$ qgen quantize -m $MODEL --to q8_0 --out story-Q8_0.gguf
+stderr:
+  qgen: --out story-Q8_0.gguf: is there already
+  hint: another name, or --force
+exit: 2
+$ qgen quantize -m $MODEL --to q8_0 --out . --force
+stderr:
+  qgen: --out .: a folder (expected a file)
+  hint: --out ./model-Q8_0.gguf
+exit: 2
+$ qgen quantize -m $MODEL --to q8_0 --out again.gguf --resume
+stderr:
+  qgen: --resume: without effect
+  hint: it belongs to formats in folders; a GGUF file appears once it is complete
+exit: 2
+$ qgen quantize -m $ROOT/tests/golden/qwen3_next-bf16 --to q8_0 --out hybrid.gguf 2>&1 | head -1; test -e hybrid.gguf || echo nothing
+  qgen: qwen3_next-bf16: recurrent layers and other kinds of attention are not written to GGUF files
+  nothing
+
 # As JSON
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to fp8-channel --mode mse --verify all --out f8 --report json
 json: stdout schemas/quantize.schema.json
@@ -117,11 +148,11 @@ exit: 3
 $ qgen quantize -m $MODEL --to int8
 stderr:
   qgen: quantize: no folder to write
-  hint: --out DIR
+  hint: --out DIR, or --out FILE.gguf for --to q8_0
 exit: 2
 $ qgen quantize -m source --to int4 --out x
 stderr:
-  qgen: --to: 'int4' is not allowed (expected fp8, fp8-channel, fp8-tensor, int8, int8-tensor, mxfp8)
+  qgen: --to: 'int4' is not allowed (expected fp8, fp8-channel, fp8-tensor, int8, int8-tensor, mxfp8, q8_0)
   hint: `qgen quantize --help` lists the options
 exit: 2
 $ qgen quantize -m source --to int8 --out x --percentile 99

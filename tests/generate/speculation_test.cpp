@@ -38,7 +38,7 @@ class RuleBackend : public Backend {
         scores_.push_back(rule_(timeline_));
     }
   }
-  void read(const Batch&, const View&, std::span<float>) override {}
+  void read(int64_t, const View&, std::span<float>) override {}
   void copy_page(int32_t, int32_t, int32_t) override {}
   void copy_slot(int32_t, int32_t) override {}
   void clear_slot(int32_t) override {}

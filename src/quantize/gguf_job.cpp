@@ -1,0 +1,204 @@
+#include "quantize/gguf_job.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "base/numbers.h"
+#include "model/open.h"
+#include "model/planner.h"
+#include "quantize/compare_models.h"
+#include "quantize/gguf_layout.h"
+#include "quantize/matrix_quantizer.h"
+#include "quantize/preparation.h"
+
+namespace qgen::quantize {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+// Rows of a matrix that become bytes of a tensor.
+struct Task {
+  size_t tensor;
+  const SourceMatrix* matrix;
+  int64_t row_in_tensor;  // of the matrix' row 0
+  int64_t first, count;
+};
+
+class Writer {
+ public:
+  Writer(const GgufLayout& layout, const fs::path& path, const Recipe& recipe, const ColumnWeights& weights)
+      : layout_(layout), recipe_(recipe), file_(path, layout.keys, layout.shapes) {
+    for (size_t i = 0; i < layout.shapes.size(); ++i) {
+      int64_t row = 0;
+      for (const SourceMatrix* matrix : layout.contents[i].matrices) {
+        if (layout.shapes[i].type == Dtype::kQ8_0) {
+          const auto own = weights.find(matrix);
+          quantizers_.try_emplace(matrix, *matrix, recipe, own == weights.end() ? nullptr : own->second.data());
+        }
+        const int64_t rows = strip_rows(*matrix);
+        for (int64_t first = 0; first < matrix->rows; first += rows)
+          tasks_.push_back({i, matrix, row, first, std::min(rows, matrix->rows - first)});
+        row += matrix->rows;
+      }
+    }
+  }
+
+  int64_t quantized() const { return int64_t(quantizers_.size()); }
+  uint64_t bytes() const { return file_.size(); }
+  uint64_t source_bytes() const {
+    uint64_t total = 0;
+    for (const Task& task : tasks_) total += task_bytes(task);
+    return total;
+  }
+
+  // `told`: now and then how many bytes of the source are done, on the calling thread; it may throw.
+  void write(const std::function<void(uint64_t bytes)>& told) {
+    for (size_t i = 0; i < layout_.contents.size(); ++i) {
+      const auto& vector = layout_.contents[i].vector;
+      if (!vector.empty()) file_.write(i, 0, std::as_bytes(std::span(vector)));
+    }
+    std::atomic<uint64_t> done{0};
+    on_all_cores(
+        tasks_.size(),
+        [&](size_t index) {
+          run(tasks_[index]);
+          done += task_bytes(tasks_[index]);
+        },
+        [&] { told(done); });
+    told(done);  // the other cores may have done the last ones, or all
+    file_.keep();
+  }
+
+ private:
+  static uint64_t task_bytes(const Task& task) {
+    return uint64_t(task.count * task.matrix->cols) * uint64_t(dtype_bits(task.matrix->type) / 8);
+  }
+
+  void run(const Task& task) {
+    const GgufTensorShape& shape = layout_.shapes[task.tensor];
+    const std::vector<std::byte> rows = shape.type == Dtype::kQ8_0 ? blocks(task) : floats(task, shape.type);
+    const size_t row_bytes = rows.size() / size_t(task.count);
+    const GgufContent& content = layout_.contents[task.tensor];
+    if (content.head_rows == 0) {
+      file_.write(task.tensor, uint64_t(task.row_in_tensor + task.first) * row_bytes, rows);
+    } else {
+      for (int64_t n = 0; n < task.count; ++n) {
+        file_.write(task.tensor, uint64_t(content.row_of(task.first + n)) * row_bytes,
+                    std::span(rows).subspan(size_t(n) * row_bytes, row_bytes));
+      }
+    }
+    release_rows(*task.matrix, task.first, task.count);
+  }
+
+  // Q8_0: the scale of each 32 columns in front of their codes.
+  std::vector<std::byte> blocks(const Task& task) {
+    const int64_t cols = task.matrix->cols, groups = cols / kQ8_0BlockElements;
+    std::vector<std::byte> codes(size_t(task.count * cols));
+    MatrixQuantizer& quantizer = quantizers_.at(task.matrix);
+    quantizer.strip(task.first, task.count, codes);
+    std::vector<std::byte> out(size_t(task.count * groups * kQ8_0BlockBytes));
+    for (int64_t i = 0; i < task.count * groups; ++i) {
+      const uint16_t scale = float_to_f16(quantizer.scales()[size_t(task.first * groups + i)]);
+      std::memcpy(out.data() + i * kQ8_0BlockBytes, &scale, sizeof scale);
+      std::memcpy(out.data() + i * kQ8_0BlockBytes + int64_t(sizeof scale), codes.data() + i * kQ8_0BlockElements,
+                  size_t(kQ8_0BlockElements));
+    }
+    return out;
+  }
+
+  std::vector<std::byte> floats(const Task& task, Dtype type) const {
+    RowReader reader(*task.matrix);
+    const std::span<const float> values = reader.tile(task.first, task.count, 0, task.matrix->cols);
+    if (type == Dtype::kF32) {
+      const auto bytes = std::as_bytes(values);
+      return {bytes.begin(), bytes.end()};
+    }
+    std::vector<std::byte> out(values.size() * sizeof(uint16_t));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint16_t bits = float_to_f16(values[i]);
+      std::memcpy(out.data() + i * sizeof bits, &bits, sizeof bits);
+    }
+    return out;
+  }
+
+  const GgufLayout& layout_;
+  const Recipe& recipe_;
+  GgufWriter file_;
+  std::map<const SourceMatrix*, MatrixQuantizer> quantizers_;
+  std::vector<Task> tasks_;
+};
+
+void check_target(const JobOptions& options) {
+  std::error_code error;
+  const auto status = fs::symlink_status(options.out, error);
+  if (fs::is_directory(options.out, error)) {
+    fail(ErrorKind::kUsage, fmt::format("--out {}: a folder (expected a file)", options.out.string()),
+         fmt::format("--out {}", (options.out / "model-Q8_0.gguf").string()));
+  }
+  if (fs::exists(status) && !options.force)
+    fail(ErrorKind::kUsage, fmt::format("--out {}: is there already", options.out.string()),
+         "another name, or --force");
+}
+
+// The plan of the file that was written, which must be that of the original. Where it is not, the file goes.
+std::unique_ptr<Plan> open_written(const fs::path& path, const Plan& original) {
+  std::string difference;
+  try {
+    auto written = make_plan(open_checkpoint(locate_model(path.string())));
+    difference = different_step(*written, original);
+    if (difference.empty()) return written;
+  } catch (const Error& error) {
+    difference = error.message();
+  }
+  std::error_code error;
+  fs::remove(path, error);
+  fail(ErrorKind::kModel,
+       fmt::format("{}: llama.cpp's format cannot say how this model computes ({})",
+                   original.checkpoint.location().name, difference),
+       "other formats keep config.json: --to fp8-channel, --to int8");
+}
+
+}  // namespace
+
+JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
+  const auto start = Clock::now();
+  check_target(options);
+  Preparation prepared(options);
+  const Source& source = prepared.source();
+  const GgufLayout layout = lay_out_gguf(source, prepared.reasons());
+  JobReport report = prepared.take_report();
+  for (const auto& [reason, count] : layout.left) report.kept[reason] += count;
+
+  ShardReport shard;
+  shard.file = options.out.filename().string();
+  shard.index = shard.count = 1;
+  Writer writer(layout, options.out, options.recipe, prepared.weights());
+  shard.quantized = writer.quantized();
+  shard.copied = int64_t(layout.shapes.size()) - shard.quantized;
+  shard.bytes_read = report.bytes_read = writer.source_bytes();
+  shard.bytes_written = report.bytes_written = writer.bytes();
+  writer.write([&](uint64_t done) {
+    if (control.stopped && control.stopped()) fail(ErrorKind::kRuntime, "stopped", "nothing was written");
+    if (control.progress) control.progress(shard, done, shard.bytes_read);
+  });
+  shard.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+
+  const auto verifying = Clock::now();
+  const auto original = make_plan(open_checkpoint(source.checkpoint.location()));
+  const auto written = open_written(options.out, *original);
+  shard.comparisons = compare_models(*written, *original, {}, options.verified);
+  shard.verify_seconds = std::chrono::duration<double>(Clock::now() - verifying).count();
+  report.shards.push_back(std::move(shard));
+  if (control.shard_done) control.shard_done(report.shards.back());
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+}  // namespace qgen::quantize

@@ -1,0 +1,71 @@
+#include "quantize/preparation.h"
+
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "quantize/selection.h"
+#include "quantize/smooth.h"
+#include "quantize/statistics.h"
+
+namespace qgen::quantize {
+
+Preparation::Preparation(const JobOptions& options)
+    : options_(options), source_(open_source(options.model, !options.recipe.compat)) {
+  report_.source_quantized = source_.quantized;
+  choose();
+  if (!options.statistics.empty()) use_statistics();
+}
+
+void Preparation::choose() {
+  std::vector<Candidate> candidates;
+  for (const SourceMatrix& matrix : source_.matrices) candidates.push_back({matrix.name, matrix.rows, matrix.cols});
+  reasons_ = reasons_to_keep(candidates, options_.selection, options_.recipe);
+  int64_t chosen = 0;
+  for (const std::string_view reason : reasons_) {
+    chosen += reason.empty();
+    if (!reason.empty()) ++report_.kept[std::string(reason)];
+  }
+  if (chosen == 0) {
+    std::string why;
+    for (const auto& [reason, count] : report_.kept)
+      why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
+    fail(ErrorKind::kModel,
+         fmt::format("{}: no matrix can be quantized to {} ({})", source_.checkpoint.location().name,
+                     format_name(options_.recipe.format), why.empty() ? "it has none" : why),
+         options_.recipe.format == Format::kFp8 ? "small models have no whole blocks: --to fp8-channel or --to int8"
+                                                : "");
+  }
+}
+
+// The weights of columns, and the smoothing, from the file of statistics.
+void Preparation::use_statistics() {
+  const auto statistics = InputStatistics::read(options_.statistics);
+  if (options_.smoothing) report_.smoothed = smooth(source_, reasons_, statistics, *options_.smoothing);
+  int64_t mismatched = 0, found = 0;
+  for (size_t i = 0; i < source_.matrices.size(); ++i) {
+    const SourceMatrix& matrix = source_.matrices[i];
+    if (!reasons_[i].empty()) continue;
+    bool mismatch = false;
+    std::vector<float> weights = statistics.weights_of(matrix.name, matrix.cols, mismatch);
+    mismatched += mismatch;
+    if (weights.empty()) continue;
+    ++found;
+    for (size_t k = 0; k < weights.size() && matrix.multipliers != nullptr; ++k) weights[k] /= (*matrix.multipliers)[k];
+    if (options_.recipe.weighs_columns()) weights_[&matrix] = std::move(weights);
+  }
+  if (mismatched > 0) {
+    report_.warnings.push_back(fmt::format("{}: {} weights have another number of columns, and are not weighted",
+                                           options_.statistics.string(), mismatched));
+  }
+  if (found == 0) {
+    fail(ErrorKind::kUsage, fmt::format("{}: names none of the model's weights", options_.statistics.string()),
+         "`qgen calibrate` writes one for the model");
+  }
+  if (options_.smoothing && report_.smoothed == 0)
+    report_.warnings.push_back("--smooth: no norm of this model feeds quantized layers alone; nothing is smoothed");
+}
+
+}  // namespace qgen::quantize

@@ -1,0 +1,137 @@
+// `quantize --to q8_0`: GGUF files of every family that llama.cpp has give nearly the scores of their source.
+#include "quantize/gguf_job.h"
+
+#include "quantize/compare_models.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+using namespace quantize;
+
+JobOptions options_for(const fs::path& model, const fs::path& out) {
+  JobOptions options;
+  options.model = model.string();
+  options.out = out;
+  options.recipe.format = quantize::Format::kQ8_0;
+  options.verified = -1;
+  return options;
+}
+
+// A golden with parts of its config.json changed.
+fs::path changed_copy(const TemporaryFolder& folder, const fs::path& golden,
+                      const std::vector<std::pair<std::string, std::string>>& changes) {
+  std::string config = read_file(golden / "config.json");
+  for (const auto& [from, to] : changes) {
+    REQUIRE(contains(config, from));
+    config.replace(config.find(from), from.size(), to);
+  }
+  const fs::path path = folder.write("model/config.json", config).parent_path();
+  for (const auto& entry : fs::directory_iterator(golden)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && name != "config.json") fs::copy(entry.path(), path / name);
+  }
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
+  struct Case {
+    std::string golden;
+    std::vector<std::pair<std::string, std::string>> changes;  // to what its GGUF files can say
+  };
+  for (const Case& c : std::vector<Case>{
+           {"llama-bf16", {}},
+           {"llama-bias", {}},
+           {"llama-rope-llama3", {}},
+           {"llama-rope-linear", {}},
+           {"llama-rope-yarn", {}},
+           {"llama-shards-index", {}},
+           {"mistral-bf16", {}},
+           {"mistral-window", {}},
+           {"qwen2-bf16", {}},
+           {"qwen3-tied", {}},
+           {"qwen3-fp8-block-bf16", {}},
+           {"gemma-bf16", {}},
+           {"gemma2-bf16", {{"\"query_pre_attn_scalar\":20", "\"query_pre_attn_scalar\":12"}}},
+           {"glm4-bf16", {}},
+           {"phi-bf16", {}},
+           {"phi3-bf16", {}},
+           {"granite-bf16", {}},
+           {"olmo2-bf16", {}},
+           {"olmo3-bf16", {}},
+           {"smollm3-bf16", {{"\"no_rope_layers\":[1,0,1]", "\"no_rope_layers\":[1,1,1]"}}},
+           {"starcoder2-bf16", {}},
+           {"stablelm-serial-bf16", {}},
+           {"cohere-bf16", {}},
+           {"cohere2-bf16", {}},
+           {"ministral3-bf16", {}},
+           {"qwen3vl-bf16", {}},
+           {"exaone4-bf16", {}},
+           {"seed_oss-bf16", {}},
+           {"ernie4_5-bf16", {}},
+           {"hunyuan-bf16", {}},
+           {"mixtral-bf16", {}},
+       }) {
+    CAPTURE(c.golden);
+    const Golden golden = Golden::read(source_folder() / "tests/golden" / c.golden);
+    TemporaryFolder folder;
+    const fs::path model = changed_copy(folder, golden.folder, c.changes);
+    const fs::path out = folder.path() / "out.gguf";
+    const JobReport report = run_job(options_for(model, out));
+    REQUIRE(report.shards.size() == 1);
+    CHECK(report.shards[0].quantized > 0);
+    CHECK_FALSE(report.shards[0].comparisons.empty());
+    CHECK_FALSE(report.failed());
+    const auto written = load_plan(out), original = load_plan(model);
+    CHECK(different_step(*written, *original).empty());
+    const int64_t context = int64_t(golden.ids.size());
+    CHECK(normwise_error(reference_logits(*written, golden.ids, context),
+                         reference_logits(*original, golden.ids, context)) < 0.06);
+  }
+}
+
+TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and nothing is left") {
+  const auto error_with = [](const std::string& golden) {
+    TemporaryFolder folder;
+    const fs::path out = folder.path() / "out.gguf";
+    ErrorKind kind{};
+    const std::string error =
+        error_of([&] { run_job(options_for(source_folder() / "tests/golden" / golden, out)); }, &kind);
+    CHECK(kind == ErrorKind::kModel);
+    CHECK(fs::is_empty(folder.path()));
+    return error;
+  };
+  CHECK(contains(error_with("gemma2-bf16"), "gemma2-bf16: llama.cpp's format cannot say how this model computes"));
+  CHECK(contains(error_with("smollm3-bf16"), "cannot say how this model computes"));
+  CHECK(contains(error_with("llama-rope-dynamic"), "llama.cpp knows no dynamic rotation"));
+  CHECK(contains(error_with("gpt2-bf16"), "(inputs, outputs)"));
+  CHECK(contains(error_with("qwen3_next-bf16"), "recurrent layers and other kinds of attention are not written"));
+  CHECK(contains(error_with("deepseek_v3-bf16"), "other kinds of attention are not written"));
+  CHECK(contains(error_with("nemotron_h-bf16"), "llama.cpp's files of family nemotron_h are not written"));
+  CHECK(contains(error_with("glm4_moe-bf16"), "layers of different kinds"));
+  CHECK(contains(error_with("qwen2_moe-bf16"), "mixtures with shared experts"));
+  CHECK(contains(error_with("qwen3_moe-bf16"), "layers of different kinds"));
+}
+
+TEST_CASE("quantize to q8_0: nothing is overwritten") {
+  TemporaryFolder folder;
+  const fs::path model = source_folder() / "tests/golden/llama-bf16";
+  const fs::path out = folder.write("out.gguf", "mine");
+  CHECK(contains(error_of([&] { run_job(options_for(model, out)); }), "is there already"));
+  CHECK(read_file(out) == "mine");
+  JobOptions options = options_for(model, out);
+  options.force = true;
+  CHECK_FALSE(run_job(options).failed());
+  CHECK(contains(error_of([&] { run_job(options_for(model, folder.path())); }), "a folder (expected a file)"));
+  // A run that is stopped leaves the file that was there.
+  const std::string before = read_file(out);
+  JobControl control;
+  control.stopped = [] { return true; };
+  CHECK(contains(error_of([&] { run_job(options, control); }), "stopped"));
+  CHECK(read_file(out) == before);
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+}
+
+}  // namespace qgen::test
