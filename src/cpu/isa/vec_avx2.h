@@ -93,10 +93,8 @@ struct Vec {
     } else if constexpr (kType == 3) {
       return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load8(p)))};
     } else if constexpr (kType == 4) {  // the bits of an f16, times 2^-8: exact, subnormals included
-      const __m128i wide = _mm_cvtepu8_epi16(load8(p));
-      const __m128i sign = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x80)), 8);
-      const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x7F)), 7);
-      return {_mm256_cvtph_ps(_mm_or_si128(sign, magnitude))};
+      const __m128i shifted = _mm_slli_epi16(_mm_cvtepi8_epi16(load8(p)), 7);  // the sign in bits 15 and 14
+      return {_mm256_cvtph_ps(_mm_and_si128(shifted, _mm_set1_epi16(short(0xBFFF))))};
     } else {
       return {_mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(load8(p)), 8))};
     }

@@ -103,10 +103,8 @@ struct Vec {
     } else if constexpr (kType == 3) {
       return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load16(p)))};
     } else if constexpr (kType == 4) {  // the bits of an f16, times 2^-8: exact, subnormals included
-      const __m256i wide = _mm256_cvtepu8_epi16(load16(p));
-      const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x80)), 8);
-      const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7F)), 7);
-      return {_mm512_cvtph_ps(_mm256_or_si256(sign, magnitude))};
+      const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load16(p)), 7);  // the sign in bits 15 and 14
+      return {_mm512_cvtph_ps(_mm256_and_si256(shifted, _mm256_set1_epi16(short(0xBFFF))))};
     } else {
       return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(load16(p)), 8))};
     }
