@@ -262,6 +262,12 @@ AttendArguments Attention::arguments(const AttendStep& step, const Segment& segm
   return a;
 }
 
+// What attends where it is not worth while to turn the cache into 16-bit integers.
+Attention::Kernel Attention::few_rows_kernel(const AttendStep& step) const {
+  const bool codes = type_ == KvType::kInt8 && target_.attend_int8 != nullptr && !f32_activations_;
+  return codes && step.key_dim % 2 == 0 ? target_.attend_int8 : target_.attend[size_t(type_)];
+}
+
 // out = mixed / sum, with a sink among the scores, times the gate. Many tokens are multiplied by the inverse.
 void Attention::finish_head(const AttendStep& step, const std::vector<RowBuffer>& rows, int64_t token, int64_t head,
                             float highest, float sum, const float* mixed, bool divide) const {
@@ -285,6 +291,7 @@ void Attention::attend_one(const AttendStep& step, const Batch& batch, const std
   const int64_t group = step.heads / step.kv_heads, d = step.value_dim, dim = padded(d), row = dim + 2;
   const int64_t tiles = (group + kMaxAttendRows - 1) / kMaxAttendRows;
   const int64_t parts = int64_t(split.parts.size());
+  const auto attend = few_rows_kernel(step);
   const auto part_of = [&](int64_t part, int64_t head) { return partial_ + (part * step.heads + head) * row; };
   pool.share(step.kv_heads * tiles * parts, [&](int64_t task) {
     const int64_t tile = task % tiles, h = task / tiles % step.kv_heads, p = task / tiles / step.kv_heads;
@@ -298,7 +305,7 @@ void Attention::attend_one(const AttendStep& step, const Batch& batch, const std
       a.first[r] = part.first;
       a.last[r] = part.last;
     }
-    target_.attend[size_t(type_)](a);
+    attend(a);
     const bool alone = part.last - 1 == segment.position && part.first == first_key(step, segment.position);
     for (int r = 0; r < a.rows; ++r) {
       if (alone) {
@@ -342,7 +349,7 @@ void Attention::attend_many(const AttendStep& step, const Batch& batch, const Se
   const auto int16 = target_.attend_int16[size_t(type_)];
   const bool in_int16 = int16 != nullptr && segment.count >= kGemmTokens && !f32_activations_ &&
                         batch.kernels == Kernels::kByCount && step.key_dim % 2 == 0;
-  const auto attend = in_int16 ? int16 : target_.attend[size_t(type_)];
+  const auto attend = in_int16 ? int16 : few_rows_kernel(step);
   const int64_t share = count * step.kv_heads / (workers_ * 4) / kMaxRegisterTokens * kMaxRegisterTokens;
   const int64_t size = std::clamp<int64_t>(share, 2 * kMaxRegisterTokens, kMaxAttendRows);
   const int64_t tiles = (count + size - 1) / size;

@@ -82,6 +82,8 @@ class Attention {
     std::vector<int32_t> first_part;  // of each segment of one token, and the end
     std::vector<int32_t> segments;
   };
+  using Kernel = void (*)(AttendArguments& arguments);
+  Kernel few_rows_kernel(const AttendStep& step) const;
   const Split& split_of(const AttendStep& step) const;
   const float* vector(const Vector* v) const;
   void normalize_rows(const AttendStep& step, const Batch& batch, const std::vector<RowBuffer>& rows,

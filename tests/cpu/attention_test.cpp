@@ -111,23 +111,33 @@ TEST_CASE("every E4M3 code is its own nearest one") {
   }
 }
 
+// What a kernel adds up: floats, 16-bit integers that the cache is turned into, or products with the codes of an int8
+// cache.
+enum class Sums { kFloat, kInt16, kCodes };
+
 TEST_CASE("attention over the cache") {
   for (const IsaTarget* target : kernel_targets()) {
     for (const KvType kv : {KvType::kF16, KvType::kBf16, KvType::kF32, KvType::kFp8, KvType::kInt8}) {
       for (const int64_t head_dim : {8, 20, 64, 128}) {
-        for (const auto& [keys, in_int16] : {std::pair<int64_t, bool>{1, false},
-                                             {16, false},
-                                             {17, false},
-                                             {100, false},
-                                             {700, false},
-                                             {1500, false},
-                                             {1, true},
-                                             {17, true},
-                                             {100, true},
-                                             {300, true},
-                                             {1500, true}}) {
-          INFO(std::string(target->name), " ", kv_name(kv), " head ", head_dim, " keys ", keys,
-               in_int16 ? " in int16s" : "");
+        for (const auto& [keys, form] : {std::pair<int64_t, Sums>{1, Sums::kFloat},
+                                         {16, Sums::kFloat},
+                                         {17, Sums::kFloat},
+                                         {100, Sums::kFloat},
+                                         {700, Sums::kFloat},
+                                         {1500, Sums::kFloat},
+                                         {1, Sums::kInt16},
+                                         {17, Sums::kInt16},
+                                         {100, Sums::kInt16},
+                                         {300, Sums::kInt16},
+                                         {1500, Sums::kInt16},
+                                         {1, Sums::kCodes},
+                                         {16, Sums::kCodes},
+                                         {17, Sums::kCodes},
+                                         {300, Sums::kCodes},
+                                         {1500, Sums::kCodes}}) {
+          if (form == Sums::kCodes && kv != KvType::kInt8) continue;
+          const bool in_int16 = form != Sums::kFloat;
+          INFO(std::string(target->name), " ", kv_name(kv), " head ", head_dim, " keys ", keys, " sums ", int(form));
           std::mt19937 random(uint32_t(head_dim * 10000 + keys));
           TestCache cache(*target, kv, keys, head_dim);
           const auto k = normal(random, size_t(keys * head_dim)), v = normal(random, size_t(keys * head_dim));
@@ -150,8 +160,27 @@ TEST_CASE("attention over the cache") {
             a.first[r] = keys * r / (2 * rows);
             a.last[r] = std::max(a.first[r] + 1, keys - r * 3);
           }
-          const auto attend = in_int16 ? target->attend_int16[size_t(kv)] : target->attend[size_t(kv)];
+          const auto attend = form == Sums::kFloat   ? target->attend[size_t(kv)]
+                              : form == Sums::kInt16 ? target->attend_int16[size_t(kv)]
+                                                     : target->attend_int8;
           if (attend == nullptr) continue;
+          if (form == Sums::kCodes) {  // the same codes in floats; and one row alone, to the last bit
+            const auto results = [&] {
+              std::vector<float> out;
+              for (int r = 0; r < a.rows; ++r)
+                for (int64_t d = 0; d < head_dim; ++d) out.push_back(a.out[r][d] / a.sum[r]);
+              return out;
+            };
+            target->attend[size_t(kv)](a);
+            const std::vector<float> in_floats = results();
+            attend(a);
+            const std::vector<float> all = results();
+            CHECK(normwise_error(all, in_floats) < 1.5e-4);  // of the codes themselves it is 1e-2
+            a.rows = 1;
+            attend(a);
+            CHECK(results() == std::vector<float>(all.begin(), all.begin() + head_dim));
+            a.rows = rows;
+          }
           attend(a);
           std::vector<float> got, expected;
           // What the rows should be now, in double precision, and what the kernel has made of them.

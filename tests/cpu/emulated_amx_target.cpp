@@ -129,6 +129,7 @@ struct Tiles {
 #include "cpu/isa/amx_linear.inc"
 #include "cpu/isa/int16.inc"
 #include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int8_attention.inc"
 #include "cpu/isa/int16_linear.inc"
 #include "cpu/isa/int16_tables.inc"
 // clang-format on

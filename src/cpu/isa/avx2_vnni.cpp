@@ -24,6 +24,7 @@ namespace {
 #include "cpu/isa/panels.inc"
 #include "cpu/isa/int16.inc"
 #include "cpu/isa/int16_attention.inc"
+#include "cpu/isa/int8_attention.inc"
 #include "cpu/isa/int16_linear.inc"
 #include "cpu/isa/int16_tables.inc"
 // clang-format on

@@ -217,6 +217,8 @@ struct IsaTarget {
 
   // Attention in 16-bit integers, faster for many rows than `attend`. Missing where integers are no faster.
   void (*attend_int16[kCacheTypes])(AttendArguments& arguments);
+  // Over a cache of int8, whose codes it multiplies as they are: keys of an even number of elements. Missing likewise.
+  void (*attend_int8)(AttendArguments& arguments);
   // One row, padded with zeros to `stride`, into kInt16, padded so as well; starts may be null. Missing where no kernel
   // wants it.
   void (*to_int16)(const float* x, int64_t stride, int16_t* int16s, float* scale, int32_t* starts);

@@ -121,6 +121,10 @@ struct Int16Vec {
   static Int16Vec load(const void* p) { return {_mm256_loadu_si256(static_cast<const __m256i*>(p))}; }
   // Sixteen signed bytes.
   static Int16Vec widen(const uint8_t* bytes) { return {_mm256_cvtepi8_epi16(Vec::load16(bytes))}; }
+  // Two rows of 8 signed bytes, the elements of `first` in the lower halves.
+  static Int16Vec widen_pairs(const uint8_t* first, const uint8_t* second) {
+    return {_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(Vec::load8(first), Vec::load8(second)))};
+  }
   static Int16Vec add(Int16Vec a, Int16Vec b) { return {_mm256_add_epi32(a.v, b.v)}; }
   static Int16Vec subtract(Int16Vec a, Int16Vec b) { return {_mm256_sub_epi32(a.v, b.v)}; }
   static Int16Vec add_halves(Int16Vec a, Int16Vec b) { return {_mm256_add_epi16(a.v, b.v)}; }

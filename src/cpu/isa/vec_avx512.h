@@ -138,6 +138,15 @@ struct Int16Vec {
   static Int16Vec widen(const uint8_t* bytes) {
     return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))};
   }
+  // Two rows of 16 signed bytes, the elements of `first` in the lower halves.
+  static Int16Vec widen_pairs(const uint8_t* first, const uint8_t* second) {
+    constexpr auto kSecond = [](int i) { return (i + 16) << 16 | i; };
+    const __m512i order = _mm512_setr_epi32(kSecond(0), kSecond(1), kSecond(2), kSecond(3), kSecond(4), kSecond(5),
+                                            kSecond(6), kSecond(7), kSecond(8), kSecond(9), kSecond(10), kSecond(11),
+                                            kSecond(12), kSecond(13), kSecond(14), kSecond(15));
+    const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(Vec::load16(first)), Vec::load16(second), 1);
+    return {_mm512_permutexvar_epi16(order, _mm512_cvtepi8_epi16(both))};
+  }
   static Int16Vec add(Int16Vec a, Int16Vec b) { return {_mm512_add_epi32(a.v, b.v)}; }
   static Int16Vec subtract(Int16Vec a, Int16Vec b) { return {_mm512_sub_epi32(a.v, b.v)}; }
   static Int16Vec add_halves(Int16Vec a, Int16Vec b) { return {_mm512_add_epi16(a.v, b.v)}; }
