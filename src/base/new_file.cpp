@@ -77,6 +77,8 @@ void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
+fs::path NewFile::readable() const { return name_of_descriptor(descriptor_); }
+
 void NewFile::keep() {
   if (::fsync(descriptor_) != 0) fail_file(target_, errno);
   if (temporary_.empty()) {

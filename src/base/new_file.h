@@ -25,6 +25,8 @@ class NewFile {
 
   // From any thread.
   void write(uint64_t offset, std::span<const std::byte> bytes);
+  // A name by which this process can read it before it has its own.
+  std::filesystem::path readable() const;
   // Brings it to the disk and gives it its name.
   void keep();
 

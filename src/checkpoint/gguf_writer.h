@@ -65,6 +65,8 @@ class GgufWriter {
   void write(size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
     file_.write(begins_[tensor] + offset, bytes);
   }
+  // The file as it is so far, for this process: all it says of tensors is there from the beginning.
+  std::filesystem::path readable() const { return file_.readable(); }
   void keep() { file_.keep(); }
   uint64_t size() const { return begins_.back(); }
 

@@ -47,6 +47,8 @@ class Writer {
           tasks_.push_back({i, matrix, row, first, std::min(rows, matrix->rows - first)});
         row += matrix->rows;
       }
+      const auto& vector = layout.contents[i].vector;
+      if (!vector.empty()) file_.write(i, 0, std::as_bytes(std::span(vector)));
     }
   }
 
@@ -58,12 +60,11 @@ class Writer {
     return total;
   }
 
+  // The file before write(): without the values of matrices.
+  fs::path readable() const { return file_.readable(); }
+
   // `told`: now and then how many bytes of the source are done, on the calling thread; it may throw.
   void write(const std::function<void(uint64_t bytes)>& told) {
-    for (size_t i = 0; i < layout_.contents.size(); ++i) {
-      const auto& vector = layout_.contents[i].vector;
-      if (!vector.empty()) file_.write(i, 0, std::as_bytes(std::span(vector)));
-    }
     std::atomic<uint64_t> done{0};
     on_all_cores(
         tasks_.size(),
@@ -147,18 +148,15 @@ void check_target(const JobOptions& options) {
          "another name, or --force");
 }
 
-// The plan of the file that was written, which must be that of the original. Where it is not, the file goes.
-std::unique_ptr<Plan> open_written(const fs::path& path, const Plan& original) {
+// The plan of what is to be written must be that of the original.
+void check_same_steps(const fs::path& written, const Plan& original) {
   std::string difference;
   try {
-    auto written = make_plan(open_checkpoint(locate_model(path.string())));
-    difference = different_step(*written, original);
-    if (difference.empty()) return written;
+    difference = different_step(*make_plan(open_checkpoint(locate_model(written.string()), true)), original);
   } catch (const Error& error) {
     difference = error.message();
   }
-  std::error_code error;
-  fs::remove(path, error);
+  if (difference.empty()) return;
   fail(ErrorKind::kModel,
        fmt::format("{}: llama.cpp's format cannot say how this model computes ({})",
                    original.checkpoint.location().name, difference),
@@ -184,6 +182,8 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   shard.copied = int64_t(layout.shapes.size()) - shard.quantized;
   shard.bytes_read = report.bytes_read = writer.source_bytes();
   shard.bytes_written = report.bytes_written = writer.bytes();
+  const auto original = make_plan(open_checkpoint(source.checkpoint.location()));
+  check_same_steps(writer.readable(), *original);
   writer.write([&](uint64_t done) {
     if (control.stopped && control.stopped()) fail(ErrorKind::kRuntime, "stopped", "nothing was written");
     if (control.progress) control.progress(shard, done, shard.bytes_read);
@@ -191,8 +191,7 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   shard.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
   const auto verifying = Clock::now();
-  const auto original = make_plan(open_checkpoint(source.checkpoint.location()));
-  const auto written = open_written(options.out, *original);
+  const auto written = make_plan(open_checkpoint(locate_model(options.out.string())));
   shard.comparisons = compare_models(*written, *original, {}, options.verified);
   shard.verify_seconds = std::chrono::duration<double>(Clock::now() - verifying).count();
   report.shards.push_back(std::move(shard));

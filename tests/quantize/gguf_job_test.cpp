@@ -131,6 +131,11 @@ TEST_CASE("quantize to q8_0: nothing is overwritten") {
   control.stopped = [] { return true; };
   CHECK(contains(error_of([&] { run_job(options, control); }), "stopped"));
   CHECK(read_file(out) == before);
+  // So does one whose model the format cannot say.
+  options = options_for(source_folder() / "tests/golden/gemma2-bf16", out);
+  options.force = true;
+  CHECK(contains(error_of([&] { run_job(options); }), "cannot say how this model computes"));
+  CHECK(read_file(out) == before);
   CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
 }
 
