@@ -395,6 +395,33 @@ def mixture_cases():
         experts=ONE_BY_ONE,
         biases="e_score_correction_bias",
     )
+    indexed = latent | {"q_lora_rank": 12, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": True}
+    indexed |= {"first_k_dense_replace": 1, "index_topk": 512, "index_head_dim": 10, "index_n_heads": 3}
+    yield Case(
+        "deepseek_v32",
+        "deepseek_v32",
+        indexed | {"n_group": 3, "topk_group": 2, "rope_parameters": scaled | {"mscale": 1.0, "mscale_all_dim": 1.0}},
+        "an indexer that chooses all keys of so short a text",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+    )
+    yield Case(
+        "glm_moe_dsa",
+        "glm_moe_dsa",
+        indexed | {"n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5, "attention_bias": True},
+        "an indexer that chooses all keys of so short a text, biases of the latents",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+    )
+    yield Case(
+        "hunyuan_moe",
+        "hunyuan_v1_moe",
+        {"head_dim": 12, "num_experts": 4, "moe_topk": [2, 2], "num_shared_expert": [1, 1], "moe_intermediate_size": [40, 40]}
+        | {"rope_parameters": rope(rope_type="dynamic", alpha=50.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0)},
+        "sizes as lists, a shared expert, norms of q and k behind the rotation, whose base a fixed factor raises",
+        experts=ONE_BY_ONE,
+        tied=True,
+    )
     yield Case(
         "mistral4",
         "mistral4",
@@ -548,6 +575,18 @@ def mixture_cases():
         embedding=0.1,
         gain=3.0,
     )
+    falcon = {"head_dim": 12, "mamba_d_ssm": 48, "mamba_n_heads": 6, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 6}
+    falcon |= {"embedding_multiplier": 2.0, "lm_head_multiplier": 0.5, "key_multiplier": 0.7, "attention_in_multiplier": 1.3}
+    falcon |= {"attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.6, "mlp_multipliers": [0.9, 0.7]}
+    falcon |= {"ssm_multipliers": [0.8, 1.1, 0.9, 1.3, 0.7], "rope_parameters": rope(rope_theta=1e5)}
+    yield Case("falcon_h1", "falcon_h1", falcon | {"mamba_rms_norm": False}, "Mamba-2 beside attention, all factors")
+    yield Case(
+        "falcon_h1-norm",
+        "falcon_h1",
+        falcon | {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
+        "Mamba-2 with a norm behind the gate",
+        methods=("fp8-block-bf16",),
+    )
     delta = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6}
     delta |= {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]}
     delta |= {"rope_parameters": rope(partial_rotary_factor=0.25)}
@@ -599,7 +638,7 @@ def draw(fresh_parameters, case, rng):
 
 
 # What releases do not quantize.
-PLAIN = ("mlp.gate.", "mlp.router.", "moe.router.", "feed_forward.router.", "mixer.gate.", "router.proj.", "shared_expert_gate", "in_proj_a", "in_proj_b", "proj_bias")
+PLAIN = ("mlp.gate.", "indexer.weights_proj", "mlp.router.", "moe.router.", "feed_forward.router.", "mixer.gate.", "router.proj.", "shared_expert_gate", "in_proj_a", "in_proj_b", "proj_bias")
 
 
 STACKS = ("experts.gate_up_proj", "experts.up_proj", "experts.down_proj")
@@ -669,11 +708,12 @@ def watch_routers(model, margins):
             hidden = torch.ones_like(members, dtype=torch.bool).scatter(1, best.indices[:, :kept, None].expand(-1, -1, members.shape[-1]), False)
             ranks = ranks.masked_fill(hidden.reshape(ranks.shape), -1e9)
         chosen = next(getattr(model.config, key) for key in ("num_experts_per_tok", "top_k_experts", "moe_k") if getattr(model.config, key, None))
+        chosen = chosen[0] if isinstance(chosen, list) else chosen
         best = ranks.sort(descending=True).values
         margins.append(float((best[:, chosen - 1] - best[:, chosen]).min()))
 
     for name, module in model.named_modules():
-        if name.endswith(("mlp.gate", "mlp.router", "moe.router", "feed_forward.router", "mixer.gate", "router.proj")):
+        if hasattr(module, "weight") and name.endswith(("mlp.gate", "mlp.router", "moe.router", "feed_forward.router", "mixer.gate", "router.proj", "mlp.gate.wg")):
             module.register_forward_hook(see)
 
 

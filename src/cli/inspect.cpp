@@ -292,12 +292,13 @@ std::string json(const Plan& plan, const InspectOptions& options) {
   const std::string declared = declared_method(plan);
   std::string out = fmt::format(
       R"({{"schema":1,"model":{},"family":{},"method":{},"declared":{},"weights_present":{},"parameters":{},"weight_bytes":{},"bytes_per_token":{},)"
-      R"("shape":{{"layers":{},"hidden":{},"heads":{},"kv_heads":{},"head_dim":{},"intermediate":{},"vocabulary":{},"context":{},"tied_head":{}}},)"
+      R"("shape":{{"layers":{},"hidden":{},"heads":{},"kv_heads":{},"head_dim":{},"intermediate":{},"vocabulary":{},"context":{},"tied_head":{},"experts":{},"experts_per_token":{},"expert_width":{},"recurrent_layers":{}}},)"
       R"("evidence":{},"ignored":{})",
       json_quote(plan.checkpoint.location().name), json_quote(m.family), json_quote(plan.method()),
       declared.empty() ? "null" : json_quote(declared), !plan.checkpoint.is_blank(), plan.parameters(),
       plan.weight_bytes(), plan.bytes_per_token(), m.layers, m.hidden, shape.heads, shape.kv_heads, shape.head_dim,
-      shape.intermediate, m.vocab, m.context, shape.tied_head, json_list(evidence), json_list(ignored));
+      shape.intermediate, m.vocab, m.context, shape.tied_head, shape.experts, shape.chosen, shape.expert_width,
+      shape.recurrent, json_list(evidence), json_list(ignored));
   if (options.tensors) {
     const auto owner = owners(plan);
     std::vector<std::string> tensors;

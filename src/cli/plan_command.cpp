@@ -47,7 +47,8 @@ struct Outlook {
   size_t program = 0;
   int64_t context = 0;
   int64_t cache_tokens = 0;   // of all lines together
-  double kv_token = 0;        // bytes
+  double kv_token = 0;        // bytes, without state_bytes
+  size_t state_bytes = 0;     // of the cache, whatever the tokens
   double read_bandwidth = 0;  // bytes a second, measured now; 0 if the engine is not for speed
   Pace empty, full;           // with an empty and with a full context
 
@@ -64,7 +65,9 @@ Outlook look_ahead(const ModelOptions& options) {
   out.program = program_bytes(*out.plan);
   out.context = out.placement.fits ? out.placement.options.context : out.placement.wanted;
   out.cache_tokens = out.placement.lines > 1 ? out.placement.options.cache_tokens : out.context;
-  out.kv_token = double(out.placement.use.kv) / double(out.cache_tokens);
+  const size_t kv = out.placement.use.kv;
+  out.state_bytes = std::min(kv, fixed_state_bytes(*out.plan) * size_t(state_slots(out.placement.options)));
+  out.kv_token = double(kv - out.state_bytes) / double(out.cache_tokens);
   if (out.placement.fits && out.placement.engine->measure != nullptr) {
     try {
       out.read_bandwidth = out.placement.engine->measure(out.placement.options, false).read_bytes_per_second;
@@ -99,7 +102,9 @@ std::string text(const Outlook& outlook) {
   row("kv", double(use.kv),
       fmt::format("{} tokens{} in {}, {} each", outlook.cache_tokens,
                   placement.lines > 1 ? fmt::format(" of {} lines and their common beginning", placement.lines) : "",
-                  kv_name(placement.options.kv), format_bytes(outlook.kv_token)));
+                  kv_name(placement.options.kv), format_bytes(outlook.kv_token)) +
+          (outlook.state_bytes > 0 ? fmt::format(", and {} of states", format_bytes(double(outlook.state_bytes)))
+                                   : ""));
   row("work", double(use.work), "");
   row("program", double(outlook.program),
       placement.engine->in_ram() ? "with its tokenizer" : "with its tokenizer, in ram");
@@ -135,14 +140,14 @@ std::string json(const Outlook& outlook) {
   return fmt::format(
       R"({{"schema":1,"model":{},"family":{},"parameters":{},"method":{},"declared":{},"device":{},"fits":{},"context":{},)"
       R"("model_context":{},"largest_context":{},"parallel":{},"cache_tokens":{},"memory":{{"weights":{},"kv":{},"work":{},"program":{},"total":{},"free":{}}},)"
-      R"("kv_type":{},"kv_bytes_per_token":{:.0f},"read_bandwidth":{:.0f},"speed":{{"empty":{},"full":{}}}}})"
+      R"("kv_type":{},"kv_bytes_per_token":{:.0f},"state_bytes":{},"read_bandwidth":{:.0f},"speed":{{"empty":{},"full":{}}}}})"
       "\n",
       json_quote(outlook.plan->checkpoint.location().name), json_quote(outlook.plan->model.family),
       outlook.plan->parameters(), json_quote(outlook.plan->method()), outlook.declared,
       json_quote(placement.engine->name), placement.fits, outlook.context, placement.native, placement.largest,
       placement.lines, outlook.cache_tokens, use.weights, use.kv, use.work, outlook.program, outlook.total(),
-      placement.free, json_quote(kv_name(placement.options.kv)), outlook.kv_token, outlook.read_bandwidth,
-      pace(outlook.empty), pace(outlook.full));
+      placement.free, json_quote(kv_name(placement.options.kv)), outlook.kv_token, outlook.state_bytes,
+      outlook.read_bandwidth, pace(outlook.empty), pace(outlook.full));
 }
 
 int plan_command(const PlanOptions& options) {

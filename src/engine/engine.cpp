@@ -37,17 +37,13 @@ int64_t state_slots(const EngineOptions& options) { return options.sequences * (
 
 namespace {
 
-// A table of learned positions has no row for tokens beyond it.
-void check_positions(const Plan& plan, int64_t context) {
-  for (const Step& step : plan.steps) {
-    const auto* lookup = std::get_if<LookupStep>(&step.op);
-    if (lookup == nullptr || lookup->positions == nullptr || context <= lookup->positions->rows) continue;
-    fail(ErrorKind::kUsage,
-         fmt::format("{}: the context is longer than the model's table of positions (expected at most {} tokens, found "
-                     "{})",
-                     plan.checkpoint.location().name, lookup->positions->rows, context),
-         fmt::format("--context {}", lookup->positions->rows));
-  }
+void check_context(const Plan& plan, int64_t context) {
+  const ContextLimit& limit = plan.model.context_limit;
+  if (limit.tokens == 0 || context <= limit.tokens) return;
+  fail(ErrorKind::kUsage,
+       fmt::format("{}: the context is longer than {} (expected at most {} tokens, found {})",
+                   plan.checkpoint.location().name, limit.reason, limit.tokens, context),
+       fmt::format("--context {}", limit.tokens));
 }
 
 }  // namespace
@@ -61,7 +57,7 @@ Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<B
       ropes_(plan.ropes, options.context),
       first_scored_step_(first_scored(plan)),
       has_fixed_states_(fixed_state_bytes(plan) > 0) {
-  check_positions(plan, options.context);
+  check_context(plan, options.context);
   for (const CacheGroup& group : cache_.groups()) pools_.emplace_back(group.pages);
 }
 

@@ -144,6 +144,7 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
   LoadedModel loaded;
   loaded.name = plan->checkpoint.location().name;
   const int64_t native = plan->model.context;
+  const int64_t limit = plan->model.context_limit.tokens > 0 ? plan->model.context_limit.tokens : INT64_MAX;
   if (options.context > 0 && needed > options.context) {
     fail(ErrorKind::kUsage,
          fmt::format("{}: the prompt does not fit in the context (expected at most {} tokens, found {})", loaded.name,
@@ -154,7 +155,8 @@ LoadedModel load_model(std::unique_ptr<Plan> plan, const ModelOptions& options, 
     fail(ErrorKind::kUsage,
          fmt::format("{}: the prompt does not fit in the context (expected at most {} tokens, found {})", loaded.name,
                      native, needed),
-         fmt::format("--context {} would go beyond what the model was made for", needed));
+         needed > limit ? "a shorter prompt"
+                        : fmt::format("--context {} would go beyond what the model was made for", needed));
   }
   const Placement placement = place(*plan, options, needed);
   if (!placement.fits) fail_placement(*plan, placement);

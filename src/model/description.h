@@ -2,6 +2,7 @@
 // arithmetic; the planner turns it into steps.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,9 +11,11 @@
 #include <vector>
 
 #include "base/token.h"
+#include "model/context_limit.h"
 #include "model/names.h"
 #include "model/rope.h"
 #include "model/step.h"
+#include "quant/binder.h"
 
 namespace qgen {
 
@@ -71,7 +74,8 @@ struct FeedForwardSpec {
   Activation activation = Activation::kSilu;
   bool gated = true;  // activation(gate x) * (up x); else activation(up x)
   bool bias = false;
-  bool fused = false;  // gate and up
+  bool fused = false;     // gate and up
+  double gate_scale = 1;  // of what the activation is computed of
 };
 
 // A mixture of experts, with one that all tokens go to beside them where `shared_width` is above 0.
@@ -132,7 +136,11 @@ struct MambaSpec {
   int64_t taps = 4;
   bool conv_bias = true, bias = false;
   NormSpec norm;
+  bool normed = true;
+  bool norm_before_gate = false;
   int64_t norm_groups = 1;  // of the row, each normalized for itself
+  // What the parts of the projection are multiplied by: gate, input, B, C, step sizes.
+  std::array<double, 5> factors = {1, 1, 1, 1, 1};
 };
 
 // A short convolution between two gates (LFM2): out = W (c * conv(b * u)), all three from one matrix.
@@ -161,6 +169,7 @@ struct Description {
   int64_t hidden = 0;
   int64_t vocab = 0;
   int64_t context = 0;  // tokens the model was made for (max_position_embeddings)
+  ContextLimit context_limit;
   double embed_scale = 1;
   int64_t per_layer_width = 0;  // of PerLayerInputSpec; 0: none
   NormSpec per_layer_norm;
@@ -192,7 +201,7 @@ struct Description {
     std::vector<float> factors, long_factors;  // (dim / 2)
   };
   std::vector<RopeFactors> rope_factors;
-  std::vector<std::string_view> buffers;  // ends of names of tensors that hold no weights
+  std::vector<UnusedPart> unused_parts;
 };
 
 }  // namespace qgen

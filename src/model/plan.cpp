@@ -56,7 +56,7 @@ std::string Plan::method() const {
 }
 
 int64_t Plan::parameters() const {
-  int64_t count = 0;
+  int64_t count = -repeated_parameters;
   for (const Weight& weight : weights) count += weight.rows * weight.cols;
   for (const Vector& vector : vectors) count += vector.size;
   return count;

@@ -10,6 +10,7 @@
 
 #include "base/token.h"
 #include "checkpoint/checkpoint.h"
+#include "model/context_limit.h"
 #include "model/rope.h"
 #include "model/step.h"
 #include "quant/binder.h"
@@ -23,7 +24,9 @@ struct ModelInfo {
   int64_t layers = 0;
   int64_t hidden = 0;
   int64_t vocab = 0;
-  int64_t context = 0;  // tokens the model was made for, with the factor of those rotary scalings that extend it
+  // Tokens the model was made for, with the factor of those rotary scalings that extend it and within the limit.
+  int64_t context = 0;
+  ContextLimit context_limit;
   std::vector<TokenId> end_tokens;  // of config.json
 };
 
@@ -37,13 +40,14 @@ struct Plan {
   RowId scores = -1;           // the row with a score for every token of the vocabulary
   std::deque<Weight> weights;  // what the steps point to
   std::deque<Vector> vectors;
+  int64_t repeated_parameters = 0;  // of matrices that are held twice, in two types
   std::vector<Binder::Binding> bindings;  // where each weight comes from
   std::vector<Binder::Ignored> ignored;   // tensors in the files that no step needs
   Checkpoint checkpoint;                  // keeps the mapped files alive
 
   // The method of most of the quantized bytes ("fp8 block 128x128"), else of the plain ones ("bf16").
   std::string method() const;
-  int64_t parameters() const;  // elements of all matrices and vectors
+  int64_t parameters() const;  // elements of all matrices and vectors, without repeated ones
   size_t weight_bytes() const;
   // Bytes of weights that one decoded token reads: of a table one row, of a mixture the chosen experts.
   size_t bytes_per_token() const;

@@ -14,6 +14,12 @@ namespace qgen {
 View PlanBuilder::begin(const BlockSpec& block, const FeedForwardSpec& spec) {
   const View out = row("inner", spec.width);
   Projection up;
+  if (spec.gated && spec.gate_scale != 1) {  // the activation stands between factor and product
+    Projection gate = to(linear(Role::kFfnGate, spec.width, model_.hidden, spec.bias), row("gate", spec.width));
+    gate.scale = spec.gate_scale;
+    add_inputs(block, {gate, to(linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias), out)});
+    return out;
+  }
   if (!spec.gated) {
     up = linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias);
   } else if (is_fused(Role::kFfnGateUp, Role::kFfnGate, spec.fused)) {
@@ -29,6 +35,13 @@ View PlanBuilder::begin(const BlockSpec& block, const FeedForwardSpec& spec) {
 }
 
 void PlanBuilder::end(const BlockSpec& block, const FeedForwardSpec& spec, const View& inner) {
+  if (spec.gated && spec.gate_scale != 1) {
+    CombineStep product;
+    product.y = product.out = inner;
+    product.gate = row("gate", spec.width);
+    product.activation = spec.activation;
+    add(product);
+  }
   add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), inner);
 }
 

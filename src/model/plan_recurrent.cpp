@@ -120,8 +120,21 @@ const Vector* PlanBuilder::a_log(const std::string& name, int64_t heads, bool fo
 // The row is [gate, input, B, C, step sizes].
 View PlanBuilder::begin(const BlockSpec& block, const MambaSpec& spec) {
   const int64_t inner = spec.heads * spec.head_dim;
-  const View all = row("mamba", 2 * inner + 2 * spec.groups * spec.state_dim + spec.heads);
-  add_inputs(block, {to(linear(Role::kMambaIn, all.cols, model_.hidden, spec.bias), all)});
+  const int64_t keys = spec.groups * spec.state_dim;
+  const View all = row("mamba", 2 * inner + 2 * keys + spec.heads);
+  if (spec.factors == MambaSpec().factors) {
+    add_inputs(block, {to(linear(Role::kMambaIn, all.cols, model_.hidden, spec.bias), all)});
+    return all;
+  }
+  const std::vector<int64_t> cols = {inner, inner, keys, keys, spec.heads};
+  std::vector<Projection> parts = fused(Role::kMambaIn, cols, model_.hidden, spec.bias);
+  int64_t first = 0;
+  for (size_t i = 0; i < cols.size(); ++i) {
+    parts[i] = to(parts[i], {all.row, first, cols[i]});
+    parts[i].scale = spec.factors[i];
+    first += cols[i];
+  }
+  add_inputs(block, std::move(parts));
   return all;
 }
 
@@ -160,12 +173,19 @@ void PlanBuilder::end(const BlockSpec& block, const MambaSpec& spec, const View&
   gate.y = gate.out = mixed;
   gate.gate = z;
   gate.activation = Activation::kSilu;
+  Norm of_groups;
+  if (spec.normed) {
+    of_groups = norm(spec.norm, module(Role::kMambaNorm), inner);
+    of_groups.group = inner / spec.norm_groups;
+  }
+  if (spec.norm_before_gate) gate.norm = of_groups;
   add(gate);
-  CombineStep normalize;
-  normalize.y = normalize.out = mixed;
-  normalize.norm = norm(spec.norm, module(Role::kMambaNorm), inner);
-  normalize.norm.group = inner / spec.norm_groups;
-  add(normalize);
+  if (spec.normed && !spec.norm_before_gate) {
+    CombineStep normalize;
+    normalize.y = normalize.out = mixed;
+    normalize.norm = of_groups;
+    add(normalize);
+  }
   add_output(block, linear(Role::kMambaOut, model_.hidden, inner, spec.bias), mixed);
 }
 

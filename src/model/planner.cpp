@@ -84,8 +84,12 @@ int64_t extended_context(const Description& model) {
 }
 
 void set_info(Plan& plan, const Description& model) {
-  plan.model = {model.family, int64_t(model.layers.size()), model.hidden,
-                model.vocab,  extended_context(model),      model.end_tokens};
+  ContextLimit limit = model.context_limit;
+  if (model.positions > 0) limit = {model.positions, "the model's table of positions"};
+  int64_t context = extended_context(model);
+  if (limit.tokens > 0) context = std::min(context, limit.tokens);
+  plan.model = {model.family,    int64_t(model.layers.size()), model.hidden, model.vocab, context, limit,
+                model.end_tokens};
 }
 
 }  // namespace
@@ -123,7 +127,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors) {
   std::vector<std::string> drafting;
   for (int64_t i = model.drafting_layers.first; i < model.drafting_layers.second; ++i)
     drafting.push_back(model.names.layer_prefix(i));
-  plan->ignored = source.binder().finish(model.names.own_prefixes(), drafting, model.buffers, model.family);
+  plan->ignored = source.binder().finish(model.names.own_prefixes(), drafting, model.unused_parts, model.family);
   return plan;
 }
 

@@ -465,8 +465,8 @@ Vector Binder::vector(const std::string& name, int64_t n, int64_t cols) {
 }
 
 std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes,
-                                            std::span<const std::string> drafting,
-                                            std::span<const std::string_view> buffers, std::string_view family) const {
+                                            std::span<const std::string> drafting, std::span<const UnusedPart> unused,
+                                            std::string_view family) const {
   std::vector<Ignored> ignored = ignored_;
   const auto under = [](std::span<const std::string> list, const std::string& name) {
     return std::any_of(list.begin(), list.end(), [&](const std::string& prefix) { return name.starts_with(prefix); });
@@ -483,9 +483,11 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixe
       ignored.push_back({tensor.name, row->reason});
       continue;
     }
-    if (std::any_of(buffers.begin(), buffers.end(),
-                    [&](std::string_view suffix) { return tensor.name.ends_with(suffix); })) {
-      ignored.push_back({tensor.name, "a buffer of the model's program"});
+    const auto part = std::find_if(unused.begin(), unused.end(), [&](const UnusedPart& candidate) {
+      return tensor.name.find(candidate.part) != std::string::npos;
+    });
+    if (part != unused.end()) {
+      ignored.push_back({tensor.name, part->reason});
       continue;
     }
     // Other parts of a checkpoint (vision, layers that draft) may be quantized as they like.

@@ -27,6 +27,12 @@ struct IgnoredTensor {
   std::string_view reason;
 };
 
+// Tensors of layers that no step needs: a part of their names, and why.
+struct UnusedPart {
+  std::string_view part, reason;
+};
+constexpr std::string_view kProgramBuffer = "a buffer of the model's program";
+
 // One module X while it is being bound: X.<suffix> tensors are looked up here, and what is taken is remembered, so that
 // nothing in the files is left over unnoticed.
 //
@@ -133,11 +139,11 @@ class Binder {
   bool has_tensor(const std::string& tensor) const { return checkpoint_.find(tensor) != nullptr; }
 
   using Ignored = IgnoredTensor;
-  // After all binding. Tensors that no engine needs (activation and cache scales, buffers) are returned; quantization
-  // parameters that no method took, and anything under one of the model's own `prefixes` whose name does not end as one
-  // of its `buffers`, are errors. What is under one of `drafting`, layers that draft tokens, is not.
+  // After all binding. Tensors that no engine needs (activation and cache scales, unused parts) are returned;
+  // quantization parameters that no method took, and anything else under one of the model's own `prefixes`, are errors.
+  // What is under one of `drafting`, layers that draft tokens, is not.
   std::vector<Ignored> finish(std::span<const std::string> prefixes, std::span<const std::string> drafting,
-                              std::span<const std::string_view> buffers, std::string_view family) const;
+                              std::span<const UnusedPart> unused, std::string_view family) const;
 
  private:
   Weight bind(Module& module, const std::string& name);

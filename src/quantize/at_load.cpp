@@ -139,6 +139,7 @@ class PlanQuantizer {
       if (linear == nullptr) continue;
       for (Projection& projection : linear->projections) {
         if (!tables.contains(projection.weight)) continue;
+        plan_.repeated_parameters += projection.weight->rows * projection.weight->cols;
         plan_.weights.push_back(slice_rows(*projection.weight, 0, projection.weight->rows));
         plan_.weights.back().repack = projection.weight->repack;
         projection.weight = &plan_.weights.back();

@@ -114,7 +114,8 @@ class Layout {
     for (int64_t i = model_.drafting_layers.first; i < model_.drafting_layers.second; ++i) {
       if (begins(model_.names.layer_prefix(i))) return left(kDraft);
     }
-    if (std::ranges::any_of(model_.buffers, [&](std::string_view end) { return tensor.ends_with(end); }) ||
+    if (std::ranges::any_of(model_.unused_parts,
+                            [&](const UnusedPart& unused) { return tensor.find(unused.part) != std::string::npos; }) ||
         tensor.ends_with("rotary_emb.inv_freq")) {
       return left(kBuffer);
     }

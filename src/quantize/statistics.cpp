@@ -1,7 +1,7 @@
 #include "quantize/statistics.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,8 +13,11 @@
 namespace qgen::quantize {
 
 InputStatistics InputStatistics::read(const std::filesystem::path& path) {
-  const std::string text = read_file(path, size_t{1} << 30, ErrorKind::kUsage);
-  const auto document = JsonDocument::parse(text, path.string(), ErrorKind::kUsage);
+  return parse(read_file(path, size_t{1} << 30, ErrorKind::kUsage), path.string());
+}
+
+InputStatistics InputStatistics::parse(std::string_view text, const std::string& name_of_file) {
+  const auto document = JsonDocument::parse(text, name_of_file, ErrorKind::kUsage);
   InputStatistics out;
   if (!document->root().is_object()) document->root().fail("no object of weights");
   for (const auto& [name, value] : document->root().members()) {
@@ -23,7 +26,8 @@ InputStatistics InputStatistics::read(const std::filesystem::path& path) {
     std::vector<float>& maxima = out.maxima_[std::string(name)];
     for (const Json& element : list->elements()) {
       const double number = element.as_number();
-      if (!(number >= 0) || !std::isfinite(number)) element.fail("no maximum of magnitudes");
+      if (!(number >= 0 && number <= double(std::numeric_limits<float>::max())))
+        element.fail("no maximum of magnitudes (expected a number from 0 to 3.4e38)");
       maxima.push_back(float(number));
     }
   }

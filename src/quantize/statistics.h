@@ -16,6 +16,7 @@ class InputStatistics {
  public:
   // Throws a usage Error about a file that is none of these.
   static InputStatistics read(const std::filesystem::path& path);
+  static InputStatistics parse(std::string_view text, const std::string& name_of_file);
 
   // Maxima that were seen, of the tensor X.weight: the larger of these and those from before counts.
   void add(const std::string& tensor, std::span<const float> maxima);
@@ -28,6 +29,7 @@ class InputStatistics {
   // them; empty where the file says nothing, or of another number of columns (then `mismatch` is set).
   std::vector<float> weights_of(std::string_view module, int64_t cols, bool& mismatch) const;
   size_t size() const { return maxima_.size(); }
+  const std::map<std::string, std::vector<float>, std::less<>>& maxima() const { return maxima_; }
 
  private:
   std::map<std::string, std::vector<float>, std::less<>> maxima_;

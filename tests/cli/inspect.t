@@ -30,6 +30,11 @@ json: stdout schemas/inspect.schema.json
 where: it["family"] == "llama" and it["method"] == "fp8 block 128x128" and it["parameters"] == 260032
 where: sum(len(e["modules"]) for e in it["evidence"]) == 36 and "tensors" not in it and "steps" not in it
 
+# Of a mixture, its experts; of a hybrid, its recurrent layers
+$ qgen inspect -m $ROOT/tests/golden/qwen3_next-bf16 --json
+json: stdout schemas/inspect.schema.json
+where: [it["shape"][k] for k in ("experts", "experts_per_token", "expert_width", "recurrent_layers")] == [5, 2, 24, 1]
+
 # Every tensor of the file, with its scale
 $ qgen inspect -m $MODEL --tensors --json
 json: stdout schemas/inspect.schema.json

@@ -36,6 +36,19 @@ json: stdout schemas/plan.schema.json
 where: it["context"] == 1024 and it["kv_type"] == "f32"
 where: it["memory"]["kv"] == 1024 * it["kv_bytes_per_token"] and it["kv_bytes_per_token"] > 960
 
+# A cache of 8 bits
+$ qgen plan -m $MODEL -c 1024 --kv int8 --json
+json: stdout schemas/plan.schema.json
+where: it["kv_type"] == "int8" and it["kv_bytes_per_token"] == 640 and it["state_bytes"] == 0
+
+# What recurrent layers hold is counted apart from what each token adds
+$ qgen plan -m $ROOT/tests/golden/qwen3_next-bf16 -c 64 | grep kv
+    kv       *KiB  64 tokens in f16, 128 B each, and * KiB of states (glob)
+
+$ qgen plan -m $ROOT/tests/golden/qwen3_next-bf16 -c 64 --json
+json: stdout schemas/plan.schema.json
+where: it["state_bytes"] == 4320 and 0 <= it["memory"]["kv"] - 64 * it["kv_bytes_per_token"] - it["state_bytes"] < 64
+
 # INT8
 $ qgen plan -m $INT8 --json
 json: stdout schemas/plan.schema.json

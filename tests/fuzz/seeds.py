@@ -305,14 +305,19 @@ def batches(seeds):
         seeds.add("batch_fuzz", line)
 
 
+def statistics(seeds):
+    for text in ('{"model.layers.0.mlp.up_proj.weight": {"input_channel_max": [0.5, 1e-3, 0]}}', '{"a.weight":{"input_channel_max":[]},"b":{}}'):
+        seeds.add("statistics_fuzz", text)
+
+
 def main():
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     seeds = Seeds(folder)
-    for make in (configurations, checkpoints, gguf_models, tokenizers, expressions, encoder_texts, templates, batches):
+    for make in (configurations, checkpoints, gguf_models, tokenizers, expressions, encoder_texts, templates, batches, statistics):
         make(seeds)
     for target in ("config_fuzz", "plan_fuzz", "model_fuzz", "safetensors_fuzz", "tokenizer_json_fuzz", "tokenizer_files_fuzz", "batch_fuzz",
-                   "chat_fuzz"):
+                   "chat_fuzz", "statistics_fuzz"):
         seeds.dictionary(target, seeds.words_of(target))
     seeds.dictionary("gguf_fuzz", {"GGUF", "general.architecture", "llama", "qwen2", "qwen3", "llama.block_count", "tokenizer.ggml.model",
                                    "tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.merges", "token_embd.weight",

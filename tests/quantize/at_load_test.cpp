@@ -86,8 +86,10 @@ TEST_CASE("GPT-2 in INT8 has the codes, scales and scores of its document") {
 
 TEST_CASE("Tables and the head stay; a tied head that is asked for lies beside the table") {
   const fs::path model = test::source_folder() / "tests/golden/gemma-bf16";
+  const int64_t parameters = make_plan(open_checkpoint(locate_model(model.string())))->parameters();
   for (const bool head : {false, true}) {
     const auto plan = load(model, Format::kInt8, head);
+    CHECK(plan->parameters() == parameters);
     CHECK(plan->method() == "int8 channel, rounded from bf16");
     const Weight *table = nullptr, *last = nullptr;
     for (const Step& step : plan->steps) {

@@ -42,7 +42,7 @@ Description describe_chatglm(const Json& config) {
   Description model = finish_decoder(std::move(parts));
   if (!model.tied_head) model.tied_head = false;
   if (is_from_gguf(config)) return model;
-  model.buffers = {".rotary_pos_emb.inv_freq"};
+  model.unused_parts = {{".rotary_pos_emb.inv_freq", kProgramBuffer}};
   model.names.set_prefix("transformer.");
   model.names.set({{Role::kEmbed, "@embedding.word_embeddings"},
                    {Role::kFinalNorm, "@encoder.final_layernorm"},

@@ -1,5 +1,6 @@
 // DeepSeek-V2 and V3 and those that took over their block: latent attention, and after a few dense layers mixtures with
-// shared experts. transformers: models/deepseek_v2, models/deepseek_v3, models/glm4_moe_lite, models/mistral4.
+// shared experts. transformers: models/deepseek_v2, models/deepseek_v3, models/deepseek_v32, models/glm4_moe_lite,
+// models/glm_moe_dsa, models/mistral4.
 #include <algorithm>
 #include <cmath>
 
@@ -77,6 +78,14 @@ void check_word(const Json& config, std::string_view key, std::string_view expec
     value->fail(fmt::format("'{}' is not supported (expected {})", value->as_string(), expected));
 }
 
+// An indexer chooses the keys that a query sees: all of them while there are no more than it may choose, and so far the
+// model goes.
+void take_all_keys(const Json& config, Description& model) {
+  model.context_limit = {read_size(config, "index_topk", 1, kMaxContext, 2048),
+                         "what its sparse attention sees whole; choosing among more keys is not supported"};
+  model.unused_parts.push_back({".self_attn.indexer.", "chooses among more keys than are supported"});
+}
+
 }  // namespace
 
 Description describe_deepseek_v2(const Json& config) {
@@ -100,6 +109,21 @@ Description describe_deepseek_v3(const Json& config) {
   check_word(config, "scoring_func", "sigmoid");
   check_word(config, "topk_method", "noaux_tc");
   return describe_latent(config, "deepseek_v3", read_experts(config, 8), 3);
+}
+
+Description describe_deepseek_v32(const Json& config) {
+  check_word(config, "scoring_func", "sigmoid");
+  check_word(config, "topk_method", "noaux_tc");
+  Description model = describe_latent(config, "deepseek_v32", read_experts(config, 8), 3);
+  take_all_keys(config, model);
+  return model;
+}
+
+Description describe_glm_moe_dsa(const Json& config) {
+  check_word(config, "topk_method", "noaux_tc");
+  Description model = describe_latent(config, "glm_moe_dsa", read_experts(config, 8), 3, 0, 1, 1e-5);
+  take_all_keys(config, model);
+  return model;
 }
 
 Description describe_glm4_moe_lite(const Json& config) {

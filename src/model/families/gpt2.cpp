@@ -40,7 +40,7 @@ Description describe_gpt2(const Json& config) {
   }
   if (is_from_gguf(config)) return model;
   model.transposed = true;
-  model.buffers = {".attn.bias", ".attn.masked_bias"};
+  model.unused_parts = {{".attn.bias", kProgramBuffer}, {".attn.masked_bias", kProgramBuffer}};
   model.places.assign(std::begin(kPlaces), std::end(kPlaces));
   model.names.set_prefix(kPlaces[0].prefix);
   model.names.set({{Role::kEmbed, "@wte"},

@@ -12,6 +12,19 @@ constexpr int64_t kMaxExpertsOfAllLayers = 100'000;
 
 }  // namespace
 
+int64_t read_same_size(const Json& config, std::string_view key, int64_t lowest, int64_t most) {
+  const Json value = config.at(key);
+  if (!value.is_array()) return value.as_integer(lowest, most);
+  const auto list = value.elements();
+  if (list.empty()) value.fail("is empty (expected a number, or one for each layer)");
+  const int64_t first = list.front().as_integer(lowest, most);
+  for (const Json& of_layer : list) {
+    if (of_layer.as_integer(lowest, most) != first)
+      of_layer.fail(fmt::format("layers of different sizes are not supported (expected {})", first));
+  }
+  return first;
+}
+
 MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& keys) {
   MixtureSpec out;
   // transformers 5 writes another key than the files that were published before.
@@ -19,13 +32,14 @@ MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& 
   for (const std::string_view other : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     if (!config.get(experts) && config.get(other)) experts = other;
   }
-  out.experts = config.at(experts).as_integer(1, kMaxExperts);
+  out.experts = read_same_size(config, experts, 1, kMaxExperts);
   if (out.experts * layers > kMaxExpertsOfAllLayers)
     config.fail(
         fmt::format("{}: {} experts in each of {} layers are absurdly many", keys.experts, out.experts, layers));
-  out.chosen = keys.default_chosen > 0 && !config.get(keys.chosen) ? keys.default_chosen
-                                                                   : config.at(keys.chosen).as_integer(1, out.experts);
-  out.width = config.at(keys.width).as_integer(1, kMaxWidth);
+  out.chosen = keys.default_chosen > 0 && !config.get(keys.chosen)
+                   ? keys.default_chosen
+                   : read_same_size(config, keys.chosen, 1, out.experts);
+  out.width = read_same_size(config, keys.width, 1, kMaxWidth);
   if (out.width * out.chosen > kMaxWidth)
     config.fail(fmt::format("{}: {} experts of {} for a token are absurdly many", keys.chosen, out.chosen, out.width));
   out.activation = read_activation(config, "hidden_act", out.activation);

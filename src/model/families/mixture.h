@@ -15,6 +15,8 @@ struct MixtureKeys {
   std::string_view width = "moe_intermediate_size";
   int64_t default_chosen = 0;  // where the key may be absent
 };
+// An integer, or a list with the same one for each layer.
+int64_t read_same_size(const Json& config, std::string_view key, int64_t lowest, int64_t most);
 // Sizes, and hidden_act; `layers` of the model, for a limit on all experts together.
 MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& keys = {});
 // norm_topk_prob.

@@ -28,12 +28,15 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", false, "DeepSeek-V3, R1, V3.1, Kimi-K2",
      describe_deepseek_v3},
     {"kimi_k2", "DeepseekV3ForCausalLM", "deepseek2", false, "Kimi-K2 as first published", describe_deepseek_v3},
+    {"deepseek_v32", "DeepseekV32ForCausalLM", "", false, "DeepSeek-V3.2, up to 2048 tokens", describe_deepseek_v32},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "deepseek2", false, "GLM-4.7-Flash", describe_glm4_moe_lite},
+    {"glm_moe_dsa", "GlmMoeDsaForCausalLM", "", false, "GLM-5, 5.1 and 5.2, up to 2048 tokens", describe_glm_moe_dsa},
     {"mistral4", "Mistral4ForCausalLM", "", false, "Mistral Small 4, its text part", describe_mistral4},
     {"gpt_oss", "GptOssForCausalLM", "gpt-oss", false, "gpt-oss 20B and 120B in BF16", describe_gpt_oss},
     {"lfm2", "Lfm2ForCausalLM", "", false, "LFM2 350M to 2.6B", describe_lfm2},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", "", false, "Granite 4 hybrids, dense and mixtures",
      describe_granite_hybrid},
+    {"falcon_h1", "FalconH1ForCausalLM", "", false, "Falcon-H1 0.5B to 34B", describe_falcon_h1},
     {"qwen3_next", "Qwen3NextForCausalLM", "qwen3next", false, "Qwen3-Next-80B-A3B", describe_qwen3_next},
     {"qwen3_5_text", "Qwen3_5ForCausalLM", "qwen35", false, "Qwen3.5, 3.6 and 3.8 dense, their text part",
      describe_qwen3_5},
@@ -70,6 +73,7 @@ constexpr Family kFamilies[] = {
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "ernie4_5-moe", true, "ERNIE 4.5 mixtures", describe_ernie4_5_moe},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "hunyuan-dense", false, "Hunyuan dense, 0.5B to 7B",
      describe_hunyuan},
+    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "", false, "Hunyuan-A13B", describe_hunyuan_moe},
 };
 
 }  // namespace
