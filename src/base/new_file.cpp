@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostTries = 100;  // to find an unused name
+constexpr int kMostLinks = 40;   // as Linux follows
 
 std::string name_of_descriptor(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
 
@@ -28,9 +29,24 @@ fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.
        error == ENOSPC ? "free some space, then go on" : "");
 }
 
+// The file that a name stands for, behind symbolic links, which stay. A pipe or a device is never replaced.
+fs::path file_behind(fs::path target) {
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(target, error); ++i) {
+    const fs::path next = fs::read_symlink(target, error);
+    if (error) break;
+    target = next.is_absolute() ? next : target.parent_path() / next;
+  }
+  const fs::file_status status = fs::status(target, error);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: a pipe or a device (expected a file)", target.string()));
+  }
+  return target;
+}
+
 }  // namespace
 
-NewFile::NewFile(fs::path target, Readers readers, uint64_t size) : target_(std::move(target)) {
+NewFile::NewFile(fs::path target, Readers readers, uint64_t size) : target_(file_behind(std::move(target))) {
   open(readers);
   if (size == 0) return;
   // Not posix_fallocate(), which writes the file where the file system cannot reserve room.

@@ -1,5 +1,6 @@
 // What the linear layers of a model see in a text, for `qgen quantize --input-stats`.
 #include <chrono>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -21,13 +22,22 @@ struct CalibrateOptions {
   std::string input, out;
   int64_t window = 512;
   int64_t limit = 0;  // tokens; 0: all
+  bool force = false;
   bool quiet = false;
 };
+
+// Before the work: what is there is kept.
+void check_target(const CalibrateOptions& options) {
+  std::error_code error;
+  if (!options.force && std::filesystem::exists(std::filesystem::symlink_status(options.out, error)))
+    fail(ErrorKind::kUsage, fmt::format("--out {}: is there already", options.out), "another name, or --force");
+}
 
 int calibrate_model(const CalibrateOptions& options) {
   require_model(options.model);
   if (options.out.empty()) fail(ErrorKind::kUsage, "calibrate: no file to write", "--out FILE");
   refuse_dash(options.out, "--out");
+  check_target(options);
   auto plan = open_plan(options.model);
   const auto tokenizer = load_tokenizer(plan->checkpoint.files());
   std::vector<TokenId> ids = tokenizer->encode(read_text(options.input, "calibrate", options.text)).ids;
@@ -68,6 +78,7 @@ Command::Bound bind() {
        "N",
        "read at most this many tokens of the text [all]",
        {.lowest = 1, .highest = double(int64_t{1} << 31)}},
+      {"--force", &o->force, "", "replace the file if it is there"},
       {"-q,--quiet", &o->quiet, "", "print only warnings and errors"},
       invalid_utf8_option(o->text)};
   add_model_options(options, o->model);

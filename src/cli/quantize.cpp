@@ -133,6 +133,8 @@ int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
     print_stdout(job_json(job, report, evaluation));
   } else if (!options.quiet) {
     print_table(job_summary(job, report, evaluation));
+  } else if (report.failed()) {
+    write_stderr(fmt::format("qgen: {}: not for use: a matrix is beyond a limit; the files are kept\n", options.out));
   }
   return report.failed() ? int(ErrorKind::kRuntime) : 0;
 }

@@ -181,8 +181,11 @@ std::string job_summary(const quantize::JobOptions& options, const quantize::Job
     out += "  the original was quantized itself: the errors are those that were added to its own\n";
   if (evaluation) {
     const TextScores& scores = evaluation->scores;
-    out += fmt::format("\nover {} tokens of {}: perplexity {:.4f}, of the original {:.4f}\n", scores.scored,
-                       evaluation->file, scores.perplexity(), scores.divergence.perplexity());
+    const auto perplexity = [](double value) {  // those of a model that is destroyed have dozens of digits
+      return value < 1e6 ? fmt::format("{:.4f}", value) : fmt::format("{:.3g}", value);
+    };
+    out += fmt::format("\nover {} tokens of {}: perplexity {}, of the original {}\n", scores.scored, evaluation->file,
+                       perplexity(scores.perplexity()), perplexity(scores.divergence.perplexity()));
     out += fmt::format("  KL divergence {:.6f} in the mean, {:.4f} at most; the same choice for {:.2f} %\n",
                        scores.divergence.mean_kl(), scores.divergence.largest_kl, 100 * scores.divergence.same_share());
   }

@@ -1,5 +1,7 @@
 // The log-probability of each token of a text under the model, and its perplexity: how others check us.
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -30,6 +32,12 @@ struct ScoreOptions {
   int64_t stride = 0;   // 0: the window
   bool json = false;
 };
+
+[[noreturn]] void fail_logits(const std::string& path) {
+  const int error = errno;
+  fail(ErrorKind::kRuntime,
+       fmt::format("--logits {}: cannot write: {}", path, std::strerror(error == 0 ? EIO : error)));
+}
 
 std::string divergence_text(const LoadedModel& other, const Divergence& divergence) {
   return fmt::format(
@@ -92,7 +100,7 @@ int score(const ScoreOptions& options) {
   refuse_dash(options.logits, "--logits");
   if (!options.logits.empty()) {
     file.open(options.logits, std::ios::binary);
-    if (!file) fail(ErrorKind::kRuntime, fmt::format("--logits {}: cannot write", options.logits));
+    if (!file) fail_logits(options.logits);
   }
 
   const LoadedModel model = load_model(std::move(plan), options.model, window, terminal_control(false).progress, true);
@@ -110,14 +118,14 @@ int score(const ScoreOptions& options) {
   if (file.is_open()) {
     each = [&](size_t, std::span<const float> scores) {
       file.write(reinterpret_cast<const char*>(scores.data()), std::streamsize(scores.size_bytes()));
+      if (!file) fail_logits(options.logits);
     };
   }
   const auto scores = score_text(model, other ? &*other : nullptr, ids, {size_t(window), size_t(stride)},
                                  terminal_control(false), each);
   if (!scores) throw Exit{128 + noted_signal()};
   end_answer();
-  if (file.is_open() && !file.flush())
-    fail(ErrorKind::kRuntime, fmt::format("--logits {}: cannot write", options.logits));
+  if (file.is_open() && !file.flush()) fail_logits(options.logits);
 
   if (!options.json) {
     print_stdout(table(ids, *scores, tokenizer.get()));

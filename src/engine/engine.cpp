@@ -35,7 +35,7 @@ CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens) {
 
 int64_t state_slots(const EngineOptions& options) { return options.sequences * (1 + options.marks); }
 
-namespace {
+namespace {}  // namespace
 
 void check_context(const Plan& plan, int64_t context) {
   const ContextLimit& limit = plan.model.context_limit;
@@ -45,8 +45,6 @@ void check_context(const Plan& plan, int64_t context) {
                    plan.checkpoint.location().name, limit.reason, limit.tokens, context),
        fmt::format("--context {}", limit.tokens));
 }
-
-}  // namespace
 
 Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<Backend> backend)
     : plan_(plan),

@@ -162,6 +162,8 @@ class Engine {
 
 // Slots of states of fixed size that an engine has.
 int64_t state_slots(const EngineOptions& options);
+// Throws a usage Error where the model cannot see so many tokens at all.
+void check_context(const Plan& plan, int64_t context);
 // The limits of the cache of an engine whose backend runs batches of so many tokens.
 CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens);
 

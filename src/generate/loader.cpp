@@ -99,6 +99,7 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   if (out.options.threads == 0) out.options.threads = out.engine->useful_threads(plan);
   out.native = plan.model.context;
   out.wanted = options.context > 0 ? options.context : std::max(out.native, needed);
+  check_context(plan, out.wanted);
   out.options.context = out.largest = out.wanted;
   if (options.lines == 1) out.options.marks = Session::kMarks;
   out.free = out.engine->free_memory(out.options);

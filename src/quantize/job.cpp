@@ -96,7 +96,10 @@ class OutputFolder {
       fail(ErrorKind::kUsage, fmt::format("--out {}: holds an unfinished checkpoint", folder_.string()),
            "--resume goes on with it, --force begins again");
     }
-    if (options.resume && read_file(mark_) != text) {
+    if (const std::string mark = options.resume ? read_file(mark_) : text; mark.empty()) {
+      fail(ErrorKind::kUsage, fmt::format("--resume: {} is empty, nothing was written", mark_.string()),
+           "the same command without --resume begins again");
+    } else if (mark != text) {
       fail(ErrorKind::kUsage,
            fmt::format("--resume: {} was begun from another model or with other options", folder_.string()),
            fmt::format("{} says which; --force begins again", mark_.string()));

@@ -43,7 +43,9 @@ void Preparation::choose() {
 // The weights of columns, and the smoothing, from the file of statistics.
 void Preparation::use_statistics() {
   const auto statistics = InputStatistics::read(options_.statistics);
-  if (options_.smoothing) report_.smoothed = smooth(source_, reasons_, statistics, *options_.smoothing);
+  Smoothed smoothed;
+  if (options_.smoothing) smoothed = smooth(source_, reasons_, statistics, *options_.smoothing);
+  report_.smoothed = smoothed.norms;
   int64_t mismatched = 0, found = 0;
   for (size_t i = 0; i < source_.matrices.size(); ++i) {
     const SourceMatrix& matrix = source_.matrices[i];
@@ -64,8 +66,12 @@ void Preparation::use_statistics() {
     fail(ErrorKind::kUsage, fmt::format("{}: names none of the model's weights", options_.statistics.string()),
          "`qgen calibrate` writes one for the model");
   }
-  if (options_.smoothing && report_.smoothed == 0)
+  if (smoothed.without_maxima > 0) {
+    report_.warnings.push_back(fmt::format("--smooth: {} norms are left as they are, {} has no maxima behind them",
+                                           smoothed.without_maxima, options_.statistics.string()));
+  } else if (options_.smoothing && smoothed.norms == 0) {
     report_.warnings.push_back("--smooth: no norm of this model feeds quantized layers alone; nothing is smoothed");
+  }
 }
 
 }  // namespace qgen::quantize

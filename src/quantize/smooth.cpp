@@ -114,21 +114,24 @@ void replace(Source& source, const TensorView* old, std::span<const float> value
   std::replace(source.copied.begin(), source.copied.end(), old, static_cast<const TensorView*>(&changed.tensor));
 }
 
+// A factor beyond this is no outlier that could be moved; SmoothQuant's own code ends at its inverse.
+constexpr double kMostFactor = 1e5;
+
 // What each column of the weights is multiplied by, 1 where nothing is known.
 std::vector<float> factors(std::span<const float> inputs, std::span<const float> weights, double alpha) {
   std::vector<float> out(inputs.size(), 1.0f);
   for (size_t k = 0; k < out.size(); ++k) {
     if (inputs[k] == 0 || weights[k] == 0) continue;
     const double s = std::pow(double(inputs[k]), alpha) / std::pow(double(weights[k]), 1 - alpha);
-    if (std::isfinite(s)) out[k] = float(std::max(s, 1e-5));
+    out[k] = float(std::max(s, 1 / kMostFactor));
   }
   return out;
 }
 
 }  // namespace
 
-int64_t smooth(Source& source, std::span<const std::string_view> reasons, const InputStatistics& statistics,
-               double alpha) {
+Smoothed smooth(Source& source, std::span<const std::string_view> reasons, const InputStatistics& statistics,
+                double alpha) {
   if (source.quantized) {
     fail(ErrorKind::kModel,
          fmt::format("{}: a quantized checkpoint cannot be smoothed", source.checkpoint.location().name),
@@ -141,7 +144,7 @@ int64_t smooth(Source& source, std::span<const std::string_view> reasons, const 
     matrices[source.matrices[i].name] = &source.matrices[i];
     if (reasons[i].empty()) quantized.insert(&source.matrices[i]);
   }
-  int64_t out = 0;
+  Smoothed out;
   for (auto& [name, place] : find_places(*plan, source)) {
     const int64_t cols = place.weight->elements();
     std::vector<SourceMatrix*> readers;
@@ -152,11 +155,21 @@ int64_t smooth(Source& source, std::span<const std::string_view> reasons, const 
     if (readers.size() < place.modules.size()) continue;
     if (std::ranges::none_of(readers, [&](const SourceMatrix* matrix) { return quantized.contains(matrix); })) continue;
     const std::vector<float> inputs = statistics.maxima_of(readers.front()->name);
-    if (int64_t(inputs.size()) != cols) continue;
+    if (int64_t(inputs.size()) != cols) {
+      ++out.without_maxima;
+      continue;
+    }
     std::vector<float> weights(size_t(cols), 0.0f);
     for (const SourceMatrix* matrix : readers) join_maxima(*matrix, weights);
 
     std::vector<float> s = factors(inputs, weights, alpha);
+    const float most = *std::max_element(s.begin(), s.end());
+    if (!(most <= float(kMostFactor))) {
+      fail(ErrorKind::kUsage,
+           fmt::format("--smooth: the maxima of the inputs of {} are too large (they would be divided by up to {:.3g})",
+                       readers.front()->name, most),
+           "`qgen calibrate` writes those of the model");
+    }
     std::vector<float> norm = tensor_values(*place.weight);
     for (size_t k = 0; k < norm.size(); ++k) {
       const double before = norm[k] + place.add;
@@ -179,7 +192,7 @@ int64_t smooth(Source& source, std::span<const std::string_view> reasons, const 
     }
     const auto multipliers = std::make_shared<const std::vector<float>>(std::move(s));
     for (SourceMatrix* matrix : readers) matrix->multipliers = multipliers;
-    ++out;
+    ++out.norms;
   }
   return out;
 }

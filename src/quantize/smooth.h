@@ -18,9 +18,13 @@ namespace qgen::quantize {
 
 // Smooths what stands behind a norm of its own in the checkpoint: norms that only linear layers read, all of whose
 // matrices are in the source, one of them at least quantized (`reasons` as of reasons_to_keep()). The norms change in
-// source.copied, the matrices get column multipliers. Reads the weights. Columns without statistics, or of zeros, stay.
-// Returns how many norms changed; a model Error where the source is quantized itself.
-int64_t smooth(Source& source, std::span<const std::string_view> reasons, const InputStatistics& statistics,
-               double alpha);
+// source.copied, the matrices get column multipliers. Reads the weights. Columns of zeros stay. A model Error where the
+// source is quantized itself, a usage Error where the maxima ask for absurd factors.
+struct Smoothed {
+  int64_t norms = 0;           // that changed
+  int64_t without_maxima = 0;  // that did not, because the statistics have none behind them
+};
+Smoothed smooth(Source& source, std::span<const std::string_view> reasons, const InputStatistics& statistics,
+                double alpha);
 
 }  // namespace qgen::quantize

@@ -23,6 +23,7 @@ InputStatistics InputStatistics::parse(std::string_view text, const std::string&
   for (const auto& [name, value] : document->root().members()) {
     const auto list = value.is_object() ? value.find("input_channel_max") : std::nullopt;
     if (!list) value.fail("no input_channel_max");
+    if (list->elements().empty()) list->fail("is empty (expected a number for each column)");
     std::vector<float>& maxima = out.maxima_[std::string(name)];
     for (const Json& element : list->elements()) {
       const double number = element.as_number();
@@ -71,7 +72,8 @@ std::vector<float> InputStatistics::weights_of(std::string_view module, int64_t 
     mismatch = true;
     return {};
   }
-  const float largest = std::max(*std::max_element(out.begin(), out.end()), 1e-12f);
+  const float largest = *std::max_element(out.begin(), out.end());
+  if (largest == 0) return {};  // an input that was never seen
   for (float& value : out) value /= largest;
   return out;
 }

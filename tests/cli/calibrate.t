@@ -28,6 +28,36 @@ $ qgen quantize -m $MODEL --to fp8-channel --out evaluated --eval text --report 
 json: stdout schemas/quantize.schema.json
 where: it["evaluation"]["tokens"] > 5 and abs(it["evaluation"]["perplexity"] / it["evaluation"]["original_perplexity"] - 1) < 0.2
 
+# What is there is replaced on demand only, a link keeps pointing where it does, a pipe is no file
+$ qgen calibrate -m $MODEL --text text --out inputs.json
+stderr:
+  qgen: --out inputs.json: is there already
+  hint: another name, or --force
+exit: 2
+$ ln -s few.json link.json; qgen calibrate -m $MODEL --text text --out link.json --force -q; readlink link.json; cmp few.json inputs.json
+  few.json
+$ mkfifo pipe; qgen calibrate -m $MODEL --text text --out pipe --force
+stderr:
+  qgen: pipe: cannot write: a pipe or a device (expected a file)
+exit: 1
+
+# Maxima that no text has
+$ python3 -c "
+> import json
+> seen = json.load(open('$ROOT/tests/golden-calibration/llama-bf16.json'))
+> for name in seen: seen[name]['input_channel_max'] = [3e38] * len(seen[name]['input_channel_max'])
+> json.dump(seen, open('huge.json', 'w'))
+> json.dump({name: {'input_channel_max': []} for name in seen}, open('empty.json', 'w'))"
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --smooth 1 --input-stats huge.json --out x
+stderr:
+  qgen: --smooth: the maxima of the inputs of * are too large (they would be divided by up to 3e+38) (glob)
+  hint: `qgen calibrate` writes those of the model
+exit: 2
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --mode mse --input-stats empty.json --out x
+stderr:
+  qgen: empty.json: * is empty (expected a number for each column) (glob)
+exit: 2
+
 # What cannot be done is said
 $ qgen calibrate -m $MODEL --text text
 stderr:

@@ -2,7 +2,7 @@
 """Does `qgen plan` say what a run takes?  tests/cli/memory_check.py PATH-TO-QGEN
 
 For every model in models/: the planned total against the largest resident size of a run that fills its context, which
-must be within 5 % (and of a tiny model within 1 MiB). Skips nothing: the models in the repository are always there, others count where they are.
+must be within 5 % (and of a tiny model within 1.5 MiB). Skips nothing: the models in the repository are always there, others count where they are.
 """
 import json
 import os
@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 TOLERANCE = 0.05
-LEAST_BYTES = 1 << 20  # of a tiny model: what the C library and the loader take differs by more than 5 % of it
+LEAST_BYTES = 3 << 19  # of a tiny model: what the C library and the loader take differs by more than 5 % of it
 CONTEXT = 512
 
 

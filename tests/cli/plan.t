@@ -122,3 +122,15 @@ exit: 2
 # It is quick, though it measures the memory's speed
 $ qgen plan -m $MODEL > /dev/null
 within: 3 s
+
+# What a model cannot see at all is refused, as a run would
+$ qgen plan -m $ROOT/tests/golden/glm_moe_dsa-bf16 -c 1000
+stderr:
+  qgen: glm_moe_dsa-bf16: the context is longer than what its sparse attention sees whole; choosing among more keys is not supported (expected at most 512 tokens, found 1000)
+  hint: --context 512
+exit: 2
+$ qgen score -m $ROOT/tests/golden/gpt2-bf16 --tokens 1,2,3 -c 100000000
+stderr:
+  qgen: gpt2-bf16: the context is longer than the model's table of positions (expected at most 40 tokens, found 100000000)
+  hint: --context 40
+exit: 2

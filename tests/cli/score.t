@@ -32,7 +32,7 @@ exit: 2
 
 # Logits that cannot be written: told before work
 $ qgen score -m $MODEL --tokens 1,2 --logits nowhere/logits
-stderr: qgen: --logits nowhere/logits: cannot write
+stderr: qgen: --logits nowhere/logits: cannot write: No such file or directory
 exit: 1
 
 # Windows of a long text: each starts afresh, so that its first token has no score
