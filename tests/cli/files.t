@@ -65,7 +65,7 @@ $ mkfifo unread; timeout 5 qgen -m $MODEL -p Once -n 1 --stats-file unread
 stderr: qgen: --stats-file unread: cannot write: the pipe has no reader
 exit: 1
 
-$ mkfifo read; cat read > copy & qgen -m $MODEL -p Once -n 1 --stats-file read > /dev/null && wait && grep -c tokens_per_second copy
+$ mkfifo read; cat read > copy & for i in {1..100}; do qgen -m $MODEL -p Once -n 1 --stats-file read > /dev/null 2>&1 && break; sleep 0.1; done; wait; grep -c tokens_per_second copy
   1
 
 $ qgen -m $MODEL -p Once -n 1 --stats-file >(grep -c tokens_per_second > counted) > /dev/null; for i in $(seq 50); do test -s counted && break; sleep 0.1; done; cat counted

@@ -116,7 +116,7 @@ exit: 1
 
 # A full disk below `--logits` too
 $ qgen score -m $MODEL --tokens 1,2,3 --logits /dev/full
-stderr: qgen: --logits /dev/full: cannot write
+stderr: qgen: --logits /dev/full: cannot write: No space left on device
 exit: 1
 
 # So is standard output that is closed
