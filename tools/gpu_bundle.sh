@@ -24,7 +24,7 @@ rm -f "$out"/tests/golden/*/expected/weights.safetensors  # what loading makes o
 for golden in "$out"/tests/golden/*-fp8; do
   if [ -d "${golden%-fp8}-bf16" ]; then rm -rf "$golden"; fi
 done
-# Those whose files are laid out in another way, while the weights that reach a GPU are of a kind that others have too.
+# Of storage layouts (GPTQ, AWQ, HQQ, shards, ...) whose canonical weights are those of other goldens.
 for golden in llama-shards-index qwen3-shards-bare llama-ct-fp8-{block,channel,tensor} llama-fp8-channel-1d llama-fp8-tensor-inv \
     llama-bnb-int8 llama-gptq{4,8}-v1 qwen2-gptq8-v2 qwen2-awq llama-ct-pack8 qwen3-ct-pack4 llama-hqq-axis0 mistral-hqq-axis1 \
     mistral-nested-fp8 mistral-fp8-tensor; do

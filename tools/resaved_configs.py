@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The config.json that transformers writes for each golden when somebody loads and saves the model.
+"""The config.json of each golden after from_pretrained() and save_pretrained() of transformers.
 
     pip install -r tools/requirements-oracle.txt
     python tools/resaved_configs.py [GOLDENS [FILE]]     (default: tests/golden, tests/golden-configs/transformers5.json)

@@ -32,8 +32,8 @@ int quota_cores(const std::filesystem::path& root = "/");
 // The numbers of a list as Linux writes it, "0-3,8,10-11"; none if there is no such file or it is no list.
 std::vector<int> read_number_list(const std::filesystem::path& path);
 
-// Calls work(0) to work(count - 1), each once, on all cores; told() after each one on the calling thread. The first
-// exception ends it and is thrown again here.
+// Calls work(0) to work(count - 1), each once, on all cores; told() on the calling thread, after each that was done
+// there and once all are done. The first exception ends it and is thrown again here.
 template <typename Work>
 void on_all_cores(size_t count, const Work& work, const std::function<void()>& told = {}) {
   std::atomic<size_t> next{0};
@@ -60,6 +60,7 @@ void on_all_cores(size_t count, const Work& work, const std::function<void()>& t
     run(true);
   }
   if (failure) std::rethrow_exception(failure);
+  if (told) told();
 }
 
 }  // namespace qgen

@@ -118,6 +118,12 @@ void NewFile::keep() {
   sync_folder(folder_of(target_));
 }
 
+void refuse_existing(std::string_view option, const fs::path& target) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(target, error))) return;
+  fail(ErrorKind::kUsage, fmt::format("{} {}: is there already", option, target.string()), "another name, or --force");
+}
+
 void write_new_file(const fs::path& target, std::string_view text, NewFile::Readers readers) {
   NewFile file(target, readers);
   file.write(0, std::as_bytes(std::span(text)));

@@ -39,6 +39,9 @@ class NewFile {
   int descriptor_ = -1;
 };
 
+// Throws a usage Error that begins with `option` where something has the name already, be it a dangling link.
+void refuse_existing(std::string_view option, const std::filesystem::path& target);
+
 // A small file at once.
 void write_new_file(const std::filesystem::path& target, std::string_view text, NewFile::Readers readers);
 

@@ -1,6 +1,7 @@
 #include "checkpoint/gguf_writer.h"
 
 #include <array>
+#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,6 +31,11 @@ void put(std::string& out, Value value) {
   out.append(raw.data(), raw.size());
 }
 
+void put_text(std::string& out, std::string_view text) {
+  put(out, uint64_t(text.size()));
+  out += text;
+}
+
 // Where each tensor begins behind the header, and where the data end.
 std::vector<uint64_t> place(std::span<const GgufTensorShape> tensors) {
   std::vector<uint64_t> out = {0};
@@ -47,8 +53,7 @@ std::string header_of(const GgufKeys& keys, std::span<const GgufTensorShape> ten
   const std::vector<uint64_t> places = place(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const GgufTensorShape& tensor = tensors[i];
-    put(out, uint64_t(tensor.name.size()));
-    out += tensor.name;
+    put_text(out, tensor.name);
     put(out, uint32_t(tensor.shape.size()));
     for (size_t d = tensor.shape.size(); d-- > 0;) put(out, uint64_t(tensor.shape[d]));  // the innermost one first
     put(out, type_number(tensor.type));
@@ -61,62 +66,57 @@ std::string header_of(const GgufKeys& keys, std::span<const GgufTensorShape> ten
 }  // namespace
 
 void GgufKeys::begin(std::string_view key, Type type) {
-  put_text(key);
-  put(uint32_t(type));
+  put_text(written_, key);
+  put(written_, uint32_t(type));
   ++count_;
 }
 
 void GgufKeys::begin_list(std::string_view key, Type element, size_t count) {
   begin(key, Type::kArray);
-  put(uint32_t(element));
-  put(uint64_t(count));
-}
-
-void GgufKeys::put_text(std::string_view text) {
-  put(uint64_t(text.size()));
-  written_ += text;
+  put(written_, uint32_t(element));
+  put(written_, uint64_t(count));
 }
 
 void GgufKeys::text(std::string_view key, std::string_view value) {
   begin(key, Type::kString);
-  put_text(value);
+  put_text(written_, value);
 }
 
 void GgufKeys::number(std::string_view key, int64_t value) {
   if (value < 0 || value > int64_t{UINT32_MAX})
     fail(ErrorKind::kRuntime, fmt::format("GGUF key {}: {} is no 32-bit number", key, value));
   begin(key, Type::kU32);
-  put(uint32_t(value));
+  put(written_, uint32_t(value));
 }
 
 void GgufKeys::real(std::string_view key, double value) {
   begin(key, Type::kF32);
-  put(float(value));
+  put(written_, float(value));
 }
 
 void GgufKeys::flag(std::string_view key, bool value) {
   begin(key, Type::kBool);
-  put(uint8_t(value));
+  put(written_, uint8_t(value));
 }
 
 void GgufKeys::texts(std::string_view key, std::span<const std::string> values) {
   begin_list(key, Type::kString, values.size());
-  for (const std::string& value : values) put_text(value);
+  for (const std::string& value : values) put_text(written_, value);
 }
 
 void GgufKeys::integers(std::string_view key, std::span<const int32_t> values) {
   begin_list(key, Type::kI32, values.size());
-  for (const int32_t value : values) put(value);
+  for (const int32_t value : values) put(written_, value);
 }
 
 void GgufKeys::reals(std::string_view key, std::span<const float> values) {
   begin_list(key, Type::kF32, values.size());
-  for (const float value : values) put(value);
+  for (const float value : values) put(written_, value);
 }
 
 void GgufKeys::flags(std::string_view key, const std::vector<bool>& values) {
   begin_list(key, Type::kBool, values.size());
-  for (const bool value : values) put(uint8_t(value));
+  for (const bool value : values) put(written_, uint8_t(value));
 }
 
 void GgufKeys::bytes(std::string_view key, std::string_view values) {

@@ -1,7 +1,6 @@
 // Writes GGUF files, version 3, little endian. Source: ggml, docs/gguf.md.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -37,12 +36,6 @@ class GgufKeys {
  private:
   void begin(std::string_view key, Type type);
   void begin_list(std::string_view key, Type element, size_t count);
-  void put_text(std::string_view text);
-  template <typename Value>
-  void put(Value value) {
-    const auto raw = std::bit_cast<std::array<char, sizeof value>>(value);
-    written_.append(raw.data(), raw.size());
-  }
 
   std::string written_;
   uint64_t count_ = 0;

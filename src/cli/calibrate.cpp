@@ -1,6 +1,5 @@
 // What the linear layers of a model see in a text, for `qgen quantize --input-stats`.
 #include <chrono>
-#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -26,18 +25,11 @@ struct CalibrateOptions {
   bool quiet = false;
 };
 
-// Before the work: what is there is kept.
-void check_target(const CalibrateOptions& options) {
-  std::error_code error;
-  if (!options.force && std::filesystem::exists(std::filesystem::symlink_status(options.out, error)))
-    fail(ErrorKind::kUsage, fmt::format("--out {}: is there already", options.out), "another name, or --force");
-}
-
 int calibrate_model(const CalibrateOptions& options) {
   require_model(options.model);
   if (options.out.empty()) fail(ErrorKind::kUsage, "calibrate: no file to write", "--out FILE");
   refuse_dash(options.out, "--out");
-  check_target(options);
+  if (!options.force) refuse_existing("--out", options.out);
   auto plan = open_plan(options.model);
   const auto tokenizer = load_tokenizer(plan->checkpoint.files());
   std::vector<TokenId> ids = tokenizer->encode(read_text(options.input, "calibrate", options.text)).ids;

@@ -134,7 +134,7 @@ int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
   } else if (!options.quiet) {
     print_table(job_summary(job, report, evaluation));
   } else if (report.failed()) {
-    write_stderr(fmt::format("qgen: {}: not for use: a matrix is beyond a limit; the files are kept\n", options.out));
+    write_stderr(fmt::format("qgen: {}: {}\n", options.out, kNotForUse));
   }
   return report.failed() ? int(ErrorKind::kRuntime) : 0;
 }

@@ -194,7 +194,7 @@ std::string job_summary(const quantize::JobOptions& options, const quantize::Job
   out += likeness_table(comparisons);
   const auto recommendations = advice(options, comparisons);
   for (const std::string& line : recommendations) out += fmt::format("  {}\n", line);
-  if (report.failed()) out += "  not for use: a matrix is beyond a limit; the files are kept\n";
+  if (report.failed()) out += fmt::format("  {}\n", kNotForUse);
   return out;
 }
 

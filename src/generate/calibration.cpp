@@ -158,7 +158,7 @@ class InputWatch {
 }  // namespace
 
 Calibration calibrate(LoadedModel& model, std::span<const TokenId> ids, int64_t window, const RunControl& control) {
-  // A row is read token by token while the layers wait, so that a batch is kept small where that stops nobody.
+  // Tokens of a prefill call: a stop is noticed and progress is shown between two calls.
   constexpr int64_t kBatch = 256;
   Calibration out;
   model.engine->set_watch(InputWatch(*model.plan, out.statistics));

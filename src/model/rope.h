@@ -35,6 +35,12 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
+// Where element i of a head that is rotated as kHalfSplit lies in one of kAdjacent.
+inline int64_t adjacent_place(int64_t i, int64_t dim) {
+  const int64_t half = dim / 2;
+  return i < half ? 2 * i : 2 * (i - half) + 1;
+}
+
 // Inverse frequencies (dim / 2) for a sequence of `length` tokens; only dynamic scaling and long factors depend on it.
 std::vector<double> inverse_frequencies(const Rope& rope, int64_t length);
 

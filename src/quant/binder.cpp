@@ -483,9 +483,8 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixe
       ignored.push_back({tensor.name, row->reason});
       continue;
     }
-    const auto part = std::find_if(unused.begin(), unused.end(), [&](const UnusedPart& candidate) {
-      return tensor.name.find(candidate.part) != std::string::npos;
-    });
+    const auto part = std::find_if(unused.begin(), unused.end(),
+                                   [&](const UnusedPart& candidate) { return candidate.is_in(tensor.name); });
     if (part != unused.end()) {
       ignored.push_back({tensor.name, part->reason});
       continue;

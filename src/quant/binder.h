@@ -30,6 +30,7 @@ struct IgnoredTensor {
 // Tensors of layers that no step needs: a part of their names, and why.
 struct UnusedPart {
   std::string_view part, reason;
+  bool is_in(std::string_view tensor) const { return tensor.find(part) != tensor.npos; }
 };
 constexpr std::string_view kProgramBuffer = "a buffer of the model's program";
 

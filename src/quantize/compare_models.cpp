@@ -61,7 +61,7 @@ struct AdjacentPairs {
   int64_t row_of(int64_t n) const {
     const int64_t i = (first + n) % stride - begin;
     if (i < 0 || i >= dim) return n;
-    return n - i + (i < dim / 2 ? 2 * i : 2 * (i - dim / 2) + 1);
+    return n - i + adjacent_place(i, dim);
   }
 };
 

@@ -73,7 +73,6 @@ class Writer {
           done += task_bytes(tasks_[index]);
         },
         [&] { told(done); });
-    told(done);  // the other cores may have done the last ones, or all
     file_.keep();
   }
 
@@ -116,17 +115,7 @@ class Writer {
 
   std::vector<std::byte> floats(const Task& task, Dtype type) const {
     RowReader reader(*task.matrix);
-    const std::span<const float> values = reader.tile(task.first, task.count, 0, task.matrix->cols);
-    if (type == Dtype::kF32) {
-      const auto bytes = std::as_bytes(values);
-      return {bytes.begin(), bytes.end()};
-    }
-    std::vector<std::byte> out(values.size() * sizeof(uint16_t));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const uint16_t bits = float_to_f16(values[i]);
-      std::memcpy(out.data() + i * sizeof bits, &bits, sizeof bits);
-    }
-    return out;
+    return stored_floats(reader.tile(task.first, task.count, 0, task.matrix->cols), type);
   }
 
   const GgufLayout& layout_;
@@ -138,14 +127,11 @@ class Writer {
 
 void check_target(const JobOptions& options) {
   std::error_code error;
-  const auto status = fs::symlink_status(options.out, error);
   if (fs::is_directory(options.out, error)) {
     fail(ErrorKind::kUsage, fmt::format("--out {}: a folder (expected a file)", options.out.string()),
          fmt::format("--out {}", (options.out / "model-Q8_0.gguf").string()));
   }
-  if (fs::exists(status) && !options.force)
-    fail(ErrorKind::kUsage, fmt::format("--out {}: is there already", options.out.string()),
-         "another name, or --force");
+  if (!options.force) refuse_existing("--out", options.out);
 }
 
 // The plan of what is to be written must be that of the original.

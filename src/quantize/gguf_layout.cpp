@@ -114,8 +114,7 @@ class Layout {
     for (int64_t i = model_.drafting_layers.first; i < model_.drafting_layers.second; ++i) {
       if (begins(model_.names.layer_prefix(i))) return left(kDraft);
     }
-    if (std::ranges::any_of(model_.unused_parts,
-                            [&](const UnusedPart& unused) { return tensor.find(unused.part) != std::string::npos; }) ||
+    if (std::ranges::any_of(model_.unused_parts, [&](const UnusedPart& unused) { return unused.is_in(tensor); }) ||
         tensor.ends_with("rotary_emb.inv_freq")) {
       return left(kBuffer);
     }
@@ -344,8 +343,8 @@ class Layout {
 
 int64_t GgufContent::row_of(int64_t n) const {
   if (head_rows == 0) return n;
-  const int64_t i = n % head_rows, half = head_rows / 2;
-  return n - i + (i < half ? 2 * i : 2 * (i - half) + 1);
+  const int64_t i = n % head_rows;
+  return n - i + adjacent_place(i, head_rows);
 }
 
 GgufLayout lay_out_gguf(const Source& source, std::span<const std::string_view> reasons) {

@@ -33,17 +33,7 @@ const float* weights_or_null(const ColumnWeights& weights, const SourceMatrix& m
 // The values of rows in the matrix' own type.
 std::vector<std::byte> decoded_rows(const SourceMatrix& matrix, int64_t first, int64_t rows) {
   RowReader reader(matrix);
-  const std::span<const float> values = reader.tile(first, rows, 0, matrix.cols);
-  std::vector<std::byte> out(values.size() * size_t(element_bytes(matrix.type)));
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (matrix.type == Dtype::kF32) {
-      std::memcpy(out.data() + 4 * i, &values[i], 4);
-    } else {
-      const uint16_t bits = matrix.type == Dtype::kBf16 ? float_to_bf16(values[i]) : float_to_f16(values[i]);
-      std::memcpy(out.data() + 2 * i, &bits, 2);
-    }
-  }
-  return out;
+  return stored_floats(reader.tile(first, rows, 0, matrix.cols), matrix.type);
 }
 
 struct Task {
@@ -136,7 +126,6 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
   on_all_cores(tasks.size(), work, [&] {
     if (told) told(done);
   });
-  if (told) told(done);  // the other cores may have done the last ones, or all
   for (size_t i = 0; i < shard.tensors.size(); ++i) {
     const OutputTensor& tensor = shard.tensors[i];
     if (tensor.part == Part::kScales) writer.write(i, 0, quantizers.at(tensor.matrix).stored_scales());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -95,20 +94,10 @@ float round_to(float value, Dtype type) {
                                : bf16_to_float(float_to_bf16(value));
 }
 
-std::vector<std::byte> stored(std::span<const float> values, Dtype type) {
-  const size_t size = size_t(dtype_bits(type) / 8);
-  std::vector<std::byte> out(values.size() * size);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t half = type == Dtype::kF16 ? float_to_f16(values[i]) : float_to_bf16(values[i]);
-    std::memcpy(out.data() + i * size, type == Dtype::kF32 ? static_cast<const void*>(&values[i]) : &half, size);
-  }
-  return out;
-}
-
 // Puts a tensor with other values in the place of a copied one.
 void replace(Source& source, const TensorView* old, std::span<const float> values) {
   Source::Changed& changed = source.changed.emplace_back();
-  changed.bytes = stored(values, old->dtype);
+  changed.bytes = stored_floats(values, old->dtype);
   changed.tensor = *old;
   changed.tensor.bytes = changed.bytes;
   std::replace(source.copied.begin(), source.copied.end(), old, static_cast<const TensorView*>(&changed.tensor));

@@ -175,6 +175,16 @@ Dtype float_type(Codes codes) {
   return codes == Codes::kF32 ? Dtype::kF32 : codes == Codes::kF16 ? Dtype::kF16 : Dtype::kBf16;
 }
 
+std::vector<std::byte> stored_floats(std::span<const float> values, Dtype type) {
+  const size_t size = size_t(dtype_bits(type) / 8);
+  std::vector<std::byte> out(values.size() * size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t half = type == Dtype::kF16 ? float_to_f16(values[i]) : float_to_bf16(values[i]);
+    std::memcpy(out.data() + i * size, type == Dtype::kF32 ? static_cast<const void*>(&values[i]) : &half, size);
+  }
+  return out;
+}
+
 void decode_row(const Weight& weight, int64_t n, std::span<float> out) {
   const bool simple = weight.quantized() && !weight.has_offsets() && weight.column_order.empty() &&
                       !weight.in_blocks() && !weight.scale.empty() && !weight.scale.two_levels() &&

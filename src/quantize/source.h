@@ -53,6 +53,9 @@ class RowReader {
 // The type of a tensor whose elements are these codes, which are floats.
 Dtype float_type(Codes codes);
 
+// Floats as bytes of F32, F16 or BF16.
+std::vector<std::byte> stored_floats(std::span<const float> values, Dtype type);
+
 // Row n of a weight that is ready to be read, W in F32.
 void decode_row(const Weight& weight, int64_t n, std::span<float> out);
 

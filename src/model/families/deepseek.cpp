@@ -78,6 +78,12 @@ void check_word(const Json& config, std::string_view key, std::string_view expec
     value->fail(fmt::format("'{}' is not supported (expected {})", value->as_string(), expected));
 }
 
+Description describe_sigmoid_mixture(const Json& config, std::string_view family) {
+  check_word(config, "scoring_func", "sigmoid");
+  check_word(config, "topk_method", "noaux_tc");
+  return describe_latent(config, family, read_experts(config, 8), 3);
+}
+
 // An indexer chooses the keys that a query sees: all of them while there are no more than it may choose, and so far the
 // model goes.
 void take_all_keys(const Json& config, Description& model) {
@@ -105,16 +111,10 @@ Description describe_deepseek_v2(const Json& config) {
   return describe_latent(config, "deepseek_v2", mixture, 0);
 }
 
-Description describe_deepseek_v3(const Json& config) {
-  check_word(config, "scoring_func", "sigmoid");
-  check_word(config, "topk_method", "noaux_tc");
-  return describe_latent(config, "deepseek_v3", read_experts(config, 8), 3);
-}
+Description describe_deepseek_v3(const Json& config) { return describe_sigmoid_mixture(config, "deepseek_v3"); }
 
 Description describe_deepseek_v32(const Json& config) {
-  check_word(config, "scoring_func", "sigmoid");
-  check_word(config, "topk_method", "noaux_tc");
-  Description model = describe_latent(config, "deepseek_v32", read_experts(config, 8), 3);
+  Description model = describe_sigmoid_mixture(config, "deepseek_v32");
   take_all_keys(config, model);
   return model;
 }

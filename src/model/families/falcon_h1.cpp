@@ -1,6 +1,5 @@
 // Falcon-H1: Mamba-2 and attention side by side in every layer, and a factor (muP) at each place where one can stand.
 // transformers: models/falcon_h1.
-#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -29,20 +28,9 @@ double read_factor(const Json& config, std::string_view key) {
 }
 
 MambaSpec read_falcon_mamba(const Json& config, const DecoderParts& parts) {
-  constexpr MambaKeys kKeys = {.heads = "mamba_n_heads",
-                               .head_dim = "mamba_d_head",
-                               .groups = "mamba_n_groups",
-                               .state_dim = "mamba_d_state",
-                               .taps = "mamba_d_conv",
-                               .conv_bias = "mamba_conv_bias",
-                               .bias = "mamba_proj_bias"};
   const int64_t expanded = read_size(config, "mamba_expand", 1, 64, 2) * parts.model.hidden;
   const int64_t inner = read_size(config, "mamba_d_ssm", 1, kMaxWidth, expanded);
-  const int64_t heads = read_size(config, kKeys.heads, 1, kMaxWidth, kKeys.default_heads);
-  MambaSpec out = read_mamba(config, kKeys, std::max<int64_t>(1, inner / heads));
-  if (out.heads * out.head_dim != inner) {
-    config.fail(fmt::format("mamba_n_heads: {} heads of {} are not mamba_d_ssm, {}", out.heads, out.head_dim, inner));
-  }
+  MambaSpec out = read_inner_mamba(config, inner, "mamba_d_ssm");
   out.norm = parts.norm;
   out.normed = config.flag_or("mamba_rms_norm", false);
   out.norm_before_gate = config.flag_or("mamba_norm_before_gate", true);

@@ -13,20 +13,8 @@ namespace qgen {
 namespace {
 
 MambaSpec read_granite_mamba(const Json& config, const DecoderParts& parts) {
-  constexpr MambaKeys kKeys = {.heads = "mamba_n_heads",
-                               .head_dim = "mamba_d_head",
-                               .groups = "mamba_n_groups",
-                               .state_dim = "mamba_d_state",
-                               .taps = "mamba_d_conv",
-                               .conv_bias = "mamba_conv_bias",
-                               .bias = "mamba_proj_bias"};
-  const int64_t heads = read_size(config, kKeys.heads, 1, kMaxWidth, kKeys.default_heads);
   const int64_t inner = read_size(config, "mamba_expand", 1, 64, 2) * parts.model.hidden;
-  MambaSpec out = read_mamba(config, kKeys, std::max<int64_t>(1, inner / heads));
-  if (out.heads * out.head_dim != inner) {
-    config.fail(fmt::format("mamba_n_heads: {} heads of {} are not mamba_expand times hidden_size, {}", out.heads,
-                            out.head_dim, inner));
-  }
+  MambaSpec out = read_inner_mamba(config, inner, "mamba_expand times hidden_size");
   out.norm = parts.norm;
   return out;
 }

@@ -1,5 +1,7 @@
 #include "model/families/mamba.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "model/families/common.h"
@@ -27,6 +29,23 @@ MambaSpec read_mamba(const Json& config, const MambaKeys& keys, int64_t head_dim
   out.conv_bias = config.flag_or(keys.conv_bias, true);
   out.bias = config.flag_or(keys.bias, false);
   out.norm_groups = out.groups;
+  return out;
+}
+
+MambaSpec read_inner_mamba(const Json& config, int64_t inner, std::string_view inner_name) {
+  constexpr MambaKeys kKeys = {.heads = "mamba_n_heads",
+                               .head_dim = "mamba_d_head",
+                               .groups = "mamba_n_groups",
+                               .state_dim = "mamba_d_state",
+                               .taps = "mamba_d_conv",
+                               .conv_bias = "mamba_conv_bias",
+                               .bias = "mamba_proj_bias"};
+  const int64_t heads = read_size(config, kKeys.heads, 1, kMaxWidth, kKeys.default_heads);
+  MambaSpec out = read_mamba(config, kKeys, std::max<int64_t>(1, inner / heads));
+  if (out.heads * out.head_dim != inner) {
+    config.fail(
+        fmt::format("mamba_n_heads: {} heads of {} are not {}, {}", out.heads, out.head_dim, inner_name, inner));
+  }
   return out;
 }
 

@@ -16,4 +16,8 @@ struct MambaKeys {
 // `head_dim` stands for an absent size of heads. A model Error that names the key. The norm is left to the family.
 MambaSpec read_mamba(const Json& config, const MambaKeys& keys, int64_t head_dim);
 
+// The same under the keys of Granite's hybrids and Falcon-H1, whose heads make `inner` columns together; `inner_name`
+// says which those are.
+MambaSpec read_inner_mamba(const Json& config, int64_t inner, std::string_view inner_name);
+
 }  // namespace qgen
