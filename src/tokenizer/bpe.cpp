@@ -377,6 +377,7 @@ void Bpe::resegment(Symbol symbol, uint32_t begin, size_t first, BpeScratch& scr
         continue;
       }
     }
+    const bool undivided = id == symbol.id;
     if (id < 0) id = ~id;
     const std::string_view character = pseudo_.piece(id);
     if (!character.empty()) {
@@ -391,9 +392,10 @@ void Bpe::resegment(Symbol symbol, uint32_t begin, size_t first, BpeScratch& scr
       }
       id = unknown_;
     }
-    const uint32_t length = !character.empty() ? uint32_t(character.size())
-                            : id == unknown_   ? symbol.length
-                                               : uint32_t(vocabulary_.piece(id).size());
+    // The spelling of a byte's token is longer than the byte.
+    const uint32_t length = undivided            ? symbol.length
+                            : !character.empty() ? uint32_t(character.size())
+                                                 : uint32_t(vocabulary_.piece(id).size());
     if (id >= 0 && id == unknown_ && out.size() > first && out.back().id == unknown_) {
       out.back().end = begin + length;
     } else if (id >= 0) {

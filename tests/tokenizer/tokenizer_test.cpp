@@ -274,6 +274,18 @@ TEST_CASE("SentencePiece models") {
   CHECK_THROWS_AS(tokenizer::parse_sentencepiece("", "tokenizer.model", {}), Error);
 }
 
+TEST_CASE("a byte's token of SentencePiece covers one byte of the text") {
+  const std::string model = piece("<unk>", 0, 2) + piece("\u2581", -3, 1) + piece("xy", -1, 1) + piece("<0xC3>", 0, 6) +
+                            piece("<0xA9>", 0, 6) + field(2, std::string{char(3 << 3), 2, '\x98', 2, 1});
+  const auto tokenizer = tokenizer::parse_sentencepiece(model, "tokenizer.model", {});
+  const Encoding encoding = tokenizer->encode("\u00E9xy", {false, true});
+  CHECK(shown(encoding.ids) == "1 3 4 2");
+  REQUIRE(encoding.offsets.size() == 4);
+  for (const size_t byte_token : {1, 2}) CHECK(encoding.offsets[byte_token].end == 2);  // the whole character
+  CHECK(encoding.offsets[3].begin == 2);
+  CHECK(encoding.offsets[3].end == 4);
+}
+
 // Texts and ids that others published for these tokenizers.
 void check_vectors(const std::filesystem::path& shared, const std::string& vectors, const Tokenizer& tokenizer) {
   const auto base = shared / "data" / "tokenizer-vectors" / ("ggml-vocab-" + vectors + ".gguf");
