@@ -108,7 +108,7 @@ class InputWatch {
       for (const auto& [token, weight] : tokens[e]) {
         x.emplace_back(inputs.begin() + token * int64_t(cols), inputs.begin() + (token + 1) * int64_t(cols));
         if (step.weighted_input)
-          std::ranges::transform(x.back(), x.back().begin(), [&](float v) { return v * weight; });
+          std::ranges::transform(x.back(), x.back().begin(), [weight = weight](float v) { return v * weight; });
         outer[e].add(std::span<const float>(x.back()));
       }
       if (x.empty() || step.up[e]->data.empty()) return;  // weights may be on the device alone

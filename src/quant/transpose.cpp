@@ -51,10 +51,11 @@ ScaleGrid turned(const ScaleGrid& grid, const Weight& stored, int64_t first, int
 }
 
 std::shared_ptr<const Weight::Repack> move_codes(const Weight& stored, int64_t first, int64_t step) {
-  if (step == 1) return make_transposing_repack(stored.data.data() + first * code_bytes(stored.codes), stored.cols);
+  if (stored.data.empty()) return nullptr;  // only what it would be is asked for
+  const std::byte* const codes = stored.data.data() + first * code_bytes(stored.codes);
+  if (step == 1) return make_transposing_repack(codes, stored.cols);
   auto repack = std::make_shared<Weight::Repack>();
   repack->prepare = own_codes;
-  const std::byte* const codes = stored.data.data() + first * code_bytes(stored.codes);
   repack->rows = [codes, step, pitch = stored.row_bytes](Weight& w, int64_t begin, int64_t end) {
     const size_t size = size_t(code_bytes(w.codes));
     for (int64_t n = begin; n < end; ++n) {

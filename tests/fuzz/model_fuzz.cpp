@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto parts = qgen::fuzz::parts_of(qgen::fuzz::text_of(data, size), 2);
   if (parts.size() < 2) return 0;
   const qgen::fuzz::MemoryLimit limit(size + kMostData, 64, 16 << 20);
-  qgen::fuzz::expect_error({qgen::ErrorKind::kModel, qgen::ErrorKind::kRuntime}, [&] {
+  qgen::fuzz::expect_error(qgen::fuzz::kRunErrors, [&] {
     const int64_t bytes = data_bytes(parts[1]);
     if (bytes > kMostData) return;
     // Small numbers in most types, and now and then an odd one.

@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const qgen::fuzz::MemoryLimit limit(size, 256, 32 << 20);
   const auto inputs = qgen::fuzz::parts_of(qgen::fuzz::text_of(data, size), 4);
-  qgen::fuzz::expect_error({qgen::ErrorKind::kModel, qgen::ErrorKind::kRuntime}, [&] {
+  qgen::fuzz::expect_error(qgen::fuzz::kRunErrors, [&] {
     std::vector<qgen::Gguf> parts;
     for (const std::string_view input : inputs) {
       parts.push_back(qgen::Gguf::parse({reinterpret_cast<const std::byte*>(input.data()), input.size()}, "fuzz",

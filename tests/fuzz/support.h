@@ -11,7 +11,16 @@
 #include <string_view>
 #include <vector>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define QGEN_COUNTS_MEMORY 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define QGEN_COUNTS_MEMORY 1
+#endif
+#endif
+#ifdef QGEN_COUNTS_MEMORY
 #include <sanitizer/allocator_interface.h>
+#endif
 
 #include "base/error.h"
 #include "base/model_files.h"
@@ -39,6 +48,7 @@ void expect_model_error(Action&& action) {
   expect_error({ErrorKind::kModel}, action);
 }
 
+#ifdef QGEN_COUNTS_MEMORY
 // Bytes that the program holds through its allocator, counted by hooks of the sanitizers' runtime.
 struct Held {
   size_t now = 0, most = 0;
@@ -76,6 +86,11 @@ class MemoryLimit {
  private:
   size_t limit_, before_;
 };
+#else
+struct MemoryLimit {  // counted under the sanitizers only
+  MemoryLimit(size_t, size_t, size_t) {}
+};
+#endif
 
 // Inputs of several texts have these bytes, which are no UTF-8, between them.
 inline constexpr std::string_view kSeparator = "\xFF\xFE\xFF";
