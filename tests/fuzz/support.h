@@ -11,15 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define QGEN_COUNTS_MEMORY 1
-#elif defined(__has_feature)
+#if defined(__has_feature) && __has_include(<sanitizer/allocator_interface.h>)
 #if __has_feature(address_sanitizer)
-#define QGEN_COUNTS_MEMORY 1
-#endif
-#endif
-#ifdef QGEN_COUNTS_MEMORY
+#define QGEN_COUNTS_MEMORY
 #include <sanitizer/allocator_interface.h>
+#endif
 #endif
 
 #include "base/error.h"
@@ -87,7 +83,7 @@ class MemoryLimit {
   size_t limit_, before_;
 };
 #else
-struct MemoryLimit {  // counted under the sanitizers only
+struct MemoryLimit {  // counted by Clang's sanitizers only
   MemoryLimit(size_t, size_t, size_t) {}
 };
 #endif
