@@ -25,6 +25,14 @@ from quantize_demo import write_safetensors
 
 IDS = [5, 9, 1, 7, 3, 11, 2, 8, 30, 12, 17, 4, 6, 22, 19, 33, 21, 40, 10, 15]
 ALL_SPARSE = {"decoder_sparse_step": 1, "mlp_only_layers": []}
+PLAIN = {"quantization_config": None}
+# The converter multiplies them into the weights before these are rounded.
+EXACT_FACTORS = {
+    "embedding_multiplier": 2.0, "lm_head_multiplier": 0.5, "key_multiplier": 0.5, "attention_in_multiplier": 2.0,
+    "attention_out_multiplier": 0.5, "ssm_in_multiplier": 2.0, "ssm_out_multiplier": 0.5,
+    "mlp_multipliers": [2.0, 0.5], "ssm_multipliers": [0.5, 2.0, 0.25, 4.0, 0.5], "mamba_rms_norm": True,
+    "mamba_norm_before_gate": False,
+}
 DELTA = {
     "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "linear_num_key_heads": 2,
@@ -37,13 +45,19 @@ MODELS = {
     "deepseek_v2": ("deepseek_v2-bf16", {}),
     "deepseek_v3": ("deepseek_v3-bf16", {"scoring_func": "sigmoid"}),
     "ernie4_5_moe": ("ernie4_5_moe-bf16", {"moe_layer_end_index": -1}),
+    "falcon_h1": ("falcon_h1-bf16", EXACT_FACTORS),
     "glm4_moe": ("glm4_moe-bf16", {}),
     "glm4_moe_lite": ("glm4_moe_lite-bf16", {"first_k_dense_replace": 1}),
     "gpt_oss": ("gpt_oss-bf16", {"swiglu_limit": 7.0}),
+    "granite_hybrid": ("granite_hybrid-bf16", {}),
+    "granite_hybrid_dense": ("granite_hybrid-dense-fp8", {"position_embedding_type": "nope", **PLAIN}),
+    "lfm2": ("lfm2-bf16", {"conv_bias": False}),
     "llama4": ("llama4-bf16", {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1,
                                "no_rope_layers": [1, 1, 1, 0], "use_qk_norm": True, "layer_types": None,
                                "attn_temperature_tuning": True}),
     "minimax_m2": ("minimax_m2-bf16", {}),
+    "nemotron_h": ("nemotron_h-bf16", {"mamba_head_dim": 8}),
+    "nemotron_h_dense": ("nemotron_h-dense-fp8", {"mamba_head_dim": 8, **PLAIN}),
     "olmoe": ("olmoe-bf16", {}),
     "qwen2_moe": ("qwen2_moe-bf16", {}),
     "qwen3_moe": ("qwen3_moe-bf16", ALL_SPARSE),
@@ -55,7 +69,8 @@ MODELS = {
     "smollm3": ("smollm3-bf16", {"use_sliding_window": False, "no_rope_layers": [1, 1, 1, 0], "num_hidden_layers": 4,
                                  "layer_types": None}),
 }  # fmt: skip
-IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace")  # keys that transformers does not save
+# Keys that transformers does not save, or in words that the converter does not know.
+IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace", "hybrid_override_pattern", "layer_types")
 
 
 def architectures():
@@ -89,8 +104,14 @@ def convert(folder, out, conversion, gguf):
         if "set_vocab" in base.__dict__:
             base.set_vocab = lambda self: self._set_vocab_none()
     kind.no_mtp = True
+    given = {}
+    pattern = json.loads(Path(folder, "config.json").read_text()).get("hybrid_override_pattern", "E")
+    if "E" not in pattern:
+        # Without keys that transformers adds, and by which the converter knows mixtures.
+        hparams = {k: v for k, v in hparams.items() if k not in ("num_experts_per_tok", "n_routed_experts")}
+        given["hparams"] = hparams | {"hybrid_override_pattern": pattern}
     with torch.inference_mode():
-        kind(folder, gguf.LlamaFileType.MOSTLY_F16, out, eager=True).write()
+        kind(folder, gguf.LlamaFileType.MOSTLY_F16, out, eager=True, **given).write()
 
 
 def main():

@@ -138,7 +138,8 @@ struct MambaSpec {
   NormSpec norm;
   bool normed = true;
   bool norm_before_gate = false;
-  int64_t norm_groups = 1;  // of the row, each normalized for itself
+  bool folded_decay = false;  // stored -exp(a_log) (GGUF)
+  int64_t norm_groups = 1;    // of the row, each normalized for itself
   // What the parts of the projection are multiplied by: gate, input, B, C, step sizes.
   std::array<double, 5> factors = {1, 1, 1, 1, 1};
 };

@@ -2,6 +2,8 @@
 #include "model/gguf_model.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -18,8 +20,19 @@ constexpr int64_t kMaxCount = int64_t{1} << 31;
 // Families whose mixtures are read.
 constexpr std::string_view kMixtures =
     "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
-    "qwen3_vl_moe_text,ernie4_5_moe,llama4_text";
+    "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h";
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
+
+// Whether a list with commas, and perhaps spaces behind them, has a name.
+bool is_among(std::string_view list, std::string_view name) {
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    if (list.substr(at, end - at) == name) return true;
+    at = end + 1;
+    while (at < list.size() && list[at] == ' ') ++at;
+  }
+  return false;
+}
 
 const Family& family_of(const Gguf& keys) {
   const auto name = keys.text("general.architecture");
@@ -27,7 +40,7 @@ const Family& family_of(const Gguf& keys) {
   std::string known;
   for (const Family& family : families()) {
     if (family.gguf.empty()) continue;
-    if (family.gguf == *name) return family;
+    if (is_among(family.gguf, *name)) return family;
     // Families that share an architecture stand side by side.
     if (!known.ends_with(family.gguf)) known += fmt::format("{}{}", known.empty() ? "" : ", ", family.gguf);
   }
@@ -40,11 +53,16 @@ int64_t required(const Gguf& keys, const std::string& key) {
   return *value;
 }
 
-// A number for the whole model, also where the file has one for each layer, if they agree.
-std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& key) {
+// A number for the whole model, also where the file has one for each layer, if they agree. `some_have_none`: layers
+// with 0 do not count, and where all have that there is no number.
+std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& key, bool some_have_none) {
   const GgufValue* value = keys.find(key);
   if (value == nullptr || value->type != GgufValue::Type::kArray) return keys.integer(key, 1, kMaxCount);
-  const auto list = *keys.integers(key);
+  auto list = *keys.integers(key);
+  if (some_have_none) {
+    std::erase(list, 0);
+    if (list.empty()) return {};
+  }
   if (list.empty() || list.front() < 1 || list.front() > kMaxCount) keys.fail_key(key, "empty or out of range");
   if (std::any_of(list.begin(), list.end(), [&](int64_t n) { return n != list.front(); })) {
     keys.fail_key(key, "differs between layers, which is not supported");
@@ -53,8 +71,13 @@ std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& 
 }
 
 // Keys with a number that config.json has by another name, where a family knows it (several families by commas).
-constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text", kLatent = "deepseek_v2,deepseek_v3",
-                           kFirstDense = "deepseek_v2,deepseek_v3,glm4_moe";
+constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text";
+constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3";
+constexpr std::string_view kFirstDense = "deepseek_v2,deepseek_v3,glm4_moe";
+constexpr std::string_view kGranite = "granite,granitemoehybrid";
+constexpr std::string_view kMixedLayers = "lfm2,granitemoehybrid,nemotron_h";  // not all have attention
+constexpr std::string_view kMamba = "granitemoehybrid,falcon_h1,nemotron_h";
+constexpr std::string_view kInnerMamba = "granitemoehybrid,falcon_h1";  // families/mamba.h, read_inner_mamba()
 struct Number {
   std::string_view key;  // after the architecture
   std::string_view families;
@@ -63,10 +86,10 @@ struct Number {
 constexpr Number kNumbers[] = {
     {"attn_logit_softcapping", "gemma2", "attn_logit_softcapping"},
     {"final_logit_softcapping", "gemma2", "final_logit_softcapping"},
-    {"logit_scale", "granite", "logits_scaling"},
-    {"embedding_scale", "granite", "embedding_multiplier"},
-    {"residual_scale", "granite", "residual_multiplier"},
-    {"attention.scale", "granite", "attention_multiplier"},
+    {"logit_scale", kGranite, "logits_scaling"},
+    {"embedding_scale", kGranite, "embedding_multiplier"},
+    {"residual_scale", kGranite, "residual_multiplier"},
+    {"attention.scale", kGranite, "attention_multiplier"},
     {"logit_scale", "cohere,cohere2", "logit_scale"},
     {"expert_shared_feed_forward_length", "qwen2_moe,qwen3_next,qwen3_5_moe_text", "shared_expert_intermediate_size"},
     {"ssm.conv_kernel", kHybrids, "linear_conv_kernel_dim"},
@@ -84,6 +107,22 @@ constexpr Number kNumbers[] = {
     {"expert_group_count", kFirstDense, "n_group"},
     {"expert_group_used_count", kFirstDense, "topk_group"},
     {"rope.dimension_count", "minimax_m2", "rotary_dim"},
+    {"shortconv.l_cache", "lfm2", "conv_L_cache"},
+    {"ssm.time_step_rank", kInnerMamba, "mamba_n_heads"},
+    {"ssm.group_count", kInnerMamba, "mamba_n_groups"},
+    {"ssm.state_size", kInnerMamba, "mamba_d_state"},
+    {"ssm.conv_kernel", kInnerMamba, "mamba_d_conv"},
+    {"ssm.inner_size", "falcon_h1", "mamba_d_ssm"},
+    {"expert_shared_feed_forward_length", "granitemoehybrid", "shared_intermediate_size"},
+    {"ssm.time_step_rank", "nemotron_h", "mamba_num_heads"},
+    {"ssm.group_count", "nemotron_h", "n_groups"},
+    {"ssm.state_size", "nemotron_h", "ssm_state_size"},
+    {"ssm.conv_kernel", "nemotron_h", "conv_kernel"},
+    {"expert_shared_feed_forward_length", "nemotron_h", "moe_shared_expert_intermediate_size"},
+    {"expert_shared_count", "nemotron_h", "n_shared_experts"},
+    {"expert_weights_scale", "nemotron_h", "routed_scaling_factor"},
+    {"expert_group_count", "nemotron_h", "n_group"},
+    {"expert_group_used_count", "nemotron_h", "topk_group"},
     {"expert_count", "ernie4_5_moe", "moe_num_experts"},
     {"expert_used_count", "ernie4_5_moe", "moe_k"},
     {"expert_shared_count", "ernie4_5_moe", "moe_num_shared_experts"},
@@ -91,16 +130,6 @@ constexpr Number kNumbers[] = {
     {"interleave_moe_layer_step", "ernie4_5_moe", "moe_layer_interval"},
     {"feed_forward_length", "llama4_text", "intermediate_size_mlp"},
     {"interleave_moe_layer_step", "llama4_text", "interleave_moe_layer_step"}};
-
-// Whether a list with commas names a family.
-bool is_among(std::string_view list, std::string_view family) {
-  for (size_t at = 0; at < list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    if (list.substr(at, end - at) == family) return true;
-    at = end + 1;
-  }
-  return false;
-}
 
 const Number* number_of(std::string_view key, std::string_view family) {
   for (const Number& row : kNumbers) {
@@ -178,11 +207,17 @@ std::shared_ptr<const GgufModel> GgufModel::open(const std::vector<fs::path>& pa
   return std::make_shared<GgufModel>(GgufParts::open(paths, headers_only));
 }
 
-std::string GgufModel::arch() const { return std::string(family_of(keys()).gguf); }
+std::string GgufModel::arch() const {
+  family_of(keys());  // an error where it is missing or not known
+  return std::string(*keys().text("general.architecture"));
+}
 
 std::vector<TensorView> GgufModel::tensors() const {
   std::vector<TensorView> out;
   for (const Gguf& part : parts_.all()) out.insert(out.end(), part.tensors().begin(), part.tensors().end());
+  for (TensorView& tensor : out) {
+    if (tensor.name.ends_with(".ffn_norm")) tensor.name += ".weight";  // as Falcon-H1's files call it
+  }
   return out;
 }
 
@@ -191,6 +226,19 @@ bool GgufModel::has_tensor(std::string_view name) const {
   return std::any_of(parts.begin(), parts.end(), [&](const Gguf& part) {
     const auto& tensors = part.tensors();
     return std::any_of(tensors.begin(), tensors.end(), [&](const TensorView& tensor) { return tensor.name == name; });
+  });
+}
+
+// Whether some layer has a tensor by this name: blk.N.REST.
+bool GgufModel::some_layer_has(std::string_view rest) const {
+  const auto is_it = [&](std::string_view name) {
+    if (!name.starts_with("blk.") || !name.ends_with(rest)) return false;
+    const std::string_view layer = name.substr(0, name.size() - rest.size());
+    return layer.ends_with('.') && std::count(layer.begin(), layer.end(), '.') == 2;
+  };
+  const auto parts = parts_.all();
+  return std::any_of(parts.begin(), parts.end(), [&](const Gguf& part) {
+    return std::ranges::any_of(part.tensors(), [&](const TensorView& tensor) { return is_it(tensor.name); });
   });
 }
 
@@ -273,6 +321,58 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
   return out;
 }
 
+// Mamba-2, but for what has only another name.
+std::string GgufModel::mamba_json(const std::string& family) const {
+  const Gguf& file = keys();
+  const auto key = [&](const char* rest) { return fmt::format("{}.{}", arch(), rest); };
+  const int64_t heads = required(file, key("ssm.time_step_rank")), inner = required(file, key("ssm.inner_size"));
+  if (inner % heads != 0)
+    file.fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of the {} heads", inner, heads));
+  const bool conv_bias = some_layer_has("ssm_conv1d.bias");
+  if (family == "nemotron_h")
+    return fmt::format(R"(,"mamba_head_dim":{},"use_conv_bias":{})", inner / heads, conv_bias);
+  std::string out = fmt::format(R"(,"mamba_d_head":{},"mamba_conv_bias":{})", inner / heads, conv_bias);
+  if (family == "falcon_h1") {  // whose factors the converter multiplies into the weights
+    out += fmt::format(R"(,"mamba_rms_norm":{},"mamba_norm_before_gate":false)", some_layer_has("ssm_norm.weight"));
+  }
+  return out;
+}
+
+std::string GgufModel::granite_json() const {
+  const Gguf& file = keys();
+  const auto key = [&](const char* rest) { return fmt::format("{}.{}", arch(), rest); };
+  const int64_t inner = required(file, key("ssm.inner_size")), hidden = required(file, key("embedding_length"));
+  if (inner % hidden != 0)
+    file.fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of embedding_length, {}", inner, hidden));
+  std::string out = fmt::format(R"(,"mamba_expand":{})", inner / hidden);
+  if (file.flag(key("rope.scaling.finetuned")).value_or(true)) out += R"(,"position_embedding_type":"rope")";
+  if (file.integer(key("expert_count"), 0, kMaxCount).value_or(0) == 0) out += R"(,"num_local_experts":0)";
+  if (!file.has(key("expert_shared_feed_forward_length")))
+    out += fmt::format(R"(,"shared_intermediate_size":{})", required(file, key("feed_forward_length")));
+  return out;
+}
+
+// The kind of each layer, by the tensors that it has.
+std::string GgufModel::layer_types_json(const std::string& family, int64_t layers) const {
+  constexpr std::pair<std::string_view, std::string_view> kTypes[] = {{"attn_q", "full_attention"},
+                                                                      {"shortconv.in_proj", "conv"},
+                                                                      {"ssm_in", "mamba"},
+                                                                      {"ffn_gate_inp", "moe"},
+                                                                      {"ffn_up", "mlp"}};
+  std::set<std::string, std::less<>> names;
+  for (const TensorView& tensor : tensors()) names.insert(tensor.name);
+  std::string out;
+  for (int64_t i = 0; i < layers; ++i) {
+    const auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) {
+      return names.contains(fmt::format("blk.{}.{}.weight", i, row.first));
+    });
+    if (type == std::end(kTypes))
+      fail(ErrorKind::kModel, fmt::format("{}: tensors of layer {} are missing", keys().file_name(), i));
+    out += fmt::format(R"({}"{}")", out.empty() ? "" : ",", type->second);
+  }
+  return fmt::format(R"(,"{}":[{}])", family == "nemotron_h" ? "layers_block_type" : "layer_types", out);
+}
+
 // What needs more than another name.
 std::string GgufModel::family_json(const std::string& family, int64_t layers) const {
   const Gguf& file = keys();
@@ -300,6 +400,14 @@ std::string GgufModel::family_json(const std::string& family, int64_t layers) co
     if (file.integer(key("expert_group_count"), 0, kMaxCount).value_or(1) > 1 && family == "deepseek_v2")
       out += R"(,"topk_method":"group_limited_greedy")";
   }
+  if (is_among(kMamba, family)) out += mamba_json(family);
+  if (is_among(kMixedLayers, family)) out += layer_types_json(family, layers);
+  if (family == "lfm2") {
+    out += fmt::format(R"(,"block_auto_adjust_ff_dim":false,"conv_bias":{})", some_layer_has("shortconv.conv.bias"));
+    if (file.integer(key("attention.sliding_window"), 0, kMaxCount).value_or(0) > 0)
+      file.fail_key(key("attention.sliding_window"), "not supported for this architecture");
+  }
+  if (family == "granitemoehybrid") out += granite_json();
   // llama.cpp knows Maverick, the one without these norms, by its experts.
   constexpr int64_t kExpertsOfMaverick = 128;
   if (family == "llama4_text" && file.integer(key("expert_count"), 0, kMaxCount) == kExpertsOfMaverick)
@@ -322,7 +430,7 @@ std::optional<int64_t> GgufModel::rows_of(std::string_view name) const {
 std::string GgufModel::config_json() const {
   const Gguf& file = keys();
   const Family& row = family_of(file);
-  const std::string name(row.gguf);
+  const std::string name = arch();
   const auto key = [&](const char* rest) { return fmt::format("{}.{}", name, rest); };
   const int64_t experts = file.integer(key("expert_count"), 0, kMaxCount).value_or(0);
   const std::string family = family_name(*this, row);
@@ -334,11 +442,15 @@ std::string GgufModel::config_json() const {
   const int64_t layers =
       required(file, key("block_count")) - file.integer(key("nextn_predict_layers"), 0, kMaxCount).value_or(0);
   if (layers < 1) file.fail_key(key("nextn_predict_layers"), "as many as block_count");
+  constexpr int64_t kMaxLayers = 4096;
+  if (layers > kMaxLayers)
+    file.fail_key(key("block_count"), fmt::format("{} (expected at most {})", layers, kMaxLayers));
   const int64_t hidden = required(file, key("embedding_length"));
-  const auto heads = same_for_all_layers(file, key("attention.head_count"));
+  const bool mixed = is_among(kMixedLayers, family);
+  const auto heads = same_for_all_layers(file, key("attention.head_count"), mixed);
   if (!heads) file.fail_key(key("attention.head_count"), "missing");
-  const int64_t kv_heads = same_for_all_layers(file, key("attention.head_count_kv")).value_or(*heads);
-  auto inner = same_for_all_layers(file, key("feed_forward_length"));
+  const int64_t kv_heads = same_for_all_layers(file, key("attention.head_count_kv"), mixed).value_or(*heads);
+  auto inner = same_for_all_layers(file, key("feed_forward_length"), mixed);
   if (!inner && experts > 0) inner = file.integer(key("expert_feed_forward_length"), 1, kMaxCount);
   if (!inner) file.fail_key(key("feed_forward_length"), "missing");
   const bool latent = is_among(kLatent, family);
@@ -379,13 +491,14 @@ std::string GgufModel::config_json() const {
     out += fmt::format(R"(,"max_position_embeddings":{})", *context);
   }
   out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
-  // Models without rotation say 0.
-  if (rotated > 0) out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
+  // Models without rotation say 0; Nemotron-H's converter says what a Llama has.
+  if (rotated > 0 && family != "nemotron_h") out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
   // What Command R+ says by its tensors alone.
   if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
   for (const Number& number : kNumbers) {
-    const auto value = file.decimal(key(std::string(number.key).c_str()));
-    if (value && number_of(number.key, family) == &number) out += fmt::format(R"(,"{}":{})", number.config_key, *value);
+    if (number_of(number.key, family) != &number) continue;
+    if (const auto value = file.decimal(key(std::string(number.key).c_str())))
+      out += fmt::format(R"(,"{}":{})", number.config_key, *value);
   }
   if (const auto base = file.decimal(key("rope.freq_base_swa")))
     out += fmt::format(R"(,"rope_local_base_freq":{})", *base);
@@ -394,8 +507,9 @@ std::string GgufModel::config_json() const {
     const int64_t width = file.integer(key("expert_feed_forward_length"), 1, kMaxCount).value_or(*inner);
     // llama.cpp divides the weights of most by their sum, whatever the file says.
     const bool normalized = is_among("qwen2_moe,olmoe", family) ? false
-                            : is_among(kFirstDense, family)     ? file.flag(key("expert_weights_norm")).value_or(false)
-                                                                : true;
+                            : is_among(kFirstDense, family) || family == "nemotron_h"
+                                ? file.flag(key("expert_weights_norm")).value_or(false)
+                                : true;
     out += fmt::format(R"(,"num_local_experts":{0},"num_experts":{0},"n_routed_experts":{0},"num_experts_per_tok":{1},)"
                        R"("moe_intermediate_size":{2},"norm_topk_prob":{3})",
                        experts, required(file, key("expert_used_count")), width, normalized);

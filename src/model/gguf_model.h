@@ -35,6 +35,10 @@ class GgufModel {
   std::string arch() const;
   std::string rope_scaling_json() const;
   std::string window_json(const std::string& family, int64_t layers) const;
+  bool some_layer_has(std::string_view rest) const;
+  std::string mamba_json(const std::string& family) const;
+  std::string granite_json() const;
+  std::string layer_types_json(const std::string& family, int64_t layers) const;
   std::string family_json(const std::string& family, int64_t layers) const;
   std::optional<int64_t> rows_of(std::string_view tensor) const;  // nothing where there is none
 

@@ -40,6 +40,9 @@ constexpr std::string_view kLlama3Words =
 constexpr std::string_view kQwen2Words =
     R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|)"
     R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+constexpr std::string_view kQwen35Words =
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|)"
+    R"( ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
 constexpr std::string_view kTekkenWords =
     R"({"type":"Split","pattern":{"Regex":"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*)"
     R"([\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+)"
@@ -73,6 +76,10 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"llama-bpe", kNone, kLlama3Words, false, true, true},
     {"llama3", kNone, kLlama3Words, false, true, true},
     {"llama-v3", kNone, kLlama3Words, false, true, true},
+    {"pixtral", kNone, kLlama3Words, false, true, true},
+    {"lfm2", kNone, kLlama3Words, false, true, true},
+    {"falcon3", kNone, kLlama3Words, false, true, true},
+    {"falcon-h1", kNone, kLlama3Words, false, true, true},
     {"smaug-bpe", kNone, kLlama3Words, false, false, false},
     {"qwen2", kNfc, kQwen2Words, false, false, false},
     {"deepseek-r1-qwen", kNone, kQwen2Words, false, false, false},
@@ -83,6 +90,11 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"glm4", kNone, kLlama3Words, false, false, false},
     {"chatglm-bpe", kNone, kLlama3Words, false, false, false},
     {"gpt-4o", kNone, kGpt4oWords, false, false, false},
+    {"llama4", kNone, kGpt4oWords, false, false, false},
+    {"minimax-m2", kNone, kGpt4oWords, false, false, false},
+    {"qwen35", kNfc, kQwen35Words, false, false, false},
+    {"deepseek-v3", kNone, kDeepSeek3Words, false, false, false},
+    {"exaone4", kNone, "", true, false, false},
     {"stablelm2", kNone, kQwen2Words, false, false, false},
     {"seed-coder", kNone, kSeedWords, false, false, false},
     {"hunyuan-dense", kNone, kDeepSeek3Words, false, false, false},

@@ -162,7 +162,7 @@ void PlanBuilder::end(const BlockSpec& block, const MambaSpec& spec, const View&
   recur.k = {all.row, 2 * inner, spec.state_dim};
   recur.q = {all.row, 2 * inner + keys, spec.state_dim};
   recur.decay = {all.row, 2 * inner + 2 * keys, spec.heads};
-  recur.a_log = keep(source_.vector(module(Role::kMambaALog), spec.heads));
+  recur.a_log = a_log(module(Role::kMambaALog), spec.heads, spec.folded_decay);
   recur.decay_bias = keep(source_.vector(module(Role::kMambaStepBias), spec.heads));
   recur.skip = keep(source_.vector(module(Role::kMambaSkip), spec.heads));
   recur.out = row("mixed", inner);

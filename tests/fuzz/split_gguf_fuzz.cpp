@@ -14,8 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const auto model = std::make_shared<const qgen::GgufModel>(qgen::GgufParts(std::move(parts)));
     auto config = qgen::JsonDocument::parse(model->config_json(), "config.json");
-    qgen::fuzz::run_reference(qgen::Checkpoint::assemble({"fuzz", "fuzz", {}, {}}, qgen::GgufModel::files(model),
-                                                         std::move(config), model->tensors()));
+    qgen::fuzz::run_reference(qgen::Checkpoint::assemble(
+        {"fuzz", "fuzz", {}, {"fuzz.gguf"}}, qgen::GgufModel::files(model), std::move(config), model->tensors()));
   });
   return 0;
 }

@@ -24,7 +24,7 @@ class SmallCheckpoint {
   template <typename T>
   SmallCheckpoint& add(const std::string& name, Dtype type, std::vector<int64_t> shape, const std::vector<T>& values) {
     std::string& bytes = data_.emplace_back(values.size() * sizeof(T), '\0');
-    std::memcpy(bytes.data(), values.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     TensorView view;
     view.name = name;
     view.dtype = type;

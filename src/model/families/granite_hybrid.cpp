@@ -26,7 +26,7 @@ Description describe_granite_hybrid(const Json& config) {
   const int64_t count = parts.layers;
   const auto shared = config.get("shared_intermediate_size");
   parts.feed_forward.width = shared ? shared->as_integer(1, kMaxWidth) : 1024;
-  parts.feed_forward.fused = true;
+  parts.feed_forward.fused = !is_from_gguf(config);
   parts.attention.qkv_bias = parts.attention.out_bias = config.flag_or("attention_bias", false);
   parts.attention.scale = read_number(config, "attention_multiplier", 1);
   const auto positions = config.get("position_embedding_type");
@@ -54,6 +54,9 @@ Description describe_granite_hybrid(const Json& config) {
       layer.push_back({std::nullopt, std::nullopt, mixture});
       layer.back().parallel = true;
     }
+    model.gguf_names = {{Role::kFfnGate, "blk.#.ffn_gate_shexp"},
+                        {Role::kFfnUp, "blk.#.ffn_up_shexp"},
+                        {Role::kFfnDown, "blk.#.ffn_down_shexp"}};
   }
   model.embed_scale = read_number(config, "embedding_multiplier", 1);
   model.logit_scale = 1 / read_number(config, "logits_scaling", 1);

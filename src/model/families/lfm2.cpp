@@ -67,6 +67,7 @@ Description describe_lfm2(const Json& config) {
                    {Role::kFfnGate, "@layers.#.feed_forward.w1"},
                    {Role::kFfnUp, "@layers.#.feed_forward.w3"},
                    {Role::kFfnDown, "@layers.#.feed_forward.w2"}});
+  model.gguf_names = {{Role::kFinalNorm, "token_embd_norm"}};
   return model;
 }
 

@@ -29,6 +29,7 @@ MambaSpec read_mamba(const Json& config, const MambaKeys& keys, int64_t head_dim
   out.conv_bias = config.flag_or(keys.conv_bias, true);
   out.bias = config.flag_or(keys.bias, false);
   out.norm_groups = out.groups;
+  out.folded_decay = is_from_gguf(config);
   return out;
 }
 

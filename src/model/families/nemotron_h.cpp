@@ -100,6 +100,7 @@ Description describe_nemotron_h(const Json& config) {
     if (pattern[i] == 'E') block.mixer = mixture;
     model.layers[i] = {block};
   }
+  model.drafting_layers = {int64_t(pattern.size()), int64_t(pattern.size()) + 1};  // in GGUF files
   model.names.set_prefix("backbone.");
   model.names.set({{Role::kEmbed, "@embeddings"},
                    {Role::kFinalNorm, "@norm_f"},

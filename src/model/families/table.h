@@ -12,7 +12,7 @@ namespace qgen {
 struct Family {
   std::string_view name;          // model_type of config.json
   std::string_view architecture;  // its class in `architectures`
-  std::string_view gguf;          // general.architecture of GGUF files; empty: none
+  std::string_view gguf;          // general.architecture of GGUF files, or several with ", " between; empty: none
   bool gguf_adjacent_pairs;       // there q and k are stored for rotations of adjacent pairs
   std::string_view examples;      // for people
   Description (*describe)(const Json& config);
