@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/command_line.h"
+#include "cli/input_text.h"
 #include "generate/conversation.h"
 #include "generate/generation.h"
 
@@ -20,6 +21,7 @@ constexpr double kMostNumber = 1e9;  // as resolve_sampling()
 
 // The JSON text of a member exactly as the line has it, so that an id of 1.0 or 2^64 comes back unchanged.
 std::string text_of_member(std::string_view line, std::string_view name, const Json& value) {
+  if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
   const simdjson::padded_string padded(line);
   simdjson::ondemand::parser parser;
   simdjson::ondemand::document document;

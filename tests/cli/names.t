@@ -88,6 +88,11 @@ $ qgen -m $MODEL --batch ids.jsonl -n 1 --no-stdin | sed -E 's/.*"id":(.*),"(tex
 stderr: ...
 exit: 1
 
+# A byte order mark may stand before any line, as where files were put together
+$ printf '{"id": 1, "prompt": "Once"}\n\357\273\277{"id": "a\\u00e9", "prompt": "Once"}\n' | qgen -m $MODEL --batch - -n 1 | grep -o '"id":[^,]*'
+  "id":1
+  "id":"a\u00e9"
+
 $ qgen -m $MODEL --batch ids.jsonl -n 1 --no-stdin
 stderr: ...
 jsonl: stdout schemas/batch.schema.json
