@@ -93,6 +93,12 @@ $ printf '{"id": 1, "prompt": "Once"}\n\357\273\277{"id": "a\\u00e9", "prompt": 
   "id":1
   "id":"a\u00e9"
 
+$ printf '{"id": NaN, "prompt": "Once"}\n' | qgen -m $MODEL --batch - -n 1
+jsonl: stdout schemas/batch.schema.json
+where: it[0]["id"] is None and it[0]["error"]["message"] == "line 1: id: not valid JSON"
+stderr: ...
+exit: 1
+
 $ qgen -m $MODEL --batch ids.jsonl -n 1 --no-stdin
 stderr: ...
 jsonl: stdout schemas/batch.schema.json
