@@ -39,6 +39,10 @@ MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& 
   out.chosen = keys.default_chosen > 0 && !config.get(keys.chosen)
                    ? keys.default_chosen
                    : read_same_size(config, keys.chosen, 1, out.experts);
+  if (out.chosen > out.experts) {
+    config.fail(fmt::format("{}: missing, and {} experts are fewer than the {} that this family chooses", keys.chosen,
+                            out.experts, out.chosen));
+  }
   out.width = read_same_size(config, keys.width, 1, kMaxWidth);
   if (out.width * out.chosen > kMaxWidth)
     config.fail(fmt::format("{}: {} experts of {} for a token are absurdly many", keys.chosen, out.chosen, out.width));
