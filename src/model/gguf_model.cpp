@@ -2,6 +2,8 @@
 #include "model/gguf_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <iterator>
 #include <set>
 
@@ -123,6 +125,7 @@ constexpr Number kNumbers[] = {
     {"expert_weights_scale", "nemotron_h", "routed_scaling_factor"},
     {"expert_group_count", "nemotron_h", "n_group"},
     {"expert_group_used_count", "nemotron_h", "topk_group"},
+    {"moe_latent_size", "nemotron_h", "moe_latent_size"},
     {"expert_count", "ernie4_5_moe", "moe_num_experts"},
     {"expert_used_count", "ernie4_5_moe", "moe_k"},
     {"expert_shared_count", "ernie4_5_moe", "moe_num_shared_experts"},
@@ -130,6 +133,9 @@ constexpr Number kNumbers[] = {
     {"interleave_moe_layer_step", "ernie4_5_moe", "moe_layer_interval"},
     {"feed_forward_length", "llama4_text", "intermediate_size_mlp"},
     {"interleave_moe_layer_step", "llama4_text", "interleave_moe_layer_step"}};
+
+// Of these, 0 is the same as none.
+constexpr std::string_view kZeroIsNone = "expert_group_count,expert_group_used_count,expert_weights_scale";
 
 const Number* number_of(std::string_view key, std::string_view family) {
   for (const Number& row : kNumbers) {
@@ -195,6 +201,9 @@ void check_neutral(const GgufModel& model, const std::string& arch, std::string_
       keys.fail_key(key, fmt::format("{} is not supported (expected {})", *value, row.value));
     }
   }
+  const std::string pooling = arch + ".pooling_type";
+  if (keys.integer(pooling, 0, kMaxCount).value_or(0) > 0)
+    keys.fail_key(pooling, "an embedding model, which generates no text");
   for (const char* name : {"attention.causal"}) {
     const std::string key = fmt::format("{}.{}", arch, name);
     if (const auto causal = keys.flag(key); causal && !*causal) keys.fail_key(key, "false is not supported");
@@ -321,7 +330,7 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
   return out;
 }
 
-// Mamba-2, but for what has only another name.
+// Settings of Mamba-2 that follow from several keys, or from the tensors that are there.
 std::string GgufModel::mamba_json(const std::string& family) const {
   const Gguf& file = keys();
   const auto key = [&](const char* rest) { return fmt::format("{}.{}", arch(), rest); };
@@ -332,7 +341,8 @@ std::string GgufModel::mamba_json(const std::string& family) const {
   if (family == "nemotron_h")
     return fmt::format(R"(,"mamba_head_dim":{},"use_conv_bias":{})", inner / heads, conv_bias);
   std::string out = fmt::format(R"(,"mamba_d_head":{},"mamba_conv_bias":{})", inner / heads, conv_bias);
-  if (family == "falcon_h1") {  // whose factors the converter multiplies into the weights
+  // llama.cpp normalizes behind the gate whatever the file says. Factors lie in the weights already.
+  if (family == "falcon_h1") {
     out += fmt::format(R"(,"mamba_rms_norm":{},"mamba_norm_before_gate":false)", some_layer_has("ssm_norm.weight"));
   }
   return out;
@@ -363,10 +373,17 @@ std::string GgufModel::layer_types_json(const std::string& family, int64_t layer
   for (const TensorView& tensor : tensors()) names.insert(tensor.name);
   std::string out;
   for (int64_t i = 0; i < layers; ++i) {
-    const auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) {
-      return names.contains(fmt::format("blk.{}.{}.weight", i, row.first));
-    });
-    if (type == std::end(kTypes))
+    const auto has = [&](std::string_view name) { return names.contains(fmt::format("blk.{}.{}.weight", i, name)); };
+    if (has("attn_qkv")) {
+      fail(ErrorKind::kModel,
+           fmt::format("{}: tensor blk.{}.attn_qkv.weight: q, k and v as one matrix are not supported "
+                       "for this architecture",
+                       keys().file_name(), i));
+    }
+    // Layers of the others have a network each.
+    const auto last = family == "nemotron_h" ? std::end(kTypes) : std::begin(kTypes) + 3;
+    const auto type = std::find_if(std::begin(kTypes), last, [&](const auto& row) { return has(row.first); });
+    if (type == last)
       fail(ErrorKind::kModel, fmt::format("{}: tensors of layer {} are missing", keys().file_name(), i));
     out += fmt::format(R"({}"{}")", out.empty() ? "" : ",", type->second);
   }
@@ -466,7 +483,7 @@ std::string GgufModel::config_json() const {
                   fmt::format("not supported (expected {}, the length of a key, found {})", head_dim, *value));
   }
   const int64_t rotated = file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim);
-  if (rotated > head_dim) {
+  if (rotated > head_dim && family != "nemotron_h") {
     file.fail_key(key("rope.dimension_count"),
                   fmt::format("not supported (expected at most {}, the length of a key, found {})", head_dim, rotated));
   }
@@ -491,19 +508,27 @@ std::string GgufModel::config_json() const {
     out += fmt::format(R"(,"max_position_embeddings":{})", *context);
   }
   out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
-  // Models without rotation say 0; Nemotron-H's converter says what a Llama has.
+  // Models without rotation say 0; Nemotron-H has none, but its converter writes a number all the same.
   if (rotated > 0 && family != "nemotron_h") out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
   // What Command R+ says by its tensors alone.
   if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
   for (const Number& number : kNumbers) {
     if (number_of(number.key, family) != &number) continue;
-    if (const auto value = file.decimal(key(std::string(number.key).c_str())))
-      out += fmt::format(R"(,"{}":{})", number.config_key, *value);
+    const auto value = file.decimal(key(std::string(number.key).c_str()));
+    if (!value || (is_among(kZeroIsNone, number.key) && std::strtod(value->c_str(), nullptr) == 0)) continue;
+    out += fmt::format(R"(,"{}":{})", number.config_key, *value);
   }
   if (const auto base = file.decimal(key("rope.freq_base_swa")))
     out += fmt::format(R"(,"rope_local_base_freq":{})", *base);
   out += window_json(family, layers);
+  // Without this key scores are scaled as everywhere else, not by the 1 of an absent attention_multiplier.
+  if (is_among(kGranite, family) && !file.has(key("attention.scale")))
+    out += fmt::format(R"(,"attention_multiplier":{:.17g})", 1 / std::sqrt(double(head_dim)));
   if (experts > 0) {
+    if (file.integer(key("expert_group_count"), 0, kMaxCount).value_or(0) > 1 &&
+        !file.has(key("expert_group_used_count"))) {
+      file.fail_key(key("expert_group_used_count"), "missing");
+    }
     const int64_t width = file.integer(key("expert_feed_forward_length"), 1, kMaxCount).value_or(*inner);
     // llama.cpp divides the weights of most by their sum, whatever the file says.
     const bool normalized = is_among("qwen2_moe,olmoe", family) ? false

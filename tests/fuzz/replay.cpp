@@ -50,7 +50,9 @@ int main(int argc, char** argv) {
   for (const Target& target : kTargets) {
     const int seeds = replay(target, fs::path(argv[1]) / target.name);
     std::printf("%s: %d seeds\n", target.name, seeds);
-    if (seeds == 0) return 1;
+    if (seeds > 0) continue;
+    std::fprintf(stderr, "%s: no seeds (expected a folder of them, as seeds.py writes it)\n", target.name);
+    return 1;
   }
   return 0;
 }

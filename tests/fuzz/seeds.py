@@ -15,16 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("QGEN_SHARED", ROOT.parent / "shared"))
 SEPARATOR = b"\xff\xfe\xff"
 MOST_BYTES = 32768
+MOST_INPUT = 65536  # run.sh lets no input grow beyond it
 
 
 class Seeds:
     def __init__(self, folder):
         self.folder, self.counts = folder, {}
 
-    def add(self, target, data):
+    def add(self, target, data, most=MOST_BYTES):
         """One more seed, unless it is too large to be fuzzed."""
         data = data.encode() if isinstance(data, str) else data
-        if len(data) > MOST_BYTES:
+        if len(data) > most:
             return
         self.counts[target] = self.counts.get(target, 0) + 1
         (self.folder / target).mkdir(exist_ok=True)
@@ -166,6 +167,9 @@ def gguf_models(seeds):
                 parts.append(gguf((keys if i == 0 else []) + split, own))
             seeds.add("split_gguf_fuzz", SEPARATOR.join(parts))
     seeds.add("gguf_fuzz", gguf(tokens, []))
+    for path in sorted(ROOT.glob("tests/golden-gguf/*.gguf")):
+        for target in ("gguf_fuzz", "split_gguf_fuzz"):
+            seeds.add(target, read(path), MOST_INPUT)
     for folder in folders():
         for path in sorted(folder.glob("*.gguf")):
             seeds.add("gguf_fuzz", read(path)[:8192])

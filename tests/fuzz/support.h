@@ -83,7 +83,7 @@ class MemoryLimit {
   size_t limit_, before_;
 };
 #else
-struct MemoryLimit {  // counted by Clang's sanitizers only
+struct MemoryLimit {  // without AddressSanitizer nothing is counted
   MemoryLimit(size_t, size_t, size_t) {}
 };
 #endif

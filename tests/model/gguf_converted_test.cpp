@@ -1,5 +1,7 @@
 // GGUF files that llama.cpp's own converter wrote give the logits of transformers on the same models
 // (tools/gguf_converted_oracle.py).
+#include <cmath>
+
 #include "checkpoint/safetensors.h"
 #include "tests/support.h"
 
@@ -30,6 +32,38 @@ TEST_CASE("gguf: files of llama.cpp's converter, family by family") {
     ++files;
   }
   CHECK(files == 22);
+}
+
+// A file of the folder in which one text stands in the place of another of the same length.
+fs::path changed(const TemporaryFolder& folder, const char* name, const std::string& from, const std::string& to) {
+  std::string bytes = read_file(source_folder() / "tests/golden-gguf" / name);
+  REQUIRE(from.size() == to.size());
+  REQUIRE(contains(bytes, from));
+  bytes.replace(bytes.find(from), from.size(), to);
+  return folder.write(name, bytes);
+}
+
+TEST_CASE("gguf: what an absent or empty key of a hybrid means") {
+  const TemporaryFolder folder;
+  // Scores of Granite without a factor of their own are scaled by the length of a head, 8.
+  const auto granite = load_plan(
+      changed(folder, "granite_hybrid.gguf", "granitehybrid.attention.scale", "granitehybrid.attention.other"));
+  int attentions = 0;
+  for (const Step& step : granite->steps) {
+    if (const auto* attend = std::get_if<AttendStep>(&step.op)) {
+      CHECK(attend->scale == doctest::Approx(1 / std::sqrt(8.0)));
+      ++attentions;
+    }
+  }
+  CHECK(attentions == 1);
+  // No groups.
+  const std::string count = "nemotron_h_moe.expert_group_count" + std::string("\x04\0\0\0", 4);
+  const auto with = [&](char groups) { return count + std::string{groups, 0, 0, 0}; };
+  CHECK(load_plan(changed(folder, "nemotron_h.gguf", with(1), with(0)))->steps.size() > 0);
+  const std::string latent = error_of([&] {
+    load_plan(changed(folder, "nemotron_h.gguf", "nemotron_h_moe.ssm.group_count", "nemotron_h_moe.moe_latent_size"));
+  });
+  CHECK(contains(latent, "experts between two projections of a latent are not supported"));
 }
 
 }  // namespace qgen::test

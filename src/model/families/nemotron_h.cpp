@@ -100,7 +100,9 @@ Description describe_nemotron_h(const Json& config) {
     if (pattern[i] == 'E') block.mixer = mixture;
     model.layers[i] = {block};
   }
-  model.drafting_layers = {int64_t(pattern.size()), int64_t(pattern.size()) + 1};  // in GGUF files
+  // The converter appends the head for drafts as one more layer; elsewhere its names begin with "mtp.".
+  const int64_t count = int64_t(pattern.size());
+  if (is_from_gguf(config)) model.drafting_layers = {count, count + 1};
   model.names.set_prefix("backbone.");
   model.names.set({{Role::kEmbed, "@embeddings"},
                    {Role::kFinalNorm, "@norm_f"},
