@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/families/common.h"
 #include "model/families/table.h"
 
 namespace qgen {
@@ -55,8 +56,8 @@ int64_t required(const Gguf& keys, const std::string& key) {
   return *value;
 }
 
-// A number for the whole model, also where the file has one for each layer, if they agree. `some_have_none`: layers
-// with 0 do not count, and where all have that there is no number.
+// A number for the whole model, also where the file has an array with one for each layer, if they agree.
+// `some_have_none`: elements of 0 are left out; nothing where all are 0.
 std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& key, bool some_have_none) {
   const GgufValue* value = keys.find(key);
   if (value == nullptr || value->type != GgufValue::Type::kArray) return keys.integer(key, 1, kMaxCount);
@@ -76,6 +77,7 @@ std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& 
 constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text";
 constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3";
 constexpr std::string_view kFirstDense = "deepseek_v2,deepseek_v3,glm4_moe";
+constexpr std::string_view kGrouped = "deepseek_v2,deepseek_v3,glm4_moe,nemotron_h";  // experts in groups
 constexpr std::string_view kGranite = "granite,granitemoehybrid";
 constexpr std::string_view kMixedLayers = "lfm2,granitemoehybrid,nemotron_h";  // not all have attention
 constexpr std::string_view kMamba = "granitemoehybrid,falcon_h1,nemotron_h";
@@ -104,10 +106,10 @@ constexpr Number kNumbers[] = {
     {"rope.dimension_count", kLatent, "qk_rope_head_dim"},
     {"attention.value_length_mla", kLatent, "v_head_dim"},
     {"leading_dense_block_count", kFirstDense, "first_k_dense_replace"},
-    {"expert_shared_count", kFirstDense, "n_shared_experts"},
-    {"expert_weights_scale", kFirstDense, "routed_scaling_factor"},
-    {"expert_group_count", kFirstDense, "n_group"},
-    {"expert_group_used_count", kFirstDense, "topk_group"},
+    {"expert_shared_count", kGrouped, "n_shared_experts"},
+    {"expert_weights_scale", kGrouped, "routed_scaling_factor"},
+    {"expert_group_count", kGrouped, "n_group"},
+    {"expert_group_used_count", kGrouped, "topk_group"},
     {"rope.dimension_count", "minimax_m2", "rotary_dim"},
     {"shortconv.l_cache", "lfm2", "conv_L_cache"},
     {"ssm.time_step_rank", kInnerMamba, "mamba_n_heads"},
@@ -121,10 +123,6 @@ constexpr Number kNumbers[] = {
     {"ssm.state_size", "nemotron_h", "ssm_state_size"},
     {"ssm.conv_kernel", "nemotron_h", "conv_kernel"},
     {"expert_shared_feed_forward_length", "nemotron_h", "moe_shared_expert_intermediate_size"},
-    {"expert_shared_count", "nemotron_h", "n_shared_experts"},
-    {"expert_weights_scale", "nemotron_h", "routed_scaling_factor"},
-    {"expert_group_count", "nemotron_h", "n_group"},
-    {"expert_group_used_count", "nemotron_h", "topk_group"},
     {"moe_latent_size", "nemotron_h", "moe_latent_size"},
     {"expert_count", "ernie4_5_moe", "moe_num_experts"},
     {"expert_used_count", "ernie4_5_moe", "moe_k"},
@@ -210,16 +208,24 @@ void check_neutral(const GgufModel& model, const std::string& arch, std::string_
   }
 }
 
+// Whether is(name) holds of some tensor.
+template <typename Is>
+bool any_tensor(const GgufParts& parts, const Is& is) {
+  return std::ranges::any_of(parts.all(), [&](const Gguf& part) {
+    return std::ranges::any_of(part.tensors(), [&](const TensorView& tensor) { return is(tensor.name); });
+  });
+}
+
 }  // namespace
 
 std::shared_ptr<const GgufModel> GgufModel::open(const std::vector<fs::path>& paths, bool headers_only) {
   return std::make_shared<GgufModel>(GgufParts::open(paths, headers_only));
 }
 
-std::string GgufModel::arch() const {
-  family_of(keys());  // an error where it is missing or not known
-  return std::string(*keys().text("general.architecture"));
-}
+// config_json() begins with family_of(), so that it is there and known.
+std::string GgufModel::arch() const { return std::string(keys().text("general.architecture").value_or("")); }
+
+std::string GgufModel::key(std::string_view rest) const { return fmt::format("{}.{}", arch(), rest); }
 
 std::vector<TensorView> GgufModel::tensors() const {
   std::vector<TensorView> out;
@@ -231,23 +237,15 @@ std::vector<TensorView> GgufModel::tensors() const {
 }
 
 bool GgufModel::has_tensor(std::string_view name) const {
-  const auto parts = parts_.all();
-  return std::any_of(parts.begin(), parts.end(), [&](const Gguf& part) {
-    const auto& tensors = part.tensors();
-    return std::any_of(tensors.begin(), tensors.end(), [&](const TensorView& tensor) { return tensor.name == name; });
-  });
+  return any_tensor(parts_, [&](std::string_view candidate) { return candidate == name; });
 }
 
 // Whether some layer has a tensor by this name: blk.N.REST.
 bool GgufModel::some_layer_has(std::string_view rest) const {
-  const auto is_it = [&](std::string_view name) {
+  return any_tensor(parts_, [&](std::string_view name) {
     if (!name.starts_with("blk.") || !name.ends_with(rest)) return false;
     const std::string_view layer = name.substr(0, name.size() - rest.size());
     return layer.ends_with('.') && std::count(layer.begin(), layer.end(), '.') == 2;
-  };
-  const auto parts = parts_.all();
-  return std::any_of(parts.begin(), parts.end(), [&](const Gguf& part) {
-    return std::ranges::any_of(part.tensors(), [&](const TensorView& tensor) { return is_it(tensor.name); });
   });
 }
 
@@ -330,17 +328,20 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
   return out;
 }
 
+// Elements of a head of recurrent layers.
+int64_t GgufModel::recurrent_head_dim() const {
+  const int64_t heads = required(keys(), key("ssm.time_step_rank")), inner = required(keys(), key("ssm.inner_size"));
+  if (inner % heads != 0)
+    keys().fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of the {} heads", inner, heads));
+  return inner / heads;
+}
+
 // Settings of Mamba-2 that follow from several keys, or from the tensors that are there.
 std::string GgufModel::mamba_json(const std::string& family) const {
-  const Gguf& file = keys();
-  const auto key = [&](const char* rest) { return fmt::format("{}.{}", arch(), rest); };
-  const int64_t heads = required(file, key("ssm.time_step_rank")), inner = required(file, key("ssm.inner_size"));
-  if (inner % heads != 0)
-    file.fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of the {} heads", inner, heads));
+  const int64_t head_dim = recurrent_head_dim();
   const bool conv_bias = some_layer_has("ssm_conv1d.bias");
-  if (family == "nemotron_h")
-    return fmt::format(R"(,"mamba_head_dim":{},"use_conv_bias":{})", inner / heads, conv_bias);
-  std::string out = fmt::format(R"(,"mamba_d_head":{},"mamba_conv_bias":{})", inner / heads, conv_bias);
+  if (family == "nemotron_h") return fmt::format(R"(,"mamba_head_dim":{},"use_conv_bias":{})", head_dim, conv_bias);
+  std::string out = fmt::format(R"(,"mamba_d_head":{},"mamba_conv_bias":{})", head_dim, conv_bias);
   // llama.cpp normalizes behind the gate whatever the file says. Factors lie in the weights already.
   if (family == "falcon_h1") {
     out += fmt::format(R"(,"mamba_rms_norm":{},"mamba_norm_before_gate":false)", some_layer_has("ssm_norm.weight"));
@@ -350,7 +351,6 @@ std::string GgufModel::mamba_json(const std::string& family) const {
 
 std::string GgufModel::granite_json() const {
   const Gguf& file = keys();
-  const auto key = [&](const char* rest) { return fmt::format("{}.{}", arch(), rest); };
   const int64_t inner = required(file, key("ssm.inner_size")), hidden = required(file, key("embedding_length"));
   if (inner % hidden != 0)
     file.fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of embedding_length, {}", inner, hidden));
@@ -369,6 +369,7 @@ std::string GgufModel::layer_types_json(const std::string& family, int64_t layer
                                                                       {"ssm_in", "mamba"},
                                                                       {"ffn_gate_inp", "moe"},
                                                                       {"ffn_up", "mlp"}};
+  constexpr size_t kMixers = 3;  // the first rows; only Nemotron-H has layers of a network alone
   std::set<std::string, std::less<>> names;
   for (const TensorView& tensor : tensors()) names.insert(tensor.name);
   std::string out;
@@ -380,8 +381,7 @@ std::string GgufModel::layer_types_json(const std::string& family, int64_t layer
                        "for this architecture",
                        keys().file_name(), i));
     }
-    // Layers of the others have a network each.
-    const auto last = family == "nemotron_h" ? std::end(kTypes) : std::begin(kTypes) + 3;
+    const auto last = std::begin(kTypes) + (family == "nemotron_h" ? std::size(kTypes) : kMixers);
     const auto type = std::find_if(std::begin(kTypes), last, [&](const auto& row) { return has(row.first); });
     if (type == last)
       fail(ErrorKind::kModel, fmt::format("{}: tensors of layer {} are missing", keys().file_name(), i));
@@ -393,13 +393,9 @@ std::string GgufModel::layer_types_json(const std::string& family, int64_t layer
 // What needs more than another name.
 std::string GgufModel::family_json(const std::string& family, int64_t layers) const {
   const Gguf& file = keys();
-  const auto key = [&](const char* rest) { return fmt::format("{}.{}", arch(), rest); };
   std::string out;
   if (is_among(kHybrids, family)) {
-    const int64_t heads = required(file, key("ssm.time_step_rank")), inner = required(file, key("ssm.inner_size"));
-    if (inner % heads != 0)
-      file.fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of the {} heads", inner, heads));
-    out += fmt::format(R"(,"linear_value_head_dim":{})", inner / heads);
+    out += fmt::format(R"(,"linear_value_head_dim":{})", recurrent_head_dim());
     if (const auto recurrent = file.flags(key("attention.recurrent_layers"))) {
       std::string types;
       for (int64_t i = 0; i < std::min(layers, int64_t(recurrent->size())); ++i)
@@ -447,19 +443,16 @@ std::optional<int64_t> GgufModel::rows_of(std::string_view name) const {
 std::string GgufModel::config_json() const {
   const Gguf& file = keys();
   const Family& row = family_of(file);
-  const std::string name = arch();
-  const auto key = [&](const char* rest) { return fmt::format("{}.{}", name, rest); };
   const int64_t experts = file.integer(key("expert_count"), 0, kMaxCount).value_or(0);
   const std::string family = family_name(*this, row);
   if (experts > 0 && !is_among(kMixtures, family))
     file.fail_key(key("expert_count"), fmt::format("{} is not supported for this architecture", experts));
-  check_neutral(*this, name, family);
+  check_neutral(*this, arch(), family);
 
   // Layers that draft tokens are counted there.
   const int64_t layers =
       required(file, key("block_count")) - file.integer(key("nextn_predict_layers"), 0, kMaxCount).value_or(0);
   if (layers < 1) file.fail_key(key("nextn_predict_layers"), "as many as block_count");
-  constexpr int64_t kMaxLayers = 4096;
   if (layers > kMaxLayers)
     file.fail_key(key("block_count"), fmt::format("{} (expected at most {})", layers, kMaxLayers));
   const int64_t hidden = required(file, key("embedding_length"));
@@ -514,7 +507,7 @@ std::string GgufModel::config_json() const {
   if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
   for (const Number& number : kNumbers) {
     if (number_of(number.key, family) != &number) continue;
-    const auto value = file.decimal(key(std::string(number.key).c_str()));
+    const auto value = file.decimal(key(number.key));
     if (!value || (is_among(kZeroIsNone, number.key) && std::strtod(value->c_str(), nullptr) == 0)) continue;
     out += fmt::format(R"(,"{}":{})", number.config_key, *value);
   }
@@ -532,9 +525,8 @@ std::string GgufModel::config_json() const {
     const int64_t width = file.integer(key("expert_feed_forward_length"), 1, kMaxCount).value_or(*inner);
     // llama.cpp divides the weights of most by their sum, whatever the file says.
     const bool normalized = is_among("qwen2_moe,olmoe", family) ? false
-                            : is_among(kFirstDense, family) || family == "nemotron_h"
-                                ? file.flag(key("expert_weights_norm")).value_or(false)
-                                : true;
+                            : is_among(kGrouped, family)        ? file.flag(key("expert_weights_norm")).value_or(false)
+                                                                : true;
     out += fmt::format(R"(,"num_local_experts":{0},"num_experts":{0},"n_routed_experts":{0},"num_experts_per_tok":{1},)"
                        R"("moe_intermediate_size":{2},"norm_topk_prob":{3})",
                        experts, required(file, key("expert_used_count")), width, normalized);

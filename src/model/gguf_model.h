@@ -33,9 +33,11 @@ class GgufModel {
 
  private:
   std::string arch() const;
+  std::string key(std::string_view rest) const;  // ARCHITECTURE.REST
   std::string rope_scaling_json() const;
   std::string window_json(const std::string& family, int64_t layers) const;
   bool some_layer_has(std::string_view rest) const;
+  int64_t recurrent_head_dim() const;
   std::string mamba_json(const std::string& family) const;
   std::string granite_json() const;
   std::string layer_types_json(const std::string& family, int64_t layers) const;
