@@ -27,6 +27,8 @@ CallInputs::Places CallInputs::places(int64_t tokens) const {
   const int64_t segments = std::min(tokens, most_sequences_);
   out.segments = take(segments + 1);
   out.slots = take(segments);
+  out.marked = take(segments);
+  out.mark_slots = take(segments);
   for (const CacheGroup& group : layout_.groups())
     out.tables.push_back(take(std::min(tokens, most_sequences_) * group.ring));
   for (const Rope& rope : plan_.ropes) {
@@ -47,6 +49,8 @@ void CallInputs::fill(const Batch& batch) {
     const Segment& segment = batch.segments[s];
     there(now_.segments)[s] = segment.first;
     there(now_.slots)[s] = segment.slot;
+    there(now_.marked)[s] = segment.marked > 0 ? segment.first + segment.marked - 1 : -1;
+    there(now_.mark_slots)[s] = segment.mark_slot;
     for (int32_t t = 0; t < segment.count; ++t) {
       there(now_.positions)[segment.first + t] = int32_t(segment.position + t);
       there(now_.sequences)[segment.first + t] = int32_t(s);

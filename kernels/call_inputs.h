@@ -29,7 +29,10 @@ class CallInputs {
   const int32_t* sequences() const { return at<int32_t>(now_.sequences); }
   const int32_t* scored() const { return at<int32_t>(now_.scored); }
   // As many as the call has tokens, so that a CUDA graph does not depend on how many there are.
-  Segments segments() const { return {at<int32_t>(now_.segments), at<int32_t>(now_.slots), segments_}; }
+  Segments segments() const {
+    return {at<int32_t>(now_.segments), at<int32_t>(now_.slots), at<int32_t>(now_.marked), at<int32_t>(now_.mark_slots),
+            segments_};
+  }
   const int32_t* tables(int32_t group) const { return at<int32_t>(now_.tables[size_t(group)]); }
   // Of a rope of the plan; -1: none.
   Rotation rotation(int32_t rope) const;
@@ -37,7 +40,7 @@ class CallInputs {
  private:
   // Byte offsets.
   struct Places {
-    size_t tokens, positions, sequences, scored, segments, slots, bytes;
+    size_t tokens, positions, sequences, scored, segments, slots, marked, mark_slots, bytes;
     std::vector<size_t> tables;    // of each group
     std::vector<size_t> cos, sin;  // of each rope
   };

@@ -160,8 +160,10 @@ class CudaBackend : public Backend {
   void run(const Batch& batch, size_t first, size_t last) override {
     device_->bind_thread();
     inputs_.fill(batch);
-    brought_ = false;
-    last_scored_ = batch.scored.size();
+    if (!batch.scored.empty()) {
+      brought_ = false;
+      last_scored_ = batch.scored.size();
+    }
     // Few tokens run as a CUDA graph, at the cost of one launch. It is captured the second time, since kernels that are
     // loaded while a stream is captured end the capture.
     const size_t count = batch.tokens.size();
@@ -189,6 +191,26 @@ class CudaBackend : public Backend {
     const RowBuffer& row = rows_[size_t(view.row)];
     copy_to_host(device_->stream(), out.data(), row.data + token * row.stride + view.first,
                  size_t(view.cols) * sizeof(float));
+    device_->wait();
+  }
+
+  void read_row(RowId row, std::span<float> out) override {
+    const RowBuffer& from = rows_[size_t(row)];
+    const int64_t cols = plan_.rows[size_t(row)].cols;
+    const int64_t tokens = int64_t(out.size()) / cols, together = from.stride == cols ? tokens : 1;
+    for (int64_t t = 0; t < tokens; t += together)
+      copy_to_host(device_->stream(), out.data() + t * cols, from.data + t * from.stride,
+                   size_t(together * cols) * sizeof(float));
+    device_->wait();
+  }
+  void write_row(RowId row, std::span<const float> values) override {
+    device_->bind_thread();
+    const RowBuffer& to = rows_[size_t(row)];
+    const int64_t cols = plan_.rows[size_t(row)].cols;
+    const int64_t tokens = int64_t(values.size()) / cols, together = to.stride == cols ? tokens : 1;
+    for (int64_t t = 0; t < tokens; t += together)
+      copy_to_device(device_->stream(), to.data + t * to.stride, values.data() + t * cols,
+                     size_t(together * cols) * sizeof(float));
     device_->wait();
   }
 
@@ -420,7 +442,7 @@ class CudaBackend : public Backend {
       if (KernelLog* const log = KernelLog::current()) log->set_step(step_name(plan_.steps[i]));
       std::visit([&](const auto& step) { execute(step, i, batch); }, plan_.steps[i].op);
     }
-    if (last == plan_.steps.size() && !batch.scored.empty())
+    if ((last == plan_.main_steps() || last == plan_.steps.size()) && !batch.scored.empty())
       find_best_score(device_->stream(), score_args(0, int(batch.scored.size())));
     copy_to_host(device_->stream(), report_host_.data(), report_, report_bytes());
   }

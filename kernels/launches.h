@@ -245,11 +245,13 @@ struct ExpertsArgs {
 };
 void run_experts(Stream& stream, const ExpertsArgs& args);
 
-// The segments of a call: tokens first[i] to first[i + 1], whose states of fixed size are in slot[i]; some of the last
-// ones may be empty.
+// The segments of a call: tokens first[i] to first[i + 1], whose states of fixed size are in slot[i], and behind token
+// marked[i] also in mark_slot[i]; some of the last ones may be empty.
 struct Segments {
-  const int32_t* first = nullptr;  // (count + 1)
-  const int32_t* slot = nullptr;   // (count)
+  const int32_t* first = nullptr;      // (count + 1)
+  const int32_t* slot = nullptr;       // (count)
+  const int32_t* marked = nullptr;     // (count), -1: none
+  const int32_t* mark_slot = nullptr;  // (count)
   int count = 0;
 };
 

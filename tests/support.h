@@ -183,8 +183,8 @@ inline void scan_weights(std::span<Weight* const> weights) {
   scan.finish();
 }
 
-inline std::unique_ptr<Plan> load_plan(const fs::path& model) {
-  auto plan = make_plan(open_checkpoint(locate_model(model.string())));
+inline std::unique_ptr<Plan> load_plan(const fs::path& model, bool draft_head = false) {
+  auto plan = make_plan(open_checkpoint(locate_model(model.string())), false, draft_head);
   std::vector<Weight*> weights;
   for (Weight& weight : plan->weights) weights.push_back(&weight);
   repack_weights(weights);

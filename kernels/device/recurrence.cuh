@@ -16,10 +16,18 @@ QGEN_KERNEL(kConvThreads, 1) convolve_kernel(const ConvArgs args, const LaunchTi
   const int first = args.segments.first[segment], end = args.segments.first[segment + 1];
   if (c >= args.cols || first == end) return;
   const int before = args.taps - 1;
-  float* const state = args.state + int64_t(args.segments.slot[segment]) * before * args.cols + c;
+  const auto state_at = [&](int slot) { return args.state + int64_t(slot) * before * args.cols + c; };
+  float* const state = state_at(args.segments.slot[segment]);
   float* const history = shared_memory<float>() + thread_index();
   for (int i = 0; i < before; ++i) history[i * kConvThreads] = state[int64_t(i) * args.cols];
   int oldest = 0;
+  const auto keep = [&](float* to) {
+    for (int i = 0; i < before; ++i) {
+      const int at = oldest + i < before ? oldest + i : oldest + i - before;
+      to[int64_t(i) * args.cols] = history[at * kConvThreads];
+    }
+  };
+  const int marked = args.segments.marked[segment];
   const float* const weight = args.weight + int64_t(c) * args.taps;
   for (int t = first; t < end; ++t) {
     const float now = args.x[t * args.x_stride + c];
@@ -32,11 +40,9 @@ QGEN_KERNEL(kConvThreads, 1) convolve_kernel(const ConvArgs args, const LaunchTi
     if (before > 0) history[oldest * kConvThreads] = now;
     oldest = oldest + 1 < before ? oldest + 1 : 0;
     args.y[t * args.y_stride + c] = activated(args.activation, sum);
+    if (t == marked) keep(state_at(args.segments.mark_slot[segment]));
   }
-  for (int i = 0; i < before; ++i) {
-    const int at = oldest + i < before ? oldest + i : oldest + i - before;
-    state[int64_t(i) * args.cols] = history[at * kConvThreads];
-  }
+  keep(state);
 }
 
 // Keys and queries of a token, divided by their lengths where that is wanted, a warp a head.
@@ -72,10 +78,18 @@ QGEN_KERNEL(kRecurWarps* kWarp, 1) recur_kernel(const RecurArgs args, const Laun
   const bool inside = column < args.value_dim;
   float* const tile = shared_memory<float>() + lane_index();
   float* const sums = shared_memory<float>() + args.key_dim * kWarp;
-  float* const state =
-      args.state + (int64_t(args.segments.slot[segment]) * args.heads + h) * args.key_dim * args.value_dim + column;
+  const auto state_at = [&](int slot) {
+    return args.state + (int64_t(slot) * args.heads + h) * args.key_dim * args.value_dim + column;
+  };
+  float* const state = state_at(args.segments.slot[segment]);
   for (int i = warp_index(); i < args.key_dim; i += kRecurWarps)
     tile[i * kWarp] = inside ? state[int64_t(i) * args.value_dim] : 0;
+  const auto keep = [&](float* to) {
+    for (int i = warp_index(); i < args.key_dim; i += kRecurWarps) {
+      if (inside) to[int64_t(i) * args.value_dim] = tile[i * kWarp];
+    }
+  };
+  const int marked = args.segments.marked[segment];
   // Of all warps; `which`: of two sums, so that one is not written while the other one is read.
   const auto total = [&](float part, int which) {
     float* const mine = sums + which * kRecurWarps * kWarp;
@@ -110,10 +124,9 @@ QGEN_KERNEL(kRecurWarps* kWarp, 1) recur_kernel(const RecurArgs args, const Laun
     if (args.skip != nullptr) sum = fused_product(args.skip[h], v, sum);
     if (warp_index() == 0 && inside) args.y[t * args.y_stride + int64_t(h) * args.value_dim + column] = sum;
     if (!args.delta) barrier();  // the sums are written again by the next token
+    if (t == marked) keep(state_at(args.segments.mark_slot[segment]));
   }
-  for (int i = warp_index(); i < args.key_dim; i += kRecurWarps) {
-    if (inside) state[int64_t(i) * args.value_dim] = tile[i * kWarp];
-  }
+  keep(state);
 }
 
 }  // namespace qgen::QGEN_BACKEND

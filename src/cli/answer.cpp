@@ -160,7 +160,7 @@ int answer(AnswerOptions& options) {
   report.model = &model.loaded();
   report.sampling = settings.sampling;
   report.chat_template = question.input.chat_template;
-  report.prompt_lookup = options.prompt_lookup > 0;
+  report.drafts = options.prompt_lookup > 0 || !options.model.draft.empty();
   AnswerMessage message(question.input.thinking, settings.split_reasoning);
   std::string text, reasoning;
   bool answered = false;
@@ -218,6 +218,7 @@ Command::Bound bind() {
       think_option(o->reasoning),
       reasoning_option(o->reasoning),
       prompt_lookup_option(o->prompt_lookup),
+      draft_option(o->model),
       invalid_utf8_option(o->text)};
   options.insert(options.end(), own);
   constexpr std::string_view kBatch = "Many prompts";

@@ -51,9 +51,10 @@ void refuse_other_tasks(const AnswerOptions& options) {
 ModelOptions model_options(const AnswerOptions& options) {
   ModelOptions out = options.model;
   out.lines = read_parallel(options.parallel);
-  if (options.prompt_lookup == 0) return out;
+  const std::string_view drafts = options.prompt_lookup > 0 ? "--prompt-lookup" : out.draft.empty() ? "" : "--draft";
+  if (drafts.empty()) return out;
   if (out.lines > 1) {
-    fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for --prompt-lookup", options.parallel),
+    fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for {}", options.parallel, drafts),
          "one line at a time may be guessed ahead, --parallel 1; several together are faster");
   }
   out.lines = 1;

@@ -65,7 +65,7 @@ Report converse(Chat& chat, const ChatOptions& options, const Ask& ask) {
   report.model = &chat.model.loaded();
   report.sampling = settings.sampling;
   report.chat_template = true;
-  report.prompt_lookup = options.prompt_lookup > 0;
+  report.drafts = options.prompt_lookup > 0 || !options.model.draft.empty();
   report.thinking_hidden = settings.split_reasoning && writer.hides_thinking();
   if (chat.last_report) report.read_bandwidth = chat.last_report->read_bandwidth;
   bool answered = false;
@@ -177,6 +177,7 @@ Command::Bound bind() {
       think_option(o->reasoning),
       reasoning_option(o->reasoning),
       prompt_lookup_option(o->prompt_lookup),
+      draft_option(o->model),
       invalid_utf8_option(o->text)};
   options.insert(options.end(), own);
   add_sampling_options(options, o->sampling);

@@ -201,6 +201,15 @@ Option prompt_lookup_option(int64_t& most) {
           {.lowest = 0, .highest = 32}};
 }
 
+Option draft_option(ModelOptions& target) {
+  return {"--draft",
+          &target.draft,
+          "KIND",
+          "guess tokens ahead, which is faster: mtp, with the layer that some models have for it (multi-token "
+          "prediction)",
+          {.choices = "mtp"}};
+}
+
 Option parallel_option(std::string& lines, std::string_view help) { return {"--parallel", &lines, "N|auto", help}; }
 
 int64_t read_number_or_word(const NumberOrWord& kind, const std::string& value) {

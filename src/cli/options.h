@@ -106,6 +106,8 @@ void require_model(const ModelOptions& options);
 Option max_tokens_option(int64_t& max_tokens);
 // Speculation with drafts from the text itself.
 Option prompt_lookup_option(int64_t& most);
+// Speculation with the model's own layer for it.
+Option draft_option(ModelOptions& target);
 // A value that is a word, `meaning` then, or a whole number in a range. A usage Error that begins with `option` on
 // anything else.
 struct NumberOrWord {

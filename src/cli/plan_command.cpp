@@ -154,6 +154,10 @@ int plan_command(const PlanOptions& options) {
   require_model(options.model);
   ModelOptions model = options.model;
   model.lines = read_parallel(options.parallel);
+  if (model.lines != 1 && !model.draft.empty()) {
+    fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for --draft", options.parallel),
+         "one line at a time may be guessed ahead");
+  }
   const Outlook outlook = look_ahead(model);
   options.json ? print_stdout(json(outlook)) : print_table(text(outlook));
   if (const std::string note = outlook.declared ? declared_size_note(outlook.plan->checkpoint) : ""; !note.empty())
@@ -167,6 +171,7 @@ Command::Bound bind() {
   std::vector<Option> options;
   add_model_options(options, o->model);
   options.push_back(model_word(o->model));
+  options.push_back(draft_option(o->model));
   options.push_back(parallel_option(o->parallel, "how many lines of a batch to plan for [1]"));
   options.push_back({"--json", &o->json, "", "print one JSON object"});
   return {options, [o] { return plan_command(*o); }};

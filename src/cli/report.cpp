@@ -126,7 +126,7 @@ std::string report_text(const Report& report, bool verbose) {
   out += fmt::format(", stop: {}", g.stop);
   if (g.logits_hash != 0) out += fmt::format("        logits #{:08x}", g.logits_hash);
   out += '\n';
-  if (report.prompt_lookup) out += fmt::format("  drafts  {}\n", drafts_text(g.drafted_tokens, g.accepted_tokens));
+  if (report.drafts) out += fmt::format("  drafts  {}\n", drafts_text(g.drafted_tokens, g.accepted_tokens));
   if (plan.nan_codes() > 0) out += fmt::format("  warning {} fp8 codes of the weights are NaN\n", plan.nan_codes());
   if (verbose) {
     const SamplingSettings& s = report.sampling;

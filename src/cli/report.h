@@ -16,7 +16,7 @@ struct Report {
   const LoadedModel* model = nullptr;
   SamplingSettings sampling;
   bool chat_template = false;
-  bool prompt_lookup = false;  // whether there could be drafts
+  bool drafts = false;  // whether there could be some
   Generation generation;
   bool thinking_hidden = false;
   std::string_view cut_short;         // cut_short() of the generation

@@ -107,6 +107,16 @@ class CpuBackend : public Backend {
   void read(int64_t token, const View& view, std::span<float> out) override {
     std::copy_n(rows_[size_t(view.row)].at(token, view.first), view.cols, out.begin());
   }
+  void read_row(RowId row, std::span<float> out) override {
+    const int64_t cols = plan_.rows[size_t(row)].cols;
+    for (int64_t t = 0; t < int64_t(out.size()) / cols; ++t)
+      std::copy_n(rows_[size_t(row)].at(t), cols, out.begin() + t * cols);
+  }
+  void write_row(RowId row, std::span<const float> values) override {
+    const int64_t cols = plan_.rows[size_t(row)].cols;
+    for (int64_t t = 0; t < int64_t(values.size()) / cols; ++t)
+      std::copy_n(values.begin() + t * cols, cols, rows_[size_t(row)].at(t));
+  }
   void copy_page(int32_t group, int32_t from, int32_t to) override { attention_.copy_page(group, from, to); }
   void copy_slot(int32_t from, int32_t to) override { recurrence_.copy_slot(from, to); }
   void clear_slot(int32_t slot) override { recurrence_.clear_slot(slot); }

@@ -15,6 +15,16 @@ constexpr int64_t kRecurColumns = 64;
 
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
+// Calls run(first, count) for the tokens of a segment: all at once, or up to the one behind which its state is marked,
+// mark(), and those behind it.
+template <typename Run, typename Mark>
+void run_segment(const Segment& segment, const Run& run, const Mark& mark) {
+  if (segment.marked == 0) return run(0, segment.count);
+  run(0, segment.marked);
+  mark();
+  if (segment.marked < segment.count) run(segment.marked, segment.count - segment.marked);
+}
+
 }  // namespace
 
 Recurrence::Recurrence(const Plan& plan, const IsaTarget& target, int64_t slots, int64_t tokens)
@@ -66,22 +76,29 @@ void Recurrence::run(const ConvStep& step, const Batch& batch, const std::vector
     const Segment& segment = batch.segments[size_t(task / blocks)];
     const int64_t begin = task % blocks * kConvColumns, count = std::min(kConvColumns, cols - begin);
     ConvArguments arguments{};
-    arguments.tokens = segment.count;
     arguments.taps = step.taps;
     arguments.cols = count;
-    arguments.in = in.at(segment.first, step.in.first + begin);
     arguments.in_stride = in.stride;
     arguments.weight = vector(step.weight) + begin;
     arguments.weight_stride = cols;
     if (step.bias != nullptr) arguments.bias = vector(step.bias) + begin;
     arguments.state = state(step.state, segment.slot) + begin;
     arguments.state_stride = cols;
-    arguments.out = out.at(segment.first, step.out.first + begin);
     arguments.out_stride = out.stride;
-    target_.convolve(arguments);
-    if (step.activation == Activation::kNone) return;
-    for (int64_t t = 0; t < segment.count; ++t)
-      target_.activate(static_cast<ActivationKind>(step.activation), arguments.out + t * out.stride, nullptr, count);
+    const auto convolve = [&](int64_t first, int64_t tokens) {
+      arguments.tokens = tokens;
+      arguments.in = in.at(segment.first + first, step.in.first + begin);
+      arguments.out = out.at(segment.first + first, step.out.first + begin);
+      target_.convolve(arguments);
+      if (step.activation == Activation::kNone) return;
+      for (int64_t t = 0; t < tokens; ++t)
+        target_.activate(static_cast<ActivationKind>(step.activation), arguments.out + t * out.stride, nullptr, count);
+    };
+    run_segment(segment, convolve, [&] {
+      float* const marked = state(step.state, segment.mark_slot) + begin;
+      for (int64_t i = 0; i + 1 < step.taps; ++i)
+        std::copy_n(arguments.state + i * cols, count, marked + i * cols);
+    });
   });
 }
 
@@ -117,27 +134,35 @@ void Recurrence::run(const RecurStep& step, const Batch& batch, const std::vecto
   const RowBuffer &v = rows[size_t(step.v.row)], &out = rows[size_t(step.out.row)];
   pool.share(parts * int64_t(batch.segments.size()), [&](int64_t task) {
     const Segment& segment = batch.segments[size_t(task / parts)];
-    const int64_t h = task % parts / blocks, begin = task % blocks * kRecurColumns, first = segment.first;
-    const int64_t key = first * key_floats_ + step.key_head(h) * step.key_dim;
+    const int64_t h = task % parts / blocks, begin = task % blocks * kRecurColumns;
     RecurArguments arguments{};
-    arguments.tokens = segment.count;
     arguments.key_dim = step.key_dim;
     arguments.cols = std::min(kRecurColumns, step.value_dim - begin);
     arguments.delta = step.kind == RecurStep::Kind::kGatedDelta;
-    arguments.k = keys_ + key;
-    arguments.q = queries_ + key;
     arguments.key_stride = key_floats_;
-    arguments.decay = decays_ + first * heads_ + h;
-    arguments.rate = rates_ + first * heads_ + h;
     arguments.rate_stride = heads_;
-    arguments.v = v.at(first, step.v.first + h * step.v.stride + begin);
     arguments.v_stride = v.stride;
     if (step.skip != nullptr) arguments.skip = vector(step.skip)[h];
-    arguments.state = state(step.state, segment.slot) + h * step.key_dim * step.value_dim + begin;
+    const int64_t place = h * step.key_dim * step.value_dim + begin;
+    arguments.state = state(step.state, segment.slot) + place;
     arguments.state_stride = step.value_dim;
-    arguments.out = out.at(first, step.out.first + h * step.value_dim + begin);
     arguments.out_stride = out.stride;
-    target_.recur(arguments);
+    const auto recur = [&](int64_t from, int64_t tokens) {
+      const int64_t first = segment.first + from, key = first * key_floats_ + step.key_head(h) * step.key_dim;
+      arguments.tokens = tokens;
+      arguments.k = keys_ + key;
+      arguments.q = queries_ + key;
+      arguments.decay = decays_ + first * heads_ + h;
+      arguments.rate = rates_ + first * heads_ + h;
+      arguments.v = v.at(first, step.v.first + h * step.v.stride + begin);
+      arguments.out = out.at(first, step.out.first + h * step.value_dim + begin);
+      target_.recur(arguments);
+    };
+    run_segment(segment, recur, [&] {
+      float* const marked = state(step.state, segment.mark_slot) + place;
+      for (int64_t i = 0; i < step.key_dim; ++i)
+        std::copy_n(arguments.state + i * step.value_dim, arguments.cols, marked + i * step.value_dim);
+    });
   });
 }
 

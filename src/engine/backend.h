@@ -22,6 +22,9 @@ struct Segment {
   int32_t slot = 0;      // where the sequence's states of fixed size are
   // The sequence's page table of every group of the cache, (ring).
   std::span<const std::vector<int32_t>> pages;
+  // Behind so many of its tokens the states of fixed size are copied to another slot; 0: they are not.
+  int32_t marked = 0;
+  int32_t mark_slot = 0;
 };
 
 struct Batch {
@@ -57,6 +60,9 @@ class Backend {
   virtual void run(const Batch& batch, size_t first, size_t last) = 0;
   // What the steps have written for a token of the batch; in rows that are scored, for scored token `token`.
   virtual void read(int64_t token, const View& view, std::span<float> out) = 0;
+  // The first tokens of a row that is not scored, (tokens, cols): out of it and into it.
+  virtual void read_row(RowId row, std::span<float> out) = 0;
+  virtual void write_row(RowId row, std::span<const float> values) = 0;
   // Copies a page of a group of the cache.
   virtual void copy_page(int32_t group, int32_t from, int32_t to) = 0;
   // Copies the states of fixed size from one slot to another, or sets those of a slot to zero.

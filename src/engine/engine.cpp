@@ -11,9 +11,18 @@ namespace qgen {
 namespace {
 
 constexpr size_t kObservedParts = 16;  // of a batch, between which the observer is asked
+constexpr size_t kHiddenTokens = 64;   // whose hidden rows are kept for the draft head
 
-size_t first_scored(const Plan& plan) {
-  size_t i = 0;
+// None where the scores are no numbers.
+std::optional<TokenId> best_token(const Scores& scores) {
+  if (!scores.finite()) return {};
+  if (const TopScores top = scores.top(1); !top.best.empty()) return top.best.front().token;
+  const std::span<const float> all = scores.all();
+  return TokenId(std::max_element(all.begin(), all.end()) - all.begin());
+}
+
+// From step i on.
+size_t first_scored(const Plan& plan, size_t i) {
   while (i < plan.steps.size() && !plan.rows[size_t(result_of(plan.steps[i]).row)].scored) ++i;
   return i;
 }
@@ -35,8 +44,6 @@ CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens) {
 
 int64_t state_slots(const EngineOptions& options) { return options.sequences * (1 + options.marks); }
 
-namespace {}  // namespace
-
 void check_context(const Plan& plan, int64_t context) {
   const ContextLimit& limit = plan.model.context_limit;
   if (limit.tokens == 0 || context <= limit.tokens) return;
@@ -53,7 +60,8 @@ Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<B
       cache_(plan, cache_limits(options, backend_->batch_tokens())),
       sequences_(size_t(options.sequences)),
       ropes_(plan.ropes, options.context),
-      first_scored_step_(first_scored(plan)),
+      first_scored_step_(first_scored(plan, 0)),
+      first_scored_draft_step_(first_scored(plan, plan.main_steps())),
       has_fixed_states_(fixed_state_bytes(plan) > 0) {
   check_context(plan, options.context);
   for (const CacheGroup& group : cache_.groups()) pools_.emplace_back(group.pages);
@@ -110,6 +118,10 @@ std::optional<SequenceId> Engine::fork(SequenceId from, int64_t position, int64_
   }
   fork.position = fork.highest = position;
   fork.ropes = origin.ropes;
+  if (const auto hidden = hidden_before(origin, position); !hidden.empty()) {
+    fork.hidden.assign(hidden.begin(), hidden.end());
+    fork.hidden_first = position - 1;
+  }
   return id;
 }
 
@@ -134,7 +146,13 @@ bool Engine::holds(const SequenceState& sequence, int64_t position) const {
 int64_t Engine::rewind(SequenceId sequence, int64_t position) {
   SequenceState& state = at(sequence);
   if (position < state.position) {
-    if (has_fixed_states_) position = restore(sequence, position);
+    if (has_fixed_states_) {
+      position = restore(sequence, position);
+    } else if (plan_.draft) {
+      // What comes next is drafted with the token before it.
+      if (hidden_before(state, position).empty()) position = std::max<int64_t>(0, position - 1);
+      cut_hidden(state, position, {});
+    }
     if (!holds(state, position)) position = has_fixed_states_ ? restore(sequence, 0) : 0;
     state.position = position;
   }
@@ -147,7 +165,30 @@ void Engine::mark(SequenceId sequence, int mark) {
   SequenceState& state = at(sequence);
   if (state.marks[size_t(mark)].position == state.position) return;
   backend_->copy_slot(slot_of(sequence), slot_of(sequence, size_t(mark)));
-  state.marks[size_t(mark)].position = state.position;
+  state.marks[size_t(mark)] = mark_at(state, state.position);
+}
+
+Engine::Mark Engine::mark_at(const SequenceState& state, int64_t position) const {
+  const std::span<const float> hidden = hidden_before(state, position);
+  return {position, {hidden.begin(), hidden.end()}};
+}
+
+std::span<const float> Engine::hidden_before(const SequenceState& state, int64_t position) const {
+  if (!plan_.draft) return {};
+  const int64_t cols = plan_.rows[size_t(plan_.draft->hidden)].cols, row = position - 1 - state.hidden_first;
+  if (row < 0 || (row + 1) * cols > int64_t(state.hidden.size())) return {};
+  return std::span(state.hidden).subspan(size_t(row * cols), size_t(cols));
+}
+
+// Of tokens from `position` on they are forgotten; where none is left, that of a mark is taken.
+void Engine::cut_hidden(SequenceState& state, int64_t position, const Mark& mark) const {
+  if (!plan_.draft) return;
+  const int64_t cols = plan_.rows[size_t(plan_.draft->hidden)].cols;
+  const int64_t left = std::max<int64_t>(0, position - state.hidden_first) * cols;
+  state.hidden.resize(std::min(state.hidden.size(), size_t(left)));
+  if (!state.hidden.empty()) return;
+  state.hidden = mark.hidden;
+  state.hidden_first = mark.position - 1;
 }
 
 int64_t Engine::restore(SequenceId sequence, int64_t position) {
@@ -160,8 +201,10 @@ int64_t Engine::restore(SequenceId sequence, int64_t position) {
   }
   if (best < 0) {
     backend_->clear_slot(slot_of(sequence));
+    cut_hidden(state, position, {});
     return 0;
   }
+  cut_hidden(state, position, state.marks[size_t(best)]);
   backend_->copy_slot(slot_of(sequence, size_t(best)), slot_of(sequence));
   return state.marks[size_t(best)].position;
 }
@@ -248,19 +291,26 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
   ropes_.clear();
   for (const Piece& piece : pieces) {
     const Work& w = call.work[piece.item];
-    const SequenceState& sequence = at(w.sequence);
+    SequenceState& sequence = at(w.sequence);
     segments.push_back(
         {int32_t(tokens.size()), int32_t(piece.count), sequence.position, slot_of(w.sequence), sequence.pages});
+    if (marked_in(w, piece)) {
+      segments.back().marked = int32_t(w.marked - piece.first);
+      segments.back().mark_slot = slot_of(w.sequence, size_t(w.mark));
+      sequence.marks[size_t(w.mark)] = {};  // until the batch is done
+    }
     ropes_.add(sequence.ropes, sequence.position, piece.count);
     for (int64_t t = piece.first; t < piece.first + piece.count; ++t) {
-      if (w.scores == Wanted::kAll || (w.scores == Wanted::kLast && t + 1 == int64_t(w.tokens.size()))) {
+      if (w.scores == Wanted::kAll ? t >= w.first_scored
+                                   : w.scores == Wanted::kLast && t + 1 == int64_t(w.tokens.size())) {
         scored.emplace_back(piece.item, t);
         scored_at.push_back(int32_t(tokens.size()));
       }
       tokens.push_back(w.tokens[size_t(t)]);
     }
   }
-  switch (run_batch({tokens, segments, scored_at, &ropes_, call.kernels}, scored, call)) {
+  const Batch batch{tokens, segments, scored_at, &ropes_, call.kernels};
+  switch (run_batch(batch, scored, call)) {
     case Outcome::kStopped: return false;
     case Outcome::kDone: break;
     case Outcome::kOverflow:
@@ -279,12 +329,97 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
       }
       return true;
   }
+  if (plan_.draft) follow(batch, call, pieces);
   for (const Piece& piece : pieces) {
-    SequenceState& sequence = at(call.work[piece.item].sequence);
+    const Work& w = call.work[piece.item];
+    SequenceState& sequence = at(w.sequence);
+    if (marked_in(w, piece))
+      sequence.marks[size_t(w.mark)] = mark_at(sequence, sequence.position + w.marked - piece.first);
     sequence.position += piece.count;
     sequence.highest = std::max(sequence.highest, sequence.position);
   }
   return true;
+}
+
+bool Engine::marked_in(const Work& work, const Piece& piece) const {
+  return keeps_marks() && work.marked > piece.first && work.marked <= piece.first + piece.count;
+}
+
+// A token is drafted from the one before it: their rows stand one token further on than the model wrote them.
+void Engine::follow(const Batch& batch, const Call& call, std::span<const Piece> pieces) {
+  const size_t cols = size_t(plan_.rows[size_t(plan_.draft->hidden)].cols);
+  std::vector<float> hidden(batch.tokens.size() * cols), before;
+  backend_->read_row(plan_.draft->hidden, hidden);
+  std::vector<TokenId> tokens;
+  std::vector<Segment> segments;
+  ropes_.clear();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    SequenceState& sequence = at(call.work[pieces[i].item].sequence);
+    const Segment& own = batch.segments[i];
+    const std::span<const float> rows = std::span(hidden).subspan(size_t(own.first) * cols, size_t(own.count) * cols);
+    // The first token of all has none before it; one that is run again has been here.
+    const std::span<const float> last = hidden_before(sequence, own.position);
+    const int32_t skipped = last.empty() ? 1 : 0, count = own.count - skipped;
+    if (count > 0) {
+      before.insert(before.end(), last.begin(), last.end());
+      before.insert(before.end(), rows.begin(), rows.end() - int64_t(cols));
+      const int64_t position = own.position - 1 + skipped;
+      ropes_.add(sequence.ropes, position, count);
+      segments.push_back({int32_t(tokens.size()), count, position, own.slot, own.pages});
+      tokens.insert(tokens.end(), batch.tokens.begin() + own.first + skipped,
+                    batch.tokens.begin() + own.first + own.count);
+    }
+    keep_hidden(sequence, own.position, rows);
+  }
+  if (!tokens.empty()) run_draft_head({tokens, segments, {}, &ropes_, batch.kernels}, before);
+}
+
+// Behind those of the tokens before `position`.
+void Engine::keep_hidden(SequenceState& state, int64_t position, std::span<const float> rows) const {
+  const size_t cols = size_t(plan_.rows[size_t(plan_.draft->hidden)].cols);
+  if (hidden_before(state, position).empty()) {
+    state.hidden.clear();
+    state.hidden_first = position;
+  }
+  state.hidden.resize(size_t(position - state.hidden_first) * cols);
+  state.hidden.insert(state.hidden.end(), rows.begin(), rows.end());
+  const size_t kept = std::min(state.hidden.size() / cols, kHiddenTokens);
+  const size_t dropped = state.hidden.size() / cols - kept;
+  state.hidden.erase(state.hidden.begin(), state.hidden.begin() + int64_t(dropped * cols));
+  state.hidden_first += int64_t(dropped);
+}
+
+void Engine::run_draft_head(const Batch& batch, std::span<const float> hidden) {
+  backend_->write_row(plan_.draft->hidden, hidden);
+  backend_->run(batch, plan_.draft->first_step, batch.scored.empty() ? first_scored_draft_step_ : plan_.steps.size());
+  backend_->take_overflow();  // makes bad guesses, and nothing else
+}
+
+std::vector<TokenId> Engine::draft(SequenceId id, int64_t position, TokenId token, int64_t most,
+                                   const std::function<void(const Scores&)>& sink) {
+  std::vector<TokenId> out;
+  const SequenceState& sequence = at(id);
+  const std::span<const float> known = hidden_before(sequence, position);
+  if (known.empty()) return out;
+  last_scores_ = {};
+  std::vector<float> hidden(known.begin(), known.end());
+  const int32_t scored[] = {0};
+  most = std::min(most, sequence.room - position + 1);
+  for (int64_t at = position - 1; int64_t(out.size()) < most; ++at) {
+    RopeLengths lengths = sequence.ropes;
+    ropes_.start(lengths, at + 1);
+    ropes_.clear();
+    ropes_.add(lengths, at, 1);
+    const Segment segment{0, 1, at, slot_of(id), sequence.pages};
+    run_draft_head({{&token, 1}, {&segment, 1}, scored, &ropes_, Kernels::kByCount}, hidden);
+    const Scores scores(*backend_, 0);
+    if (sink) sink(scores);
+    const std::optional<TokenId> best = best_token(scores);
+    if (!best) break;
+    out.push_back(token = *best);
+    backend_->read_row(plan_.draft->hidden, hidden);
+  }
+  return out;
 }
 
 // Scores are given out only where there is no overflow.
@@ -295,7 +430,7 @@ Engine::Outcome Engine::run_batch(Batch batch, std::span<const std::pair<size_t,
   // All in one call where nothing stands against it.
   const bool at_once = wanted.size() <= slice && !trace_ && !watch_ && !(observed && backend_->runs_in_parts());
   if (at_once) {
-    backend_->run(batch, 0, wanted.empty() ? first_scored_step_ : plan_.steps.size());
+    backend_->run(batch, 0, wanted.empty() ? first_scored_step_ : plan_.main_steps());
   } else {
     batch.scored = {};
     if (!run_steps(batch, 0, first_scored_step_, call.progress)) return Outcome::kStopped;
@@ -305,7 +440,7 @@ Engine::Outcome Engine::run_batch(Batch batch, std::span<const std::pair<size_t,
   if (overflowed_ >= 0) return Outcome::kOverflow;
   for (size_t first = 0; first < wanted.size(); first += slice) {
     batch.scored = wanted.subspan(first, std::min(slice, wanted.size() - first));
-    if (!at_once) run_steps(batch, first_scored_step_, plan_.steps.size(), call.progress);
+    if (!at_once) run_steps(batch, first_scored_step_, plan_.main_steps(), call.progress);
     for (size_t i = 0; i < batch.scored.size(); ++i) {
       last_scores_ = Scores(*backend_, int64_t(i));
       if (call.sink) call.sink(scored[first + i].first, scored[first + i].second, last_scores_);
@@ -332,7 +467,7 @@ bool Engine::run_steps(const Batch& batch, size_t first, size_t last, const Prog
       backend_->read(int64_t(tokens) - 1, view, values);
       trace_(at, values);
     }
-    const double share = double(end) / double(plan_.steps.size());
+    const double share = double(end) / double(plan_.main_steps());
     if (in_parts && end < last && !observer_(progress.done + share * double(batch.tokens.size()))) return false;
   }
   return true;

@@ -23,11 +23,16 @@ using SequenceId = int32_t;
 
 enum class Wanted : uint8_t { kNone, kLast, kAll };
 
-// Tokens to append to a sequence, and which scores are wanted: none, those after the last token, or those after each.
+// Tokens to append to a sequence, and which scores are wanted: none, those after the last token, or those after each
+// from number `first_scored` on.
 struct Work {
   SequenceId sequence = 0;
   std::span<const TokenId> tokens;
   Wanted scores = Wanted::kLast;
+  int64_t first_scored = 0;
+  // Behind so many of the tokens the sequence is marked, as Engine::mark() does it; -1: it is not.
+  int64_t marked = -1;
+  int mark = 0;
 };
 
 // Receives the scores that follow token `index` of work item `item`; valid during the call.
@@ -79,6 +84,11 @@ class Engine {
   // place of what that was before. Free of cost where the model has none.
   void mark(SequenceId sequence, int mark);
   bool keeps_marks() const { return has_fixed_states_ && options_.marks > 0; }
+  // Guesses of the plan's draft head at what follows `token`, which is about to be run at `position`: at most `most`,
+  // each the best of its scores, which go to `sink` where there is one. The tokens before must have been run. None where
+  // what the model made of the last of them is no longer known. Ends what last_scores() are.
+  std::vector<TokenId> draft(SequenceId sequence, int64_t position, TokenId token, int64_t most,
+                             const std::function<void(const Scores& scores)>& sink = {});
 
   // Appends each item's tokens to its sequence. Scores go to `sink` where there is one; of the last item, those after
   // its last token stay as last_scores(). Tokens must be in the vocabulary and fit in their sequences. False where the
@@ -96,7 +106,8 @@ class Engine {
 
  private:
   struct Mark {
-    int64_t position = -1;  // -1: none
+    int64_t position = -1;      // -1: none
+    std::vector<float> hidden;  // of the token before it, where there is a draft head
   };
   struct SequenceState {
     bool open = false;
@@ -106,6 +117,9 @@ class Engine {
     std::vector<std::vector<int32_t>> pages;  // of each group, by page number modulo the ring
     RopeLengths ropes;
     std::vector<Mark> marks;
+    // Hidden rows of the latest tokens, of number `hidden_first` and those behind it, for the draft head.
+    std::vector<float> hidden;
+    int64_t hidden_first = 0;
   };
   struct Progress {
     double done = 0, total = 0;  // tokens
@@ -141,6 +155,17 @@ class Engine {
   // Puts recurrent states back to the last mark at or before `position`, or to nothing; returns where that is.
   int64_t restore(SequenceId sequence, int64_t position);
   void abandon(std::span<const Work> work);
+  // Whether the work is marked behind a token of the piece.
+  bool marked_in(const Work& work, const Piece& piece) const;
+  Mark mark_at(const SequenceState& state, int64_t position) const;
+  // The hidden row of the token before `position`; empty where it is not known, or there is no draft head.
+  std::span<const float> hidden_before(const SequenceState& state, int64_t position) const;
+  void cut_hidden(SequenceState& state, int64_t position, const Mark& mark) const;
+  void keep_hidden(SequenceState& state, int64_t position, std::span<const float> rows) const;
+  // Runs the draft head over a batch that the model has run, so that it has keys and values for these tokens.
+  void follow(const Batch& batch, const Call& call, std::span<const Piece> pieces);
+  // With the hidden rows of the tokens before those of the batch.
+  void run_draft_head(const Batch& batch, std::span<const float> hidden);
   bool run_steps(const Batch& batch, size_t first, size_t last, const Progress& progress);
   Error overflow_error(StateId state) const;
 
@@ -151,7 +176,7 @@ class Engine {
   std::vector<PagePool> pools_;  // of each group
   std::vector<SequenceState> sequences_;
   RopeRows ropes_;
-  size_t first_scored_step_ = 0;
+  size_t first_scored_step_ = 0, first_scored_draft_step_ = 0;
   bool has_fixed_states_ = false;
   StepTrace trace_;
   StepWatch watch_;

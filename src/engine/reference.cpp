@@ -79,13 +79,19 @@ class ReferenceBackend : public Backend {
   void run(const Batch& batch, size_t first, size_t last) override {
     for (size_t i = first; i < last; ++i)
       std::visit([&](const auto& step) { execute(step, batch); }, plan_.steps[i].op);
-    if (last < plan_.steps.size()) return;
+    if (batch.scored.empty()) return;
     const Values& scores = rows_[size_t(plan_.scores)];
     scores_.assign(scores.begin(), scores.begin() + int64_t(batch.scored.size()) * plan_.model.vocab);
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
     std::copy_n(at(view, token), view.cols, out.begin());
+  }
+  void read_row(RowId row, std::span<float> out) override {
+    std::copy_n(rows_[size_t(row)].begin(), out.size(), out.begin());
+  }
+  void write_row(RowId row, std::span<const float> values) override {
+    std::copy(values.begin(), values.end(), rows_[size_t(row)].begin());
   }
   void copy_page(int32_t group, int32_t from, int32_t to) override { cache_.copy_page(group, from, to); }
   void copy_slot(int32_t from, int32_t to) override {
@@ -306,6 +312,7 @@ class ReferenceBackend : public Backend {
         if (before == 0) continue;
         std::copy(state + cols, state + before * cols, state);
         std::copy(now.begin(), now.end(), state + (before - 1) * cols);
+        if (t + 1 == segment.marked) std::copy_n(state, before * cols, fixed(step.state, segment.mark_slot));
       }
     }
   }
@@ -340,6 +347,8 @@ class ReferenceBackend : public Backend {
             }
             out[j] = step.scale * sum + (skip.empty() ? 0 : double(skip[size_t(h)]) * v[j]);
           }
+          if (token + 1 == segment.first + segment.marked)
+            std::copy_n(state, kd * vd, fixed(step.state, segment.mark_slot) + h * kd * vd);
         }
       }
     }

@@ -17,10 +17,14 @@ Sequence::~Sequence() {
 }
 
 Scores Sequence::run(std::span<const TokenId> tokens, const LogitsSink& each) {
-  const Work work[] = {{id_, tokens, each ? Wanted::kAll : Wanted::kLast}};
+  return run(Work{id_, tokens, each ? Wanted::kAll : Wanted::kLast}, each);
+}
+
+Scores Sequence::run(Work work, const LogitsSink& each) {
+  work.sequence = id_;
   ScoresSink sink;
   if (each) sink = [&](size_t, int64_t index, const Scores& scores) { each(index, scores.all()); };
-  return engine_.run(work, sink) ? engine_.last_scores() : Scores();
+  return engine_.run({&work, 1}, sink) ? engine_.last_scores() : Scores();
 }
 
 }  // namespace qgen

@@ -30,6 +30,12 @@ class Sequence {
   // is returned where the observer stopped it.
   Scores run(std::span<const TokenId> tokens, const LogitsSink& each = {});
   Scores run(TokenId token) { return run({&token, 1}); }
+  // As the work says, of which the sequence is set here; `each` gets the scores that it wants.
+  Scores run(Work work, const LogitsSink& each);
+  // Engine::draft()
+  std::vector<TokenId> draft(int64_t position, TokenId token, int64_t most) {
+    return engine_.draft(id_, position, token, most);
+  }
 
  private:
   Engine& engine_;

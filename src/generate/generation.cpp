@@ -204,7 +204,7 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
     scores = session.sync(input.ids);
   }
   answer.prompt_done(session.computed_tokens() - computed_before);
-  Speculation speculation(session, settings.prompt_lookup);
+  Speculation speculation(session, settings.prompt_lookup, model.plan().draft.has_value());
   const int64_t longest = model.plan().longest_with_draft(model.loaded().context);
   for (;;) {
     const size_t before = answer.generation().tokens.size();

@@ -29,14 +29,8 @@ Scores Session::sync(std::span<const TokenId> tokens) {
   return logits;
 }
 
-void Session::cut_to(size_t length) {
-  const int64_t kept = sequence_.rewind(int64_t(length));
-  if (kept < int64_t(length)) sequence_.run(std::span(tokens_).subspan(size_t(kept), length - size_t(kept)));
-  tokens_.resize(std::min(tokens_.size(), size_t(sequence_.position())));
-}
-
 void Session::forget_draft() {
-  if (followed_ < draft_.size()) cut_to(tokens_.size());
+  if (followed_ < draft_.size()) sequence_.rewind(int64_t(tokens_.size()));
   draft_.clear();
   followed_ = 0;
 }
@@ -50,35 +44,45 @@ Scores Session::append(TokenId token, std::span<const TokenId> draft) {
     return std::span<const float>(scores_).subspan(followed_ * vocab, vocab);
   }
   forget_draft();
-  if (!draft.empty()) return append_with(token, draft);
+  if (!draft.empty() || sequence_.position() < int64_t(tokens_.size())) return append_with(token, draft);
   const Scores logits = sequence_.run(token);
   tokens_.push_back(token);
   ++computed_tokens_;
   return logits;
 }
 
+// The tokens that the sequence lacks, the new one, and the drafted ones, in one call. It is marked before these: no more
+// than those of them that are appended run again.
 Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
-  const int64_t before = sequence_.position();
-  sequence_.mark(kDraft);
-  std::vector<TokenId> call = {token};
+  std::vector<TokenId> call(tokens_.begin() + sequence_.position(), tokens_.end());
+  call.push_back(token);
+  const int64_t certain = int64_t(call.size());
   call.insert(call.end(), draft.begin(), draft.end());
+  Work work{.tokens = call, .scores = Wanted::kAll, .first_scored = certain - 1};
+  if (!draft.empty()) {
+    work.marked = certain;
+    work.mark = kDraft;
+  }
   scores_.clear();
-  const Scores last = sequence_.run(call, [&](int64_t, std::span<const float> logits) {
+  const Scores last = sequence_.run(work, [&](int64_t, std::span<const float> logits) {
     scores_.insert(scores_.end(), logits.begin(), logits.end());
   });
   if (last.empty()) {
-    // The observer stopped it. What was drafted goes, the token stays where it was run.
-    if (sequence_.position() > before) {
-      tokens_.push_back(token);
-      ++computed_tokens_;
-    }
-    cut_to(tokens_.size());
+    // The observer stopped it: the timeline is what was run of it, without drafts.
+    tokens_.push_back(token);
+    const int64_t kept = sequence_.rewind(std::min(sequence_.position(), int64_t(tokens_.size())));
+    tokens_.resize(size_t(kept));
     return {};
   }
   tokens_.push_back(token);
   ++computed_tokens_;
   draft_.assign(draft.begin(), draft.end());
-  return std::span<const float>(scores_).first(scores_.size() / call.size());
+  return std::span<const float>(scores_).first(scores_.size() / (1 + draft.size()));
+}
+
+std::vector<TokenId> Session::draft(TokenId token, int64_t most) {
+  forget_draft();
+  return sequence_.draft(int64_t(tokens_.size()), token, most);
 }
 
 }  // namespace qgen

@@ -23,9 +23,12 @@ class Session {
   Scores sync(std::span<const TokenId> tokens);
   // Appends one token and returns the scores of the next one. `draft` are guesses at the tokens after it: they run in
   // the same call, without joining the timeline, and appending them in their order then costs nothing. The first
-  // token that is another one makes the engine forget the rest. All must fit in the context. Nothing is returned where
-  // the engine's observer stopped it.
+  // token that is another one makes the engine forget the rest; of models with recurrent states those that were
+  // appended run again, with what comes next. All must fit in the context. Nothing is returned where the engine's
+  // observer stopped it.
   Scores append(TokenId token, std::span<const TokenId> draft = {});
+  // Guesses of the model's draft head at what follows `token`, which is appended next and was not foreseen.
+  std::vector<TokenId> draft(TokenId token, int64_t most);
   // Whether append(token) would find its scores computed.
   bool foresaw(TokenId token) const { return followed_ < draft_.size() && draft_[followed_] == token; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -35,12 +38,10 @@ class Session {
  private:
   enum Mark : int { kDraft, kText };
 
-  // The sequence becomes the first `length` of the tokens: those that are not kept are run again. Fewer are left where
-  // the observer stopped that.
-  void cut_to(size_t length);
   void forget_draft();
   Scores append_with(TokenId token, std::span<const TokenId> draft);
 
+  // May lack the last tokens, which are run with the next ones then.
   Sequence sequence_;
   std::vector<TokenId> tokens_;
   int64_t computed_tokens_ = 0;

@@ -1,5 +1,6 @@
-// Speculative decoding with drafts from the text itself. The caller decodes as without it, one token at a time: it
-// chooses from the scores and appends. Where a draft predicted the token, its scores have been computed already.
+// Speculative decoding, with drafts from the text itself or from the model's draft head. The caller decodes as without
+// it, one token at a time: it chooses from the scores and appends. Where a draft predicted the token, its scores have
+// been computed already.
 //
 // From the same scores the same tokens are chosen, with the same random numbers. Speculative sampling (Leviathan et al.
 // 2023, Chen et al. 2023) accepts a drafted token x with probability min(1, p(x) / q(x)) and else draws from what p has
@@ -17,26 +18,50 @@
 
 namespace qgen {
 
+// How many tokens the draft head is asked for.
+class DraftLength {
+ public:
+  int64_t next();
+  // How many tokens at the beginning of a draft came true.
+  void judge(int64_t drafted, int64_t accepted);
+
+  // A guess costs a layer and an output head, and each that is wrong a token of the next call.
+  static constexpr int64_t kMost = 4;
+  // So many drafts in a row that failed are followed by a pause, each longer than the one before.
+  static constexpr int64_t kFailures = 4;
+  static constexpr int64_t kLongestPause = 64;  // tokens
+
+ private:
+  int64_t length_ = 2;
+  int64_t failures_ = 0, pause_ = 0, next_pause_ = kFailures;
+};
+
 class Speculation {
  public:
-  // Goes on from the session's tokens. `most`: tokens a draft has at most; 0: there are none.
-  Speculation(Session& session, int64_t most);
+  // Goes on from the session's tokens. `lookup`: tokens at most of a draft from the text; 0: there are none.
+  // `draft_head`: the model's own drafts, where the text has none.
+  Speculation(Session& session, int64_t lookup, bool draft_head);
 
   // Session::append(), with a draft of at most `room` tokens.
   Scores append(TokenId token, int64_t room);
 
-  // Of the engine.
+  // Of the engine, for tokens of the answer.
   int64_t calls() const { return calls_; }
   // Tokens that were run as drafts, and those of them that were appended then.
   int64_t drafted() const { return drafted_; }
   int64_t accepted() const { return accepted_; }
 
  private:
+  enum class Source : uint8_t { kNone, kText, kHead };
+  std::vector<TokenId> draft(TokenId token, int64_t room);
+
   Session& session_;
   PromptLookup lookup_;
-  bool enabled_;
+  DraftLength length_;
+  bool uses_text_, uses_head_;
   int64_t calls_ = 0, drafted_ = 0, accepted_ = 0;
-  int64_t last_drafted_ = 0, last_accepted_ = 0;  // of the draft at hand
+  Source source_ = Source::kNone;                   // of the draft at hand
+  int64_t last_drafted_ = 0, last_accepted_ = 0;  // of it
 };
 
 }  // namespace qgen

@@ -29,8 +29,9 @@ std::optional<WeightFiles> read_index(const fs::path& folder) {
 
 class Declarer {
  public:
-  explicit Declarer(const ModelLocation& location)
+  Declarer(const ModelLocation& location, bool draft_head)
       : location_(location),
+        draft_head_(draft_head),
         config_(read_config(location)),
         side_file_(read_side_file(ModelFiles(location.folder))),
         description_(read_description(ModelFiles(location.folder))),
@@ -43,7 +44,7 @@ class Declarer {
     if (index_) find_place(model, [&](const std::string& tensor) { return in_index(tensor); });
     declaration_ = Declaration::read(config_->root(), side_file_.get(), description_.get());
     const auto requests =
-        plan_requests(model, location_.name, [&](const std::string& tensor) { return has(model, tensor); });
+        plan_requests(model, location_.name, [&](const std::string& tensor) { return has(model, tensor); }, draft_head_);
     for (const TensorRequest& request : requests) {
       if (request.cols == 0) {
         add({request.name, declaration_.plain, {request.rows}});
@@ -156,6 +157,7 @@ class Declarer {
   }
 
   const ModelLocation& location_;
+  bool draft_head_;
   std::unique_ptr<JsonDocument> config_, side_file_, description_;
   std::optional<WeightFiles> index_;  // without the names that were added already
   Declaration declaration_;
@@ -220,7 +222,9 @@ void fill(std::span<std::byte> out, Codes codes, int exponent, Random random) {
 
 }  // namespace
 
-Checkpoint declare_checkpoint(const ModelLocation& location) { return Declarer(location).run(); }
+Checkpoint declare_checkpoint(const ModelLocation& location, bool draft_head) {
+  return Declarer(location, draft_head).run();
+}
 
 bool lacks_weights(const ModelLocation& location) {
   if (location.single_file || !location.gguf_files.empty()) return false;

@@ -165,6 +165,15 @@ struct BlockSpec {
   bool parallel = false;
 };
 
+// A layer that drafts tokens (Plan::draft):
+//   x = join [norm(table[token]), norm(hidden of the token before)], then the blocks; hidden = norm(x)
+struct DraftSpec {
+  std::vector<BlockSpec> blocks;
+  NormSpec norm;
+  // What begins its names where it is no further layer of the model, but number 0 of a part of its own.
+  std::string_view prefix = {};
+};
+
 struct Description {
   std::string family;
   int64_t hidden = 0;
@@ -191,8 +200,9 @@ struct Description {
     std::string_view prefix, head;
   };
   std::vector<NamePlace> places;
-  // Layers [first, second) that draft tokens for speculation; their tensors are ignored.
+  // Layers [first, second) that draft tokens for speculation; their tensors are ignored where they are not asked for.
   std::pair<int64_t, int64_t> drafting_layers = {0, 0};
+  std::optional<DraftSpec> draft;  // the first of them, where it can be run
   bool folded_norms = false;  // the files hold 1 + weight where plus_one asks for it (GGUF)
   bool transposed = false;    // the layers' matrices are stored (inputs, outputs)
   // The divisors of the frequencies of a rope, where config.json has them; the long ones are for contexts beyond the

@@ -95,6 +95,10 @@ constexpr RoleRow kRoles[] = {
     {Role::kConvIn, "@layers.#.conv.in_proj", "blk.#.shortconv.in_proj"},
     {Role::kConv, "@layers.#.conv.conv", "blk.#.shortconv.conv"},
     {Role::kConvOut, "@layers.#.conv.out_proj", "blk.#.shortconv.out_proj"},
+    {Role::kDraftEmbedNorm, "@layers.#.enorm", "blk.#.nextn.enorm"},
+    {Role::kDraftHiddenNorm, "@layers.#.hnorm", "blk.#.nextn.hnorm"},
+    {Role::kDraftJoin, "@layers.#.eh_proj", "blk.#.nextn.eh_proj"},
+    {Role::kDraftNorm, "@layers.#.shared_head.norm", "blk.#.nextn.shared_head_norm"},
 };
 static_assert(std::size(kRoles) == size_t(Role::kCount));
 

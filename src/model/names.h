@@ -93,6 +93,10 @@ enum class Role : uint8_t {
   kConvIn,          // of a gated convolution
   kConv,
   kConvOut,
+  kDraftEmbedNorm,   // of a layer that drafts tokens: of the token
+  kDraftHiddenNorm,  // of what the model made of the token before it
+  kDraftJoin,        // from both, one behind the other
+  kDraftNorm,        // before the output head
   kCount,
 };
 

@@ -15,9 +15,11 @@ double keys_seen(const AttendStep& step, int64_t position) {
   return double(keys);
 }
 
+std::span<const Step> steps_of_model(const Plan& plan) { return std::span(plan.steps).first(plan.main_steps()); }
+
 template <typename Use>
 void for_each_attend(const Plan& plan, const Use& use) {
-  for (const Step& step : plan.steps) {
+  for (const Step& step : steps_of_model(plan)) {
     if (const auto* attend = std::get_if<AttendStep>(&step.op)) use(*attend);
   }
 }
@@ -26,7 +28,7 @@ bool is_scored(const Plan& plan, const Step& step) { return plan.rows[size_t(res
 
 double matrix_operations(const Plan& plan, bool scored) {
   double total = 0;
-  for (const Step& step : plan.steps) {
+  for (const Step& step : steps_of_model(plan)) {
     if (is_scored(plan, step) != scored) continue;
     for_each_weight(step, [&](const Weight& weight, WeightUse use) {
       if (use.multiplies) total += 2 * use.share * double(weight.rows) * double(weight.cols);
@@ -71,7 +73,7 @@ size_t Plan::weight_bytes() const {
 
 size_t Plan::bytes_per_token() const {
   double bytes = 0;
-  for (const Step& step : steps) {
+  for (const Step& step : steps_of_model(*this)) {
     for_each_weight(step, [&](const Weight& weight, WeightUse use) { bytes += use.share * double(weight.bytes()); });
     for_each_vector(step, [&](const Vector& vector) { bytes += double(vector.size) * sizeof(float); });
   }
@@ -141,7 +143,7 @@ double operations(const Plan& plan, int64_t position) {
   for_each_attend(plan, [&](const AttendStep& step) {
     total += 2 * double(step.heads) * double(step.key_dim + step.value_dim) * keys_seen(step, position);
   });
-  for (const Step& step : plan.steps) {
+  for (const Step& step : steps_of_model(plan)) {
     if (const auto* conv = std::get_if<ConvStep>(&step.op)) total += 2 * double(conv->taps) * double(conv->in.cols);
     // S^T k, the update of S, and S^T q.
     if (const auto* recur = std::get_if<RecurStep>(&step.op))

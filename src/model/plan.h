@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,13 +32,22 @@ struct ModelInfo {
   std::vector<TokenId> end_tokens;  // of config.json
 };
 
+// Steps behind those of the model that guess a token (multi-token prediction, DeepSeek-V3): from a token and the hidden
+// row of the token before it, which is what the output head reads. They write that row again, as it may be for the
+// guessed token; have a layer, with keys and values at the position of the token before; and share table and head.
+struct DraftHead {
+  size_t first_step = 0;
+  RowId hidden = -1;
+};
+
 struct Plan {
   ModelInfo model;
   std::vector<Row> rows;
   std::vector<State> states;
   std::vector<Rope> ropes;
-  std::vector<Step> steps;
+  std::vector<Step> steps;     // of the model, then those of the draft head
   std::vector<Link> links;     // one a step
+  std::optional<DraftHead> draft;
   RowId scores = -1;           // the row with a score for every token of the vocabulary
   std::deque<Weight> weights;  // what the steps point to
   std::deque<Vector> vectors;
@@ -45,6 +56,8 @@ struct Plan {
   std::vector<Binder::Ignored> ignored;   // tensors in the files that no step needs
   Checkpoint checkpoint;                  // keeps the mapped files alive
 
+  // Of the model itself: the first so many.
+  size_t main_steps() const { return draft ? draft->first_step : steps.size(); }
   // The method of most of the quantized bytes ("fp8 block 128x128"), else of the plain ones ("bf16").
   std::string method() const;
   int64_t parameters() const;  // elements of all matrices and vectors, without repeated ones

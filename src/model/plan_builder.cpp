@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,14 @@ Vector given_vector(std::string name, std::vector<float> values) {
 
 }  // namespace
 
-void PlanBuilder::run() {
+std::pair<Names, int64_t> draft_names(const Description& model) {
+  Names names = model.names;
+  const bool apart = !model.draft->prefix.empty() && !names.prefix().empty();
+  if (apart) names.set_prefix(model.draft->prefix);
+  return {names, apart ? 0 : int64_t(model.layers.size())};
+}
+
+void PlanBuilder::run(bool draft_head) {
   plan_.ropes = model_.ropes;
   bind_rope_factors();
   residual_ = row("residual", model_.hidden);
@@ -35,13 +43,14 @@ void PlanBuilder::run() {
     lookup.positions = matrix(model_.names.of(Role::kPositions), model_.positions, model_.hidden);
   lookup.out = residual_;
   plan_.steps.push_back({-1, lookup});
-  kv_states_.assign(model_.layers.size(), -1);
+  kv_states_.assign(model_.layers.size() + 1, -1);
   if (model_.per_layer_width > 0) add_per_layer_inputs();
   for (layer_ = 0; layer_ < int64_t(model_.layers.size()); ++layer_) {
     add_layer(model_.layers[size_t(layer_)]);
     if (model_.layer_scales) add_layer_scale();
   }
-  add_head(embed);
+  const Projection scores = add_head(embed, draft_head);
+  if (draft_head) add_draft_head(embed, scores);
   link();
 }
 
@@ -175,7 +184,7 @@ View PlanBuilder::normalized(const View& in, const Norm& norm, const std::string
 }
 
 // A head of its own where the files have one; else the embedding, unless config.json forbids it.
-void PlanBuilder::add_head(const Weight* embed) {
+Projection PlanBuilder::add_head(const Weight* embed, bool draft_head) {
   layer_ = -1;
   LinearStep head;
   head.in = residual_;
@@ -193,9 +202,48 @@ void PlanBuilder::add_head(const Weight* embed) {
   }
   scores.scale = model_.logit_scale;
   scores.softcap = model_.logit_softcap;
+  // Once more, as a row of all tokens: the head's own norm stays what it is without drafts.
+  if (draft_head) normalized(residual_, head.norm, "hidden");
   const View out = row("scores", model_.vocab, true);
   head.projections = {to(scores, out)};
   plan_.scores = out.row;
+  add(std::move(head));
+  return to(scores, out);
+}
+
+void PlanBuilder::add_draft_head(const Weight* embed, const Projection& scores) {
+  const DraftSpec& draft = *model_.draft;
+  layer_ = int64_t(model_.layers.size());
+  int64_t number = 0;
+  std::tie(names_, number) = draft_names(model_);
+  first_named_ = layer_ - number;
+  const View hidden = row("hidden", model_.hidden), joined = row("joined", 2 * model_.hidden);
+  plan_.draft = {plan_.steps.size(), hidden.row};
+  LookupStep lookup;
+  lookup.table = embed;
+  lookup.scale = model_.embed_scale;
+  lookup.out = residual_;
+  add(lookup);
+  for (const auto& [from, role, first] : {std::tuple(residual_, Role::kDraftEmbedNorm, int64_t{0}),
+                                          std::tuple(hidden, Role::kDraftHiddenNorm, model_.hidden)}) {
+    CombineStep part;
+    part.y = from;
+    part.norm = norm(draft.norm, module(role), model_.hidden);
+    part.out = {joined.row, first, model_.hidden};
+    add(part);
+  }
+  LinearStep join;
+  join.in = joined;
+  join.projections = {to(linear(Role::kDraftJoin, model_.hidden, 2 * model_.hidden, false), residual_)};
+  add(std::move(join));
+  add_layer(draft.blocks);
+  const std::string own = module(Role::kDraftNorm);
+  // GGUF files may leave it to the model's own.
+  const bool has_own = !names_.prefix().empty() || source_.has_tensor(own + ".weight");
+  normalized(residual_, norm(draft.norm, has_own ? own : model_.names.of(Role::kFinalNorm), model_.hidden), "hidden");
+  LinearStep head;
+  head.in = hidden;
+  head.projections = {scores};
   add(std::move(head));
 }
 

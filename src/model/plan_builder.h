@@ -30,20 +30,26 @@ class Source {
   virtual bool may_smooth_norms() const = 0;
 };
 
+// The names of a model's layer for drafts, and its number there.
+std::pair<Names, int64_t> draft_names(const Description& model);
+
 // Fills in rows, states, steps, weights and vectors of a plan.
 class PlanBuilder {
  public:
   // `name` of the model is for messages.
   PlanBuilder(const Description& model, Plan& plan, Source& source, const std::string& name)
-      : model_(model), plan_(plan), source_(source), name_(name) {}
+      : model_(model), plan_(plan), source_(source), name_(name), names_(model.names) {}
 
-  void run();
+  // `draft_head`: with the model's layer for drafts.
+  void run(bool draft_head);
 
  private:
   void add_layer(const std::vector<BlockSpec>& blocks);
   void add_per_layer_inputs();
   void add_layer_scale();
-  void add_head(const Weight* embed);
+  // Gives the product that makes the scores.
+  Projection add_head(const Weight* embed, bool draft_head);
+  void add_draft_head(const Weight* embed, const Projection& scores);
   void link();
 
   // begin(): the steps of a block that read the residual; gives what they wrote. end(): the others.
@@ -98,7 +104,7 @@ class PlanBuilder {
   // residual += scale * after(branch)
   void add_branch(const BlockSpec& block, const View& branch);
 
-  std::string module(Role role, int64_t expert = 0) const { return model_.names.of(role, layer_, expert); }
+  std::string module(Role role, int64_t expert = 0) const { return names_.of(role, layer_ - first_named_, expert); }
   // Whether the files have a matrix for several, rather than one for each of which `single` is the first; where they
   // have neither, or nothing is known of them, what the family says.
   bool is_fused(Role several, Role single, bool by_family);
@@ -140,6 +146,8 @@ class PlanBuilder {
   Plan& plan_;
   Source& source_;
   const std::string& name_;
+  Names names_;               // of the layers
+  int64_t first_named_ = 0;   // the layer that is number 0 there
   View residual_;
   Smoothing smoothing_;
   View per_layer_;                  // what all layers get beside the residual

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
 #include "model/families/table.h"
 #include "model/mistral_files.h"
 #include "model/plan_builder.h"
@@ -92,6 +95,29 @@ void set_info(Plan& plan, const Description& model) {
                 model.end_tokens};
 }
 
+// With its name in `names`, unless the family has none that can be run or the files none at all.
+void check_draft_head(const Description& model, Source& source, const std::string& name) {
+  constexpr const char* kWithout = "run it without --draft";
+  if (!model.draft) {
+    fail(ErrorKind::kUsage, fmt::format("{}: no layer that drafts tokens is known of a {} model", name, model.family),
+         kWithout);
+  }
+  const auto [names, layer] = draft_names(model);
+  const std::string join = names.of(Role::kDraftJoin, layer);
+  if (!source.has_matrix(join))
+    fail(ErrorKind::kUsage, fmt::format("{}: no layer that drafts tokens (no tensor {}.weight)", name, join), kWithout);
+}
+
+// What of the files' layers for drafts is left alone: its copies of table and head, or all of it.
+void set_unused_drafts(Description& model, std::vector<std::string>& drafting, bool draft_head) {
+  const auto [first, last] = model.drafting_layers;
+  for (int64_t i = first + (draft_head ? 1 : 0); i < last; ++i) drafting.push_back(model.names.layer_prefix(i));
+  if (!draft_head) return;
+  for (const std::string_view part : {".shared_head.head.", ".embed_tokens.", ".nextn.shared_head_head.",
+                                      ".nextn.embed_tokens."})
+    model.unused_parts.push_back({part, "a copy of the model's own"});
+}
+
 }  // namespace
 
 void find_place(Description& model, const std::function<bool(const std::string&)>& has) {
@@ -105,7 +131,7 @@ void find_place(Description& model, const std::function<bool(const std::string&)
   }
 }
 
-std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors) {
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool draft_head) {
   auto plan = std::make_unique<Plan>();
   plan->checkpoint = std::move(checkpoint);
   Description model = describe(plan->checkpoint.config());
@@ -122,21 +148,22 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors) {
     find_place(model, [&](const std::string& tensor) { return source.has_tensor(tensor); });
   }
   set_info(*plan, model);
-  PlanBuilder(model, *plan, source, plan->checkpoint.location().name).run();
+  if (draft_head) check_draft_head(model, source, plan->checkpoint.location().name);
+  PlanBuilder(model, *plan, source, plan->checkpoint.location().name).run(draft_head);
   plan->bindings = source.binder().bindings();
-  std::vector<std::string> drafting;
-  for (int64_t i = model.drafting_layers.first; i < model.drafting_layers.second; ++i)
-    drafting.push_back(model.names.layer_prefix(i));
-  plan->ignored = source.binder().finish(model.names.own_prefixes(), drafting, model.unused_parts, model.family);
+  std::vector<std::string> drafting, own = model.names.own_prefixes();
+  set_unused_drafts(model, drafting, draft_head);
+  if (draft_head && !model.draft->prefix.empty()) own.emplace_back(model.draft->prefix);
+  plan->ignored = source.binder().finish(own, drafting, model.unused_parts, model.family);
   return plan;
 }
 
 std::vector<TensorRequest> plan_requests(const Description& model, const std::string& name,
-                                         const std::function<bool(const std::string&)>& has) {
+                                         const std::function<bool(const std::string&)>& has, bool draft_head) {
   Plan plan;
   set_info(plan, model);
   Recorder recorder(has);
-  PlanBuilder(model, plan, recorder, name).run();
+  PlanBuilder(model, plan, recorder, name).run(draft_head && model.draft);
   return std::move(recorder.requests);
 }
 

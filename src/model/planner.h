@@ -11,9 +11,9 @@
 
 namespace qgen {
 
-// The plan of a checkpoint, from headers alone. `trust_tensors`: a quant_method that is not known is no error. Throws a
-// model Error.
-std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors = false);
+// The plan of a checkpoint, from headers alone. `trust_tensors`: a quant_method that is not known is no error.
+// `draft_head`: with its layer that drafts tokens, a usage Error where it has none. Throws a model Error.
+std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors = false, bool draft_head = false);
 
 // Gives a model the names by which the files know its tensors, where a family has several places for them.
 void find_place(Description& model, const std::function<bool(const std::string& tensor)>& has);
@@ -27,6 +27,7 @@ struct TensorRequest {
   int64_t stacked = 0;  // so many of them in each tensor; 0: one, without a dimension for it
 };
 std::vector<TensorRequest> plan_requests(const Description& model, const std::string& name,
-                                         const std::function<bool(const std::string& tensor)>& has);
+                                         const std::function<bool(const std::string& tensor)>& has,
+                                         bool draft_head = false);
 
 }  // namespace qgen

@@ -2,14 +2,14 @@
 
 # Every flag that there is: who adds one here adds its twin below
 $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
-  --activations --batch --color --context --device --done --file --frequency-penalty --help --invalid-utf --json --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --parallel --presence-penalty --prompt --prompt-lookup --quantize --quantize-head --quiet --raw --reasoning --repeat-penalty --resume --save --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --trust-tensors --typical-p --unordered --verbose --version  (no-eol)
+  --activations --batch --color --context --device --done --draft --file --frequency-penalty --help --invalid-utf --json --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --parallel --presence-penalty --prompt --prompt-lookup --quantize --quantize-head --quiet --raw --reasoning --repeat-penalty --resume --save --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --trust-tensors --typical-p --unordered --verbose --version  (no-eol)
 
 # And of the commands, without those that they share with the root
 $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
 >   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(activations|color|context|device|help|kv|model|quantize|system|think|threads|version)' | sort)
 > done
-  chat --frequency-penalty --invalid-utf --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --trust-tensors --typical-p --verbose
-  plan --json --parallel --trust-tensors
+  chat --draft --frequency-penalty --invalid-utf --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --trust-tensors --typical-p --verbose
+  plan --draft --json --parallel --trust-tensors
   inspect --json --steps --tensors --trust-tensors
   bench --decode-tokens --depth --dummy --output --parallel --prefill --rounds --trust-tensors
   score --against --invalid-utf --json --logits --stride --tokens --trust-tensors --window

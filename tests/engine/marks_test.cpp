@@ -75,6 +75,29 @@ TEST_CASE("a sequence with recurrent states goes back to a mark, or to nothing")
   }
 }
 
+TEST_CASE("a sequence is marked behind a token within a call") {
+  const auto plan = recurrent_plan();
+  for (const char* device : {"reference", "cpu"}) {
+    EngineOptions options;
+    options.context = 32;
+    options.marks = 2;
+    const auto engine = make_engine(*plan, device, options);
+    Sequence& sequence = engine->sequence;
+    INFO(device);
+    const std::vector<float> whole = all(engine->prefill(kText));
+    for (const int64_t marked : {1, 2, 5, 8}) {
+      engine->rewind(0);
+      engine->prefill(std::span(kText).first(2));
+      const std::vector<float> marking =
+          all(sequence.run(Work{.tokens = std::span(kText).subspan(2), .marked = marked, .mark = 1}, {}));
+      CHECK(alike(marking, whole));
+      CHECK(engine->rewind(9) == (marked == 8 ? 0 : 2 + marked));  // a mark behind the last token is of no use here
+      const size_t left = size_t(engine->position());
+      CHECK(alike(all(engine->prefill(std::span(kText).subspan(left))), whole));
+    }
+  }
+}
+
 TEST_CASE("a fork takes recurrent states along where it begins at the end of its origin") {
   const auto plan = recurrent_plan();
   EngineOptions options;

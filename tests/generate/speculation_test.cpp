@@ -39,6 +39,8 @@ class RuleBackend : public Backend {
     }
   }
   void read(int64_t, const View&, std::span<float>) override {}
+  void read_row(RowId, std::span<float>) override {}
+  void write_row(RowId, std::span<const float>) override {}
   void copy_page(int32_t, int32_t, int32_t) override {}
   void copy_slot(int32_t, int32_t) override {}
   void clear_slot(int32_t) override {}
@@ -104,7 +106,7 @@ Answer answer(Session& session, RuleEngine& engine, Sampler& sampler, const Toke
               int64_t context, TokenId end = -1) {
   Answer out;
   std::span<const float> scores = session.sync(prompt);
-  Speculation speculation(session, most);
+  Speculation speculation(session, most, false);
   const int64_t before = engine.calls;
   while (!scores.empty()) {
     const TokenId token = sampler.choose(scores);
@@ -205,7 +207,7 @@ TEST_CASE("An edited timeline is drafted from as it is now") {
   Tokens edited = {0, 1, 2, 3, 11, 5, 6, 11, 0, 1, 2};
   Session& session = setup.session;
   session.sync(edited);
-  Speculation speculation(session, 16);
+  Speculation speculation(session, 16, false);
   speculation.append(3, 16);
   CHECK(session.foresaw(11));
   CHECK(speculation.drafted() == 4);
@@ -266,7 +268,7 @@ TEST_CASE("An observer may stop a call with a draft anywhere") {
   for (int stop = 1; stop <= 5; ++stop) {
     Setup setup(counting, 1000, {}, 1);
     setup.session.sync(kCount);
-    Speculation speculation(setup.session, 16);
+    Speculation speculation(setup.session, 16, false);
     setup.engine.engine.set_observer([&](double done) { return done < stop; });
     CHECK(speculation.append(4, 16).empty());
     setup.engine.engine.set_observer({});

@@ -1,4 +1,6 @@
 // The engine that is made of the kernels, against the reference engine and the goldens.
+#include "generate/speculation.h"
+#include "tests/draft_golden.h"
 #include "tests/kernels/on_device.h"
 
 namespace qgen::test {
@@ -33,6 +35,40 @@ TEST_CASE("kernels: the engine step by step against the reference engine") {
       INFO(count, " tokens, step ", step, " ", std::string(step_name(plan->steps[step])));
       CHECK(normwise_error(values, expected.at(step)) < (count > LinearDispatch::kMostGemvTokens ? 2e-3 : 2e-5));
     }
+  }
+}
+
+TEST_CASE("kernels: layers that draft guess as the goldens have it, and change nothing") {
+  for (const DraftGolden& golden : DraftGolden::all()) {
+    INFO(golden.folder.filename().string());
+    const auto plan = load_plan(golden.folder, true);
+    EngineOptions options;
+    options.batch = 512;
+    options.context = 64;
+    options.sequences = 2;
+    options.marks = Session::kMarks;
+    options.kv = KvType::kF32;
+    options.activations = Activations::kF32;
+    const auto made = make_gpu_engine(*plan, options);
+    check_drafts(*made->engine, golden, 1e-4);
+    const auto best = [](const Scores& scores) { return scores.top(1).best[0].token; };
+    std::vector<TokenId> plain, drafted;
+    Scores scores = made->prefill(golden.ids);
+    for (int i = 0; i < 12; ++i) {
+      plain.push_back(best(scores));
+      scores = made->decode(plain.back());
+    }
+    made->rewind(0);
+    Session session(*made->engine, 64);
+    Speculation speculation(session, 0, true);
+    scores = session.sync(golden.ids);
+    for (int i = 0; i < 12; ++i) {
+      const std::span<const float> all = scores.all();
+      drafted.push_back(TokenId(std::max_element(all.begin(), all.end()) - all.begin()));
+      scores = speculation.append(drafted.back(), 11 - i);
+    }
+    CHECK(drafted == plain);
+    CHECK(speculation.drafted() > 0);
   }
 }
 

@@ -335,6 +335,11 @@ Description finish_decoder(DecoderParts parts) {
   return std::move(parts.model);
 }
 
+void set_draft(Description& model, const Json& config, std::string_view key, DraftSpec draft) {
+  const auto layers = config.get(key);
+  if (!layers || layers->is_null() || layers->as_integer(0, kMaxLayers) > 0) model.draft = std::move(draft);
+}
+
 void use_layer_norm(DecoderParts& parts, bool biased) {
   parts.norm.kind = Norm::Kind::kLayer;
   parts.norm.biased = biased;

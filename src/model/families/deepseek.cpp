@@ -62,6 +62,7 @@ Description describe_latent(const Json& config, std::string_view family, const M
   set_mixtures(model, mixture, read_sparse_layers(config, count, dense));
   name_shared_experts(model.names);
   model.drafting_layers = {count, count + 1};
+  set_draft(model, config, "num_nextn_predict_layers", {model.layers.back(), model.final_norm});
   return model;
 }
 

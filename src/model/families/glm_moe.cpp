@@ -1,5 +1,5 @@
 // GLM-4.5, 4.6 and 4.7: half of each head is rotated; after a few dense layers mixtures that are chosen by sigmoids and
-// a bias, with a shared expert; one more layer that drafts, which is ignored. transformers: models/glm4_moe.
+// a bias, with a shared expert; one more layer that drafts. transformers: models/glm4_moe.
 #include <fmt/format.h>
 
 #include "model/families/common.h"
@@ -22,6 +22,7 @@ Description describe_glm4_moe(const Json& config) {
   set_mixtures(model, mixture, layers);
   name_shared_experts(model.names);
   model.drafting_layers = {count, count + 1};
+  set_draft(model, config, "num_nextn_predict_layers", {model.layers.back(), model.final_norm});
   model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
   return model;
 }

@@ -73,7 +73,14 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
   const auto gate = config.get("attn_output_gate");
   attention.output_gate = !gate || gate->as_bool();
   if (const auto bias = config.get("attention_bias")) attention.qkv_bias = attention.out_bias = bias->as_bool();
+  const NormSpec norm = parts.norm;
   Description model = finish_decoder(std::move(parts));
+  set_draft(model, config, "mtp_num_hidden_layers", {model.layers.back(), norm, "mtp."});
+  if (model.draft && mixture != nullptr) model.draft->blocks.back().mixer = *mixture;
+  model.names.set({{Role::kDraftEmbedNorm, "@pre_fc_norm_embedding"},
+                   {Role::kDraftHiddenNorm, "@pre_fc_norm_hidden"},
+                   {Role::kDraftJoin, "@fc"},
+                   {Role::kDraftNorm, "@norm"}});
   for (size_t i = 0; i < linear.size(); ++i) {
     if (linear[i]) model.layers[i][0].mixer = delta;
   }
