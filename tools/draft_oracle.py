@@ -2,7 +2,9 @@
 """Make tiny random checkpoints with a layer that drafts tokens, and what it guesses.
 
     pip install -r tools/requirements-oracle.txt
-    python tools/draft_oracle.py [FOLDER [NAME ...]]          (default: tests/golden-draft, all)
+    python tools/draft_oracle.py [FOLDER [LLAMA_CPP]]          (default: tests/golden-draft)
+
+With the sources of llama.cpp each comes as a GGUF file in F32 as well, by llama.cpp's own converter.
 
 transformers ignores such layers, but each is a layer of its family, so a model of one layer stands for it: its inputs
 are join [norm(table[token]), norm(hidden of the token before)], its own final norm and the output head follow. `hidden`
@@ -11,8 +13,11 @@ models/deepseek_mtp.py and models/qwen3_next_mtp.py). Parameters, their names an
 tools/family_oracle.py draws them.
 """
 
+import json
+import logging
 import shutil
 import sys
+import tempfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -41,11 +46,11 @@ from quantize_demo import write_safetensors
 
 QWEN = ("mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc", "mtp.norm", "mtp.layers.0.", "mtp_num_hidden_layers")
 DEEPSEEK = tuple(f"model.layers.2.{part}" for part in ("enorm", "hnorm", "eh_proj", "shared_head.norm", "")) + ("num_nextn_predict_layers",)
-# The case of family_oracle.py, the method, the names, what makes its layer one of those that draft, whether norms add 1.
+# The case of family_oracle.py, its class where llama.cpp's converter takes the layer along, the method, the names, what makes its layer one of those that draft, whether norms add 1.
 DRAFTS = (
-    ("qwen3_next", "fp8-block-bf16", QWEN, {"layer_types": ["full_attention"]}, 1),
-    ("deepseek_v3", "bf16", DEEPSEEK, {"first_k_dense_replace": 0}, 0),
-    ("glm4_moe", "fp8-block-bf16", DEEPSEEK, {"first_k_dense_replace": 0}, 0),
+    ("qwen3_next", "Qwen3NextForCausalLM", "fp8-block-bf16", QWEN, {"layer_types": ["full_attention"]}, 1),
+    ("deepseek_v3", "", "bf16", DEEPSEEK, {"first_k_dense_replace": 0}, 0),
+    ("glm4_moe", "Glm4MoeForCausalLM", "fp8-block-bf16", DEEPSEEK, {"first_k_dense_replace": 0}, 0),
 )
 SMALLEST_GUESS_MARGIN = 0.02
 
@@ -141,14 +146,36 @@ def make(case, method_name, names, draft_config, plus_one, out):
     print(f"{name:32} draw {attempt}", flush=True)
 
 
+def convert(folder, architecture, llama_cpp):
+    """Into FOLDER/expected/model.gguf."""
+    sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
+    import conversion
+    import gguf
+
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory() as copy:
+        copy = Path(copy)
+        shutil.copy(folder / "model.safetensors", copy)
+        config = json.loads((folder / "config.json").read_text())
+        dump(copy / "config.json", config | {"architectures": [architecture]})
+        hparams = conversion.ModelBase.load_hparams(copy, False)
+        kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
+        for base in kind.__mro__:
+            if "set_vocab" in base.__dict__:
+                base.set_vocab = lambda self: self._set_vocab_none()
+        with torch.inference_mode():
+            kind(copy, gguf.LlamaFileType.ALL_F32, folder / "expected/model.gguf", eager=True).write()
+
+
 def main():
     out = Path(sys.argv[1] if len(sys.argv) > 1 else "tests/golden-draft")
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     by_name = {case.name: case for case in (*cases(), *mixture_cases())}
-    for name, *rest in DRAFTS:
-        if len(sys.argv) <= 2 or name in sys.argv[2:]:
-            make(by_name[name], *rest, out)
+    for name, architecture, *rest in DRAFTS:
+        make(by_name[name], *rest, out)
+        if len(sys.argv) > 2 and architecture:
+            convert(out / name, architecture, Path(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,9 @@ void set_info(Plan& plan, const Description& model) {
                 model.end_tokens};
 }
 
-// With its name in `names`, unless the family has none that can be run or the files none at all.
+constexpr const char* kUnusedDraft = "a layer that drafts tokens, which is not used";
+
+// A usage Error where the family has no layer for drafts that can be run, or the files have none at all.
 void check_draft_head(const Description& model, Source& source, const std::string& name) {
   constexpr const char* kWithout = "run it without --draft";
   if (!model.draft) {
@@ -108,14 +110,19 @@ void check_draft_head(const Description& model, Source& source, const std::strin
     fail(ErrorKind::kUsage, fmt::format("{}: no layer that drafts tokens (no tensor {}.weight)", name, join), kWithout);
 }
 
-// What of the files' layers for drafts is left alone: its copies of table and head, or all of it.
-void set_unused_drafts(Description& model, std::vector<std::string>& drafting, bool draft_head) {
+// Layers for drafts are left alone where they are not asked for; else their copies of table and head.
+void leave_drafts(Description& model, bool draft_head) {
+  const auto leave = [&](std::string part, std::string_view reason) { model.unused_parts.push_back({part, reason}); };
   const auto [first, last] = model.drafting_layers;
-  for (int64_t i = first + (draft_head ? 1 : 0); i < last; ++i) drafting.push_back(model.names.layer_prefix(i));
-  if (!draft_head) return;
-  for (const std::string_view part : {".shared_head.head.", ".embed_tokens.", ".nextn.shared_head_head.",
-                                      ".nextn.embed_tokens."})
-    model.unused_parts.push_back({part, "a copy of the model's own"});
+  if (draft_head) {
+    for (const char* part : {".shared_head.head.", ".embed_tokens.", ".nextn.shared_head_head.", ".nextn.embed_tokens."})
+      leave(part, "a copy of the model's own");
+  } else {
+    const char* const reason = model.draft ? "a layer that drafts tokens (--draft mtp uses it)" : kUnusedDraft;
+    if (first < last) leave(model.names.layer_prefix(first), reason);
+    if (model.draft && !model.draft->prefix.empty()) leave(std::string(model.draft->prefix), reason);
+  }
+  for (int64_t i = first + 1; i < last; ++i) leave(model.names.layer_prefix(i), kUnusedDraft);
 }
 
 }  // namespace
@@ -151,10 +158,10 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
   if (draft_head) check_draft_head(model, source, plan->checkpoint.location().name);
   PlanBuilder(model, *plan, source, plan->checkpoint.location().name).run(draft_head);
   plan->bindings = source.binder().bindings();
-  std::vector<std::string> drafting, own = model.names.own_prefixes();
-  set_unused_drafts(model, drafting, draft_head);
+  std::vector<std::string> own = model.names.own_prefixes();
+  leave_drafts(model, draft_head);
   if (draft_head && !model.draft->prefix.empty()) own.emplace_back(model.draft->prefix);
-  plan->ignored = source.binder().finish(own, drafting, model.unused_parts, model.family);
+  plan->ignored = source.binder().finish(own, model.unused_parts, model.family);
   return plan;
 }
 

@@ -464,8 +464,7 @@ Vector Binder::vector(const std::string& name, int64_t n, int64_t cols) {
   return out;
 }
 
-std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes,
-                                            std::span<const std::string> drafting, std::span<const UnusedPart> unused,
+std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixes, std::span<const UnusedPart> unused,
                                             std::string_view family) const {
   std::vector<Ignored> ignored = ignored_;
   const auto under = [](std::span<const std::string> list, const std::string& name) {
@@ -473,10 +472,6 @@ std::vector<Binder::Ignored> Binder::finish(std::span<const std::string> prefixe
   };
   for (const TensorView& tensor : checkpoint_.tensors()) {
     if (consumed_.contains(tensor.name)) continue;
-    if (under(drafting, tensor.name)) {
-      ignored.push_back({tensor.name, "a layer that drafts tokens, which is not used"});
-      continue;
-    }
     const auto row = std::find_if(std::begin(kIgnorable), std::end(kIgnorable),
                                   [&](const Ignorable& candidate) { return tensor.name.ends_with(candidate.suffix); });
     if (row != std::end(kIgnorable)) {

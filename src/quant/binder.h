@@ -29,7 +29,8 @@ struct IgnoredTensor {
 
 // Tensors of layers that no step needs: a part of their names, and why.
 struct UnusedPart {
-  std::string_view part, reason;
+  std::string part;
+  std::string_view reason;
   bool is_in(std::string_view tensor) const { return tensor.find(part) != tensor.npos; }
 };
 constexpr std::string_view kProgramBuffer = "a buffer of the model's program";
@@ -143,8 +144,8 @@ class Binder {
   // After all binding. Tensors that no engine needs (activation and cache scales, unused parts) are returned;
   // quantization parameters that no method took, and anything else under one of the model's own `prefixes`, are errors.
   // What is under one of `drafting`, layers that draft tokens, is not.
-  std::vector<Ignored> finish(std::span<const std::string> prefixes, std::span<const std::string> drafting,
-                              std::span<const UnusedPart> unused, std::string_view family) const;
+  std::vector<Ignored> finish(std::span<const std::string> prefixes, std::span<const UnusedPart> unused,
+                              std::string_view family) const;
 
  private:
   Weight bind(Module& module, const std::string& name);

@@ -21,7 +21,15 @@ EngineOptions options_for(const DraftGolden& golden, Activations activations) {
 TEST_CASE("layers that draft guess as the goldens have it, on every engine") {
   const std::vector<DraftGolden> goldens = DraftGolden::all();
   REQUIRE(goldens.size() >= 3);
+  size_t gguf_files = 0;
   for (const DraftGolden& golden : goldens) {
+    // The same weights by llama.cpp's own converter.
+    if (const fs::path file = golden.folder / "expected/model.gguf"; fs::exists(file)) {
+      ++gguf_files;
+      const auto plan = load_plan(file, true);
+      const auto reference = make_engine(*plan, "reference", options_for(golden, Activations::kF32));
+      check_drafts(*reference->engine, golden, 1e-5);
+    }
     const auto plan = load_plan(golden.folder, true);
     REQUIRE(plan->draft);
     const auto reference = make_engine(*plan, "reference", options_for(golden, Activations::kF32));
@@ -36,6 +44,7 @@ TEST_CASE("layers that draft guess as the goldens have it, on every engine") {
       }
     }
   }
+  CHECK(gguf_files == 2);
 }
 
 TEST_CASE("a plan with a draft head is that of the model, and what the head takes") {

@@ -178,6 +178,9 @@ TEST_CASE("kernels: the engine reproduces the goldens") {
     const int64_t context = int64_t(golden.ids.size() + golden.greedy.size());
     for (const Activations activations : {Activations::kF32, Activations::k16Bit}) {
       const bool exact = activations == Activations::kF32;
+#if defined(__SANITIZE_ADDRESS__)
+      if (exact == (compared_goldens % 2 == 0)) continue;  // by turns: with its checks all would take hours
+#endif
       const auto engine = make_gpu_engine(*plan, context, exact ? KvType::kF32 : KvType::kF16, activations);
       std::vector<float> logits;
       engine->prefill(

@@ -45,7 +45,7 @@ Loaded load(const Tensors& tensors, int64_t rows, int64_t cols, const std::strin
   Binder binder(*files.checkpoint);
   Weight weight = binder.matrix("m", rows, cols);
   const std::string everything[] = {""};
-  binder.finish(everything, {}, {}, "test");
+  binder.finish(everything, {}, "test");
   Loaded out;
   out.planned = method_name(weight);
   const size_t bytes = weight.bytes();

@@ -37,7 +37,7 @@ std::vector<float> bias_of(const SmallCheckpoint& small) {
   static_cast<void>(binder.matrix("x", 2, 4));
   const auto bias = binder.bias("x", 2, 4);
   REQUIRE(bias.has_value());
-  CHECK(binder.finish(kAll, {}, {}, "test").size() <= 2);  // but for X.bias and X.input_scale nothing is left over
+  CHECK(binder.finish(kAll, {}, "test").size() <= 2);  // but for X.bias and X.input_scale nothing is left over
   return bias->values();
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("a layer behind a multiplier of its input is found in its wrapper") {
   CHECK(binder.matrix("x", 2, 4).name == "x");
   CHECK(binder.bias("x", 2, 4)->values() == std::vector<float>{5, 6});
   CHECK(binder.input_scale("x", 4)->values() == std::vector<float>{1, 2, 3, 4});
-  CHECK(binder.finish(kAll, {}, {}, "test").empty());
+  CHECK(binder.finish(kAll, {}, "test").empty());
 }
 
 TEST_CASE("what is no msModelSlim layer is refused with its tensor's name") {
@@ -207,7 +207,7 @@ TEST_CASE("rotations while running are refused by name") {
   const Checkpoint checkpoint = small.make();
   Binder binder(checkpoint);
   static_cast<void>(binder.matrix("x", 2, 4));
-  CHECK(contains(error_of([&] { binder.finish(kAll, {}, {}, "test"); }), "QuaRot"));
+  CHECK(contains(error_of([&] { binder.finish(kAll, {}, "test"); }), "QuaRot"));
 }
 
 }  // namespace
