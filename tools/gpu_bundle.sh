@@ -27,9 +27,15 @@ done
 # Of storage layouts (GPTQ, AWQ, HQQ, shards, ...) whose canonical weights are those of other goldens.
 for golden in llama-shards-index qwen3-shards-bare llama-ct-fp8-{block,channel,tensor} llama-fp8-channel-1d llama-fp8-tensor-inv \
     llama-bnb-int8 llama-gptq{4,8}-v1 qwen2-gptq8-v2 qwen2-awq llama-ct-pack8 qwen3-ct-pack4 llama-hqq-axis0 mistral-hqq-axis1 \
-    mistral-nested-fp8 mistral-fp8-tensor; do
+    mistral-nested-fp8 mistral-fp8-tensor llama-ct-int8-gidx; do
   rm -r "$out/tests/golden/$golden"
 done
+# Rotations are made on the host: one kind with a length of its own will do.
+for golden in llama-rope-{linear,llama3,yarn}; do rm -r "$out/tests/golden/$golden"; done
+# Layers that draft, of a model with and one without recurrent states.
+mkdir -p "$out/tests/golden-draft"
+for golden in qwen3_next glm4_moe; do cp -r "tests/golden-draft/$golden" "$out/tests/golden-draft/"; done
+rm -f "$out"/tests/golden-draft/*/expected/model.gguf
 cp -r bench/configs bench/torch_speed.py bench/make_safetensors.py bench/versus.py "$out/bench/"
 mkdir -p "$out/models"
 for model in stories260K-FP8 stories260K-w8a8; do cp -r "models/$model" "$out/models/"; done
