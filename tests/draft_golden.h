@@ -21,7 +21,9 @@ struct DraftGolden {
     const fs::path path = folder / "expected/draft.safetensors";
     const FileMap file(path);
     for (const TensorView& tensor : parse_safetensors(file.bytes(), path.string()).tensors) {
-      std::vector<float>& values = tensor.name == "logits" ? out.logits : tensor.name == "first" ? out.first : out.second;
+      std::vector<float>& values = tensor.name == "logits"  ? out.logits
+                                   : tensor.name == "first" ? out.first
+                                                            : out.second;
       values.resize(tensor.bytes.size() / sizeof(float));
       std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
     }

@@ -154,9 +154,11 @@ int plan_command(const PlanOptions& options) {
   require_model(options.model);
   ModelOptions model = options.model;
   model.lines = read_parallel(options.parallel);
-  if (model.lines != 1 && !model.draft.empty()) {
-    fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for --draft", options.parallel),
-         "one line at a time may be guessed ahead");
+  if (!model.draft.empty()) {
+    if (model.lines > 1)
+      fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for --draft", options.parallel),
+           "one line at a time may be guessed ahead");
+    model.lines = 1;
   }
   const Outlook outlook = look_ahead(model);
   options.json ? print_stdout(json(outlook)) : print_table(text(outlook));

@@ -46,8 +46,11 @@ double Report::decode_bandwidth() const {
   const Plan& plan = *model->plan;
   const int64_t average_position = generation.prompt_tokens + int64_t(generation.tokens.size()) / 2;
   if (generation.output_calls == 0 || generation.output_seconds == 0) return 0;
-  return double(generation.output_calls) / generation.output_seconds *
-         (double(plan.bytes_per_token()) + kv_bytes_read(plan, average_position, model->engine_options.kv));
+  const double bytes =
+      double(generation.output_calls) *
+          (double(plan.bytes_per_token()) + kv_bytes_read(plan, average_position, model->engine_options.kv)) +
+      double(generation.guessed_tokens) * double(plan.bytes_per_guess());
+  return bytes / generation.output_seconds;
 }
 
 std::string drafts_text(int64_t drafted, int64_t accepted) {

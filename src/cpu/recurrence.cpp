@@ -96,8 +96,7 @@ void Recurrence::run(const ConvStep& step, const Batch& batch, const std::vector
     };
     run_segment(segment, convolve, [&] {
       float* const marked = state(step.state, segment.mark_slot) + begin;
-      for (int64_t i = 0; i + 1 < step.taps; ++i)
-        std::copy_n(arguments.state + i * cols, count, marked + i * cols);
+      for (int64_t i = 0; i + 1 < step.taps; ++i) std::copy_n(arguments.state + i * cols, count, marked + i * cols);
     });
   });
 }

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -11,7 +12,8 @@ namespace qgen {
 namespace {
 
 constexpr size_t kObservedParts = 16;  // of a batch, between which the observer is asked
-constexpr size_t kHiddenTokens = 64;   // whose hidden rows are kept for the draft head
+// Tokens whose hidden rows are kept for the draft head: more than a draft has, behind which a sequence is cut.
+constexpr int64_t kHiddenTokens = 64;
 
 // None where the scores are no numbers.
 std::optional<TokenId> best_token(const Scores& scores) {
@@ -107,7 +109,8 @@ std::optional<SequenceId> Engine::fork(SequenceId from, int64_t position, int64_
       const int32_t source = origin.pages[g][size_t(number % int64_t(origin.pages[g].size()))];
       int32_t& target = fork.pages[g][size_t(number % int64_t(fork.pages[g].size()))];
       // Pages of windows are written again, and so is the one that the fork goes on in.
-      if (group.window == 0 && (number + 1) * page_tokens <= position) {
+      // The draft head writes again at the position before.
+      if (group.window == 0 && (number + 1) * page_tokens <= position - (plan_.draft ? 1 : 0)) {
         pools_[g].release(target);
         pools_[g].share(source);
         target = source;
@@ -342,51 +345,56 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
 }
 
 bool Engine::marked_in(const Work& work, const Piece& piece) const {
-  return keeps_marks() && work.marked > piece.first && work.marked <= piece.first + piece.count;
+  return keeps_marks() && work.mark < options_.marks && work.marked > piece.first &&
+         work.marked <= piece.first + piece.count;
 }
 
-// A token is drafted from the one before it: their rows stand one token further on than the model wrote them.
+// The draft head's input at position t is token t + 1 and the hidden row of token t.
 void Engine::follow(const Batch& batch, const Call& call, std::span<const Piece> pieces) {
-  const size_t cols = size_t(plan_.rows[size_t(plan_.draft->hidden)].cols);
-  std::vector<float> hidden(batch.tokens.size() * cols), before;
-  backend_->read_row(plan_.draft->hidden, hidden);
+  const int64_t cols = plan_.rows[size_t(plan_.draft->hidden)].cols;
+  hidden_rows_.resize(batch.tokens.size() * size_t(cols));
+  backend_->read_row(plan_.draft->hidden, hidden_rows_);
+  const auto row = [&](int64_t token) { return hidden_rows_.begin() + token * cols; };
   std::vector<TokenId> tokens;
   std::vector<Segment> segments;
   ropes_.clear();
   for (size_t i = 0; i < pieces.size(); ++i) {
     SequenceState& sequence = at(call.work[pieces[i].item].sequence);
     const Segment& own = batch.segments[i];
-    const std::span<const float> rows = std::span(hidden).subspan(size_t(own.first) * cols, size_t(own.count) * cols);
-    // The first token of all has none before it; one that is run again has been here.
-    const std::span<const float> last = hidden_before(sequence, own.position);
-    const int32_t skipped = last.empty() ? 1 : 0, count = own.count - skipped;
-    if (count > 0) {
-      before.insert(before.end(), last.begin(), last.end());
-      before.insert(before.end(), rows.begin(), rows.end() - int64_t(cols));
-      const int64_t position = own.position - 1 + skipped;
-      ropes_.add(sequence.ropes, position, count);
-      segments.push_back({int32_t(tokens.size()), count, position, own.slot, own.pages});
-      tokens.insert(tokens.end(), batch.tokens.begin() + own.first + skipped,
-                    batch.tokens.begin() + own.first + own.count);
-    }
-    keep_hidden(sequence, own.position, rows);
+    const int64_t end = own.first + own.count;
+    const std::span<const float> known = hidden_before(sequence, own.position);
+    const std::vector<float> before(known.begin(), known.end());
+    const int64_t kept = std::min<int64_t>(own.count, kHiddenTokens);
+    keep_hidden(sequence, own.position + own.count - kept, {&*row(end - kept), size_t(kept * cols)});
+    // The first token of a sequence has none before it; one that is run again has been here.
+    const int32_t skipped = before.empty() ? 1 : 0, count = own.count - skipped;
+    if (count == 0) continue;
+    const int64_t target = int64_t(tokens.size());  // at most own.first
+    float* const rows = hidden_rows_.data();
+    std::memmove(rows + (target + 1 - skipped) * cols, rows + own.first * cols,
+                 size_t((own.count - 1) * cols) * sizeof(float));
+    std::copy(before.begin(), before.end(), row(target));
+    const int64_t position = own.position - 1 + skipped;
+    ropes_.add(sequence.ropes, position, count);
+    segments.push_back({int32_t(target), count, position, own.slot, own.pages});
+    tokens.insert(tokens.end(), batch.tokens.begin() + own.first + skipped, batch.tokens.begin() + end);
   }
-  if (!tokens.empty()) run_draft_head({tokens, segments, {}, &ropes_, batch.kernels}, before);
+  if (tokens.empty()) return;
+  run_draft_head({tokens, segments, {}, &ropes_, batch.kernels},
+                 std::span(hidden_rows_).first(tokens.size() * size_t(cols)));
 }
 
-// Behind those of the tokens before `position`.
+// Behind those of the tokens before `position`, as far as these are known.
 void Engine::keep_hidden(SequenceState& state, int64_t position, std::span<const float> rows) const {
-  const size_t cols = size_t(plan_.rows[size_t(plan_.draft->hidden)].cols);
-  if (hidden_before(state, position).empty()) {
-    state.hidden.clear();
-    state.hidden_first = position;
-  }
-  state.hidden.resize(size_t(position - state.hidden_first) * cols);
+  const int64_t cols = plan_.rows[size_t(plan_.draft->hidden)].cols;
+  if (hidden_before(state, position).empty()) state.hidden_first = position;
+  const int64_t count = int64_t(rows.size()) / cols;
+  const int64_t dropped =
+      std::clamp<int64_t>(position + count - kHiddenTokens - state.hidden_first, 0, position - state.hidden_first);
+  state.hidden.resize(size_t((position - state.hidden_first) * cols));
+  state.hidden.erase(state.hidden.begin(), state.hidden.begin() + dropped * cols);
+  state.hidden_first += dropped;
   state.hidden.insert(state.hidden.end(), rows.begin(), rows.end());
-  const size_t kept = std::min(state.hidden.size() / cols, kHiddenTokens);
-  const size_t dropped = state.hidden.size() / cols - kept;
-  state.hidden.erase(state.hidden.begin(), state.hidden.begin() + int64_t(dropped * cols));
-  state.hidden_first += int64_t(dropped);
 }
 
 void Engine::run_draft_head(const Batch& batch, std::span<const float> hidden) {

@@ -30,8 +30,8 @@ struct Work {
   std::span<const TokenId> tokens;
   Wanted scores = Wanted::kLast;
   int64_t first_scored = 0;
-  // Behind so many of the tokens the sequence is marked, as Engine::mark() does it; -1: it is not.
-  int64_t marked = -1;
+  // Behind so many of the tokens the sequence is marked, as Engine::mark() does it, with this number; 0: it is not.
+  int64_t marked = 0;
   int mark = 0;
 };
 
@@ -85,8 +85,8 @@ class Engine {
   void mark(SequenceId sequence, int mark);
   bool keeps_marks() const { return has_fixed_states_ && options_.marks > 0; }
   // Guesses of the plan's draft head at what follows `token`, which is about to be run at `position`: at most `most`,
-  // each the best of its scores, which go to `sink` where there is one. The tokens before must have been run. None where
-  // what the model made of the last of them is no longer known. Ends what last_scores() are.
+  // each the best of its scores, which go to `sink` where there is one. The tokens before must have been run. None
+  // where what the model made of the last of them is no longer known. Ends what last_scores() are.
   std::vector<TokenId> draft(SequenceId sequence, int64_t position, TokenId token, int64_t most,
                              const std::function<void(const Scores& scores)>& sink = {});
 
@@ -182,7 +182,8 @@ class Engine {
   StepWatch watch_;
   RunObserver observer_;
   Scores last_scores_;
-  StateId overflowed_ = -1;  // of the latest batch whose outcome was kOverflow
+  std::vector<float> hidden_rows_;  // of a batch, for the draft head
+  StateId overflowed_ = -1;         // of the latest batch whose outcome was kOverflow
 };
 
 // Slots of states of fixed size that an engine has.

@@ -217,6 +217,7 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
   }
   answer.generation().drafted_tokens = speculation.drafted();
   answer.generation().accepted_tokens = speculation.accepted();
+  answer.generation().guessed_tokens = speculation.guessed();
   return answer.finish();
 }
 

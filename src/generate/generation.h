@@ -42,6 +42,7 @@ struct Generation {
   int64_t thinking_tokens = 0;
   int64_t drafted_tokens = 0;   // run before it was known whether they come
   int64_t accepted_tokens = 0;  // of those: that came
+  int64_t guessed_tokens = 0;   // of those: by the model's draft head
   std::string stop;             // "end", "max-tokens", "stop-string", "context", "interrupted"
   std::string stop_string;      // the one that was met
   uint32_t logits_hash = 0;

@@ -51,8 +51,8 @@ Scores Session::append(TokenId token, std::span<const TokenId> draft) {
   return logits;
 }
 
-// The tokens that the sequence lacks, the new one, and the drafted ones, in one call. It is marked before these: no more
-// than those of them that are appended run again.
+// Runs the tokens that the sequence lacks, the new one and the drafted ones in one call. The sequence is marked before
+// the drafted ones: if one of them fails, only those before it run again.
 Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
   std::vector<TokenId> call(tokens_.begin() + sequence_.position(), tokens_.end());
   call.push_back(token);

@@ -11,9 +11,9 @@ int64_t DraftLength::next() {
 }
 
 // As many as came true, and one more.
-void DraftLength::judge(int64_t drafted, int64_t accepted) {
+void DraftLength::judge(int64_t accepted) {
   length_ = std::clamp<int64_t>(accepted + 1, 1, kMost);
-  failures_ = accepted == 0 && drafted > 0 ? failures_ + 1 : 0;
+  failures_ = accepted == 0 ? failures_ + 1 : 0;
   if (accepted > 0) next_pause_ = kFailures;
   if (failures_ < kFailures) return;
   failures_ = 0;
@@ -35,7 +35,7 @@ Scores Speculation::append(TokenId token, int64_t room) {
     return session_.append(token);
   }
   if (source_ == Source::kText) lookup_.judge(last_drafted_, last_accepted_);
-  if (source_ == Source::kHead) length_.judge(last_drafted_, last_accepted_);
+  if (source_ == Source::kHead) length_.judge(last_accepted_);
   const std::vector<TokenId> drafted = draft(token, room);
   last_drafted_ = int64_t(drafted.size());
   last_accepted_ = 0;
@@ -52,7 +52,8 @@ std::vector<TokenId> Speculation::draft(TokenId token, int64_t room) {
     source_ = Source::kText;
   } else if (const int64_t most = uses_head_ ? std::min(length_.next(), room) : 0; most > 0) {
     out = session_.draft(token, most);
-    if (!out.empty()) source_ = Source::kHead;
+    guessed_ += int64_t(out.size());
+    source_ = Source::kHead;
   }
   return out;
 }

@@ -22,8 +22,8 @@ namespace qgen {
 class DraftLength {
  public:
   int64_t next();
-  // How many tokens at the beginning of a draft came true.
-  void judge(int64_t drafted, int64_t accepted);
+  // How many tokens at the beginning of the last draft came true.
+  void judge(int64_t accepted);
 
   // A guess costs a layer and an output head, and each that is wrong a token of the next call.
   static constexpr int64_t kMost = 4;
@@ -50,6 +50,7 @@ class Speculation {
   // Tokens that were run as drafts, and those of them that were appended then.
   int64_t drafted() const { return drafted_; }
   int64_t accepted() const { return accepted_; }
+  int64_t guessed() const { return guessed_; }  // of the drafted tokens: by the draft head
 
  private:
   enum class Source : uint8_t { kNone, kText, kHead };
@@ -59,9 +60,10 @@ class Speculation {
   PromptLookup lookup_;
   DraftLength length_;
   bool uses_text_, uses_head_;
-  int64_t calls_ = 0, drafted_ = 0, accepted_ = 0;
-  Source source_ = Source::kNone;                   // of the draft at hand
-  int64_t last_drafted_ = 0, last_accepted_ = 0;  // of it
+  int64_t calls_ = 0, drafted_ = 0, accepted_ = 0, guessed_ = 0;
+  // Of the latest draft: where it came from, its tokens, and those that came true.
+  Source source_ = Source::kNone;
+  int64_t last_drafted_ = 0, last_accepted_ = 0;
 };
 
 }  // namespace qgen

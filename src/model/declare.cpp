@@ -43,8 +43,8 @@ class Declarer {
     Description model = describe(config_->root());
     if (index_) find_place(model, [&](const std::string& tensor) { return in_index(tensor); });
     declaration_ = Declaration::read(config_->root(), side_file_.get(), description_.get());
-    const auto requests =
-        plan_requests(model, location_.name, [&](const std::string& tensor) { return has(model, tensor); }, draft_head_);
+    const auto requests = plan_requests(
+        model, location_.name, [&](const std::string& tensor) { return has(model, tensor); }, draft_head_);
     for (const TensorRequest& request : requests) {
       if (request.cols == 0) {
         add({request.name, declaration_.plain, {request.rows}});

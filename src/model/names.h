@@ -93,9 +93,9 @@ enum class Role : uint8_t {
   kConvIn,          // of a gated convolution
   kConv,
   kConvOut,
-  kDraftEmbedNorm,   // of a layer that drafts tokens: of the token
-  kDraftHiddenNorm,  // of what the model made of the token before it
-  kDraftJoin,        // from both, one behind the other
+  kDraftEmbedNorm,   // of a layer that drafts tokens: of the token's embedding
+  kDraftHiddenNorm,  // of the hidden row of the token before it
+  kDraftJoin,        // the projection of both, concatenated (eh_proj, fc)
   kDraftNorm,        // before the output head
   kCount,
 };

@@ -17,6 +17,15 @@ double keys_seen(const AttendStep& step, int64_t position) {
 
 std::span<const Step> steps_of_model(const Plan& plan) { return std::span(plan.steps).first(plan.main_steps()); }
 
+size_t bytes_read(std::span<const Step> steps) {
+  double bytes = 0;
+  for (const Step& step : steps) {
+    for_each_weight(step, [&](const Weight& weight, WeightUse use) { bytes += use.share * double(weight.bytes()); });
+    for_each_vector(step, [&](const Vector& vector) { bytes += double(vector.size) * sizeof(float); });
+  }
+  return size_t(bytes);
+}
+
 template <typename Use>
 void for_each_attend(const Plan& plan, const Use& use) {
   for (const Step& step : steps_of_model(plan)) {
@@ -71,14 +80,9 @@ size_t Plan::weight_bytes() const {
   return bytes;
 }
 
-size_t Plan::bytes_per_token() const {
-  double bytes = 0;
-  for (const Step& step : steps_of_model(*this)) {
-    for_each_weight(step, [&](const Weight& weight, WeightUse use) { bytes += use.share * double(weight.bytes()); });
-    for_each_vector(step, [&](const Vector& vector) { bytes += double(vector.size) * sizeof(float); });
-  }
-  return size_t(bytes);
-}
+size_t Plan::bytes_per_token() const { return bytes_read(steps_of_model(*this)); }
+
+size_t Plan::bytes_per_guess() const { return bytes_read(std::span(steps).subspan(main_steps())); }
 
 int64_t Plan::nan_codes() const {
   int64_t count = 0;

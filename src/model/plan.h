@@ -32,9 +32,10 @@ struct ModelInfo {
   std::vector<TokenId> end_tokens;  // of config.json
 };
 
-// Steps behind those of the model that guess a token (multi-token prediction, DeepSeek-V3): from a token and the hidden
-// row of the token before it, which is what the output head reads. They write that row again, as it may be for the
-// guessed token; have a layer, with keys and values at the position of the token before; and share table and head.
+// Steps behind those of the model that guess a token: a layer for multi-token prediction (MTP, DeepSeek-V3). They read
+// a token and the hidden row of the token before it, which is what the output head reads, and write the hidden row that
+// goes with the guess. Keys and values of the layer lie at the position of the token before. Table and head are the
+// model's.
 struct DraftHead {
   size_t first_step = 0;
   RowId hidden = -1;
@@ -45,13 +46,13 @@ struct Plan {
   std::vector<Row> rows;
   std::vector<State> states;
   std::vector<Rope> ropes;
-  std::vector<Step> steps;     // of the model, then those of the draft head
-  std::vector<Link> links;     // one a step
+  std::vector<Step> steps;  // of the model, then those of the draft head
+  std::vector<Link> links;  // one a step
   std::optional<DraftHead> draft;
   RowId scores = -1;           // the row with a score for every token of the vocabulary
   std::deque<Weight> weights;  // what the steps point to
   std::deque<Vector> vectors;
-  int64_t repeated_parameters = 0;  // of matrices that are held twice, in two types
+  int64_t repeated_parameters = 0;        // of matrices that are held twice, in two types
   std::vector<Binder::Binding> bindings;  // where each weight comes from
   std::vector<Binder::Ignored> ignored;   // tensors in the files that no step needs
   Checkpoint checkpoint;                  // keeps the mapped files alive
@@ -64,6 +65,8 @@ struct Plan {
   size_t weight_bytes() const;
   // Bytes of weights that one decoded token reads: of a table one row, of a mixture the chosen experts.
   size_t bytes_per_token() const;
+  // Likewise of a token that the draft head guesses; 0 without one.
+  size_t bytes_per_guess() const;
   int64_t nan_codes() const;  // in all weights, known after a WeightScan
   // How long drafts may make a sequence of `context` tokens: where a rotation depends on the length, a token must not
   // be run in the same call as one that changes it.

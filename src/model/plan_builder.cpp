@@ -217,7 +217,7 @@ void PlanBuilder::add_draft_head(const Weight* embed, const Projection& scores) 
   int64_t number = 0;
   std::tie(names_, number) = draft_names(model_);
   first_named_ = layer_ - number;
-  const View hidden = row("hidden", model_.hidden), joined = row("joined", 2 * model_.hidden);
+  const View hidden = row("hidden", model_.hidden), joined = row("concatenated", 2 * model_.hidden);
   plan_.draft = {plan_.steps.size(), hidden.row};
   LookupStep lookup;
   lookup.table = embed;

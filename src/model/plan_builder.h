@@ -146,8 +146,8 @@ class PlanBuilder {
   Plan& plan_;
   Source& source_;
   const std::string& name_;
-  Names names_;               // of the layers
-  int64_t first_named_ = 0;   // the layer that is number 0 there
+  Names names_;              // of the layers
+  int64_t first_named_ = 0;  // the layer that is number 0 there
   View residual_;
   Smoothing smoothing_;
   View per_layer_;                  // what all layers get beside the residual

@@ -95,12 +95,10 @@ void set_info(Plan& plan, const Description& model) {
                 model.end_tokens};
 }
 
-constexpr const char* kUnusedDraft = "a layer that drafts tokens, which is not used";
-
 // A usage Error where the family has no layer for drafts that can be run, or the files have none at all.
 void check_draft_head(const Description& model, Source& source, const std::string& name) {
   constexpr const char* kWithout = "run it without --draft";
-  if (!model.draft) {
+  if (!model.draft || model.names.of(Role::kDraftJoin).empty()) {
     fail(ErrorKind::kUsage, fmt::format("{}: no layer that drafts tokens is known of a {} model", name, model.family),
          kWithout);
   }
@@ -110,19 +108,23 @@ void check_draft_head(const Description& model, Source& source, const std::strin
     fail(ErrorKind::kUsage, fmt::format("{}: no layer that drafts tokens (no tensor {}.weight)", name, join), kWithout);
 }
 
-// Layers for drafts are left alone where they are not asked for; else their copies of table and head.
+// Layers that draft tokens are left alone where they are not asked for; else all but the first, and what that one has
+// of its own and shares with the model in the published files (DeepSeek-V3's README_WEIGHTS): table and head.
 void leave_drafts(Description& model, bool draft_head) {
   const auto leave = [&](std::string part, std::string_view reason) { model.unused_parts.push_back({part, reason}); };
+  constexpr const char* kUnused = "a layer that drafts tokens, which is not used";
   const auto [first, last] = model.drafting_layers;
-  if (draft_head) {
-    for (const char* part : {".shared_head.head.", ".embed_tokens.", ".nextn.shared_head_head.", ".nextn.embed_tokens."})
-      leave(part, "a copy of the model's own");
-  } else {
-    const char* const reason = model.draft ? "a layer that drafts tokens (--draft mtp uses it)" : kUnusedDraft;
+  if (!draft_head) {
+    const char* const reason = model.draft ? "a layer that drafts tokens (--draft mtp uses it)" : kUnused;
     if (first < last) leave(model.names.layer_prefix(first), reason);
     if (model.draft && !model.draft->prefix.empty()) leave(std::string(model.draft->prefix), reason);
+  } else if (!model.names.prefix().empty() && !model.draft->prefix.empty()) {
+    for (int64_t i = 1; i < last - first; ++i) leave(fmt::format("{}layers.{}.", model.draft->prefix, i), kUnused);
+  } else {
+    for (const char* shared : {"shared_head.head.", "embed_tokens.", "nextn.shared_head_head.", "nextn.embed_tokens."})
+      leave(model.names.layer_prefix(first) + shared, "a copy of the model's own");
   }
-  for (int64_t i = first + 1; i < last; ++i) leave(model.names.layer_prefix(i), kUnusedDraft);
+  for (int64_t i = first + 1; i < last; ++i) leave(model.names.layer_prefix(i), kUnused);
 }
 
 }  // namespace

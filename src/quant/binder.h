@@ -143,7 +143,7 @@ class Binder {
   using Ignored = IgnoredTensor;
   // After all binding. Tensors that no engine needs (activation and cache scales, unused parts) are returned;
   // quantization parameters that no method took, and anything else under one of the model's own `prefixes`, are errors.
-  // What is under one of `drafting`, layers that draft tokens, is not.
+  // What is in one of the `unused` parts is not.
   std::vector<Ignored> finish(std::span<const std::string> prefixes, std::span<const UnusedPart> unused,
                               std::string_view family) const;
 

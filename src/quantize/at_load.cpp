@@ -134,15 +134,20 @@ class PlanQuantizer {
     for (const Step& step : plan_.steps) {
       if (const auto* lookup = std::get_if<LookupStep>(&step.op)) tables.insert(lookup->table);
     }
+    std::map<const Weight*, const Weight*> heads;  // of each table
     for (Step& step : plan_.steps) {
       auto* linear = std::get_if<LinearStep>(&step.op);
       if (linear == nullptr) continue;
       for (Projection& projection : linear->projections) {
         if (!tables.contains(projection.weight)) continue;
-        plan_.repeated_parameters += projection.weight->rows * projection.weight->cols;
-        plan_.weights.push_back(slice_rows(*projection.weight, 0, projection.weight->rows));
-        plan_.weights.back().repack = projection.weight->repack;
-        projection.weight = &plan_.weights.back();
+        const Weight*& head = heads[projection.weight];
+        if (head == nullptr) {
+          plan_.repeated_parameters += projection.weight->rows * projection.weight->cols;
+          plan_.weights.push_back(slice_rows(*projection.weight, 0, projection.weight->rows));
+          plan_.weights.back().repack = projection.weight->repack;
+          head = &plan_.weights.back();
+        }
+        projection.weight = head;
       }
     }
   }

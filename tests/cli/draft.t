@@ -64,6 +64,9 @@ $ for draft in "" "--draft mtp"; do qgen plan counts $draft --json; done | pytho
   True
   True
 
+$ qgen plan counts --draft mtp --parallel auto --json | grep -o '"parallel":1'
+  "parallel":1
+
 $ qgen plan counts --draft mtp --parallel 4
 stderr:
   qgen: --parallel 4: no place for --draft
@@ -77,7 +80,28 @@ stderr:
   hint: run it without --draft
 exit: 2
 
-$ qgen -m counts -p go --draft eagle
+$ qgen plan $ROOT/tests/golden/qwen3_next-bf16 --draft mtp
+stderr:
+  qgen: qwen3_next-bf16: no layer that drafts tokens (no tensor mtp.fc.weight)
+  hint: run it without --draft
+exit: 2
+
+# With such a layer, too, a quantization parameter that nothing understands is an error
+$ python3 -c "
+> import json, struct
+> data = open('counts/model.safetensors', 'rb').read()
+> length = struct.unpack('<Q', data[:8])[0]
+> header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+> header['model.embed_tokens.weight_zero_point'] = {'dtype': 'F32', 'shape': [1], 'data_offsets': [len(body), len(body) + 4]}
+> text = json.dumps(header).encode()
+> open('counts/model.safetensors', 'wb').write(struct.pack('<Q', len(text)) + text + body + bytes(4))"
+$ qgen plan counts --draft mtp
+stderr:
+  qgen: counts/model.safetensors: tensor model.embed_tokens.weight_zero_point: a quantization parameter that nothing here understands
+  hint: * (glob)
+exit: 3
+
+$ qgen -m plain -p go --draft eagle
 stderr:
   qgen: --draft: 'eagle' is not allowed (expected mtp)
   hint: `qgen --help` lists the options

@@ -47,13 +47,17 @@ bool alike(const std::vector<float>& a, const std::vector<float>& b) { return no
 
 constexpr TokenId kText[] = {3, 14, 15, 9, 26, 5, 35, 8, 9, 7};
 
+EngineOptions two_marks() {
+  EngineOptions options;
+  options.context = 32;
+  options.marks = 2;
+  return options;
+}
+
 TEST_CASE("a sequence with recurrent states goes back to a mark, or to nothing") {
   const auto plan = recurrent_plan();
   for (const char* device : {"reference", "cpu"}) {
-    EngineOptions options;
-    options.context = 32;
-    options.marks = 2;
-    const auto engine = make_engine(*plan, device, options);
+    const auto engine = make_engine(*plan, device, two_marks());
     Sequence& sequence = engine->sequence;
     const std::vector<float> whole = all(engine->prefill(kText));
     INFO(device);
@@ -78,10 +82,7 @@ TEST_CASE("a sequence with recurrent states goes back to a mark, or to nothing")
 TEST_CASE("a sequence is marked behind a token within a call") {
   const auto plan = recurrent_plan();
   for (const char* device : {"reference", "cpu"}) {
-    EngineOptions options;
-    options.context = 32;
-    options.marks = 2;
-    const auto engine = make_engine(*plan, device, options);
+    const auto engine = make_engine(*plan, device, two_marks());
     Sequence& sequence = engine->sequence;
     INFO(device);
     const std::vector<float> whole = all(engine->prefill(kText));

@@ -335,9 +335,12 @@ Description finish_decoder(DecoderParts parts) {
   return std::move(parts.model);
 }
 
-void set_draft(Description& model, const Json& config, std::string_view key, DraftSpec draft) {
-  const auto layers = config.get(key);
-  if (!layers || layers->is_null() || layers->as_integer(0, kMaxLayers) > 0) model.draft = std::move(draft);
+void set_draft(Description& model, const Json& config, std::string_view key, DraftSpec draft, bool unsaid) {
+  const int64_t count = int64_t(model.layers.size());
+  int64_t layers = unsaid || is_from_gguf(config) ? 1 : 0;
+  if (const auto said = config.get(key); said && !said->is_null()) layers = said->as_integer(0, 64);
+  model.drafting_layers = {count, count + std::max<int64_t>(1, layers)};
+  if (layers > 0) model.draft = std::move(draft);
 }
 
 void use_layer_norm(DecoderParts& parts, bool biased) {

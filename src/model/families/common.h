@@ -43,8 +43,9 @@ struct DecoderDefaults {
 DecoderParts read_decoder(const Json& config, std::string_view family, const DecoderDefaults& defaults = {});
 // The layers: x += attention(norm(x)), x += feed_forward(norm(x)), each with its window.
 Description finish_decoder(DecoderParts parts);
-// The layer that drafts tokens, unless config.json says under `key` that there is none.
-void set_draft(Description& model, const Json& config, std::string_view key, DraftSpec draft);
+// The layers behind the others that draft tokens, `key` of them; the first can be run. Where config.json does not say,
+// `unsaid`, as GGUF's keys do not, the files decide.
+void set_draft(Description& model, const Json& config, std::string_view key, DraftSpec draft, bool unsaid = false);
 
 // Norms behind the branches, before their results are added; with the other ones, or instead of them.
 void add_post_norms(Description& model, bool instead = false);

@@ -61,7 +61,6 @@ Description describe_latent(const Json& config, std::string_view family, const M
   for (auto& layer : model.layers) layer[0].mixer = latent;
   set_mixtures(model, mixture, read_sparse_layers(config, count, dense));
   name_shared_experts(model.names);
-  model.drafting_layers = {count, count + 1};
   set_draft(model, config, "num_nextn_predict_layers", {model.layers.back(), model.final_norm});
   return model;
 }

@@ -21,7 +21,6 @@ Description describe_glm4_moe(const Json& config) {
   Description model = finish_decoder(std::move(parts));
   set_mixtures(model, mixture, layers);
   name_shared_experts(model.names);
-  model.drafting_layers = {count, count + 1};
   set_draft(model, config, "num_nextn_predict_layers", {model.layers.back(), model.final_norm});
   model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
   return model;

@@ -75,7 +75,8 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
   if (const auto bias = config.get("attention_bias")) attention.qkv_bias = attention.out_bias = bias->as_bool();
   const NormSpec norm = parts.norm;
   Description model = finish_decoder(std::move(parts));
-  set_draft(model, config, "mtp_num_hidden_layers", {model.layers.back(), norm, "mtp."});
+  if (!config.flag_or("mtp_use_dedicated_embeddings", false))
+    set_draft(model, config, "mtp_num_hidden_layers", {model.layers.back(), norm, "mtp."}, true);
   if (model.draft && mixture != nullptr) model.draft->blocks.back().mixer = *mixture;
   model.names.set({{Role::kDraftEmbedNorm, "@pre_fc_norm_embedding"},
                    {Role::kDraftHiddenNorm, "@pre_fc_norm_hidden"},
@@ -85,8 +86,6 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
     if (linear[i]) model.layers[i][0].mixer = delta;
   }
   if (mixture != nullptr) set_mixtures(model, *mixture, mixture_layers);
-  const int64_t layers = int64_t(linear.size());
-  model.drafting_layers = {layers, layers + 1};
   model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
   return model;
 }
