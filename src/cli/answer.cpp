@@ -160,7 +160,7 @@ int answer(AnswerOptions& options) {
   report.model = &model.loaded();
   report.sampling = settings.sampling;
   report.chat_template = question.input.chat_template;
-  report.drafts = options.prompt_lookup > 0 || !options.model.draft.empty();
+  report.drafts = options.prompt_lookup > 0 || options.model.drafts();
   AnswerMessage message(question.input.thinking, settings.split_reasoning);
   std::string text, reasoning;
   bool answered = false;

@@ -51,7 +51,7 @@ void refuse_other_tasks(const AnswerOptions& options) {
 ModelOptions model_options(const AnswerOptions& options) {
   ModelOptions out = options.model;
   out.lines = read_parallel(options.parallel);
-  const std::string_view drafts = options.prompt_lookup > 0 ? "--prompt-lookup" : out.draft.empty() ? "" : "--draft";
+  const std::string_view drafts = options.prompt_lookup > 0 ? "--prompt-lookup" : out.drafts() ? "--draft" : "";
   if (drafts.empty()) return out;
   if (out.lines > 1) {
     fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for {}", options.parallel, drafts),

@@ -95,7 +95,7 @@ void print_totals(const AnswerOptions& options, const BatchTotals& totals, const
     case ReportForm::kLine: print_stderr(totals_text(totals) + "\n", Style::kDim); break;
     case ReportForm::kText: {
       std::string text = fmt::format("{} · {}\n  {}", model.name(), model.engine().description(), totals_text(totals));
-      if (options.prompt_lookup > 0 || !options.model.draft.empty())
+      if (options.prompt_lookup > 0 || options.model.drafts())
         text += fmt::format(" · drafts {}", drafts_text(totals.drafted_tokens, totals.accepted_tokens));
       print_stderr(text + "\n", Style::kDim);
       break;

@@ -65,7 +65,7 @@ Report converse(Chat& chat, const ChatOptions& options, const Ask& ask) {
   report.model = &chat.model.loaded();
   report.sampling = settings.sampling;
   report.chat_template = true;
-  report.drafts = options.prompt_lookup > 0 || !options.model.draft.empty();
+  report.drafts = options.prompt_lookup > 0 || options.model.drafts();
   report.thinking_hidden = settings.split_reasoning && writer.hides_thinking();
   if (chat.last_report) report.read_bandwidth = chat.last_report->read_bandwidth;
   bool answered = false;

@@ -206,8 +206,8 @@ Option draft_option(ModelOptions& target) {
           &target.draft,
           "KIND",
           "guess tokens ahead, which is faster: mtp, with the layer that some models have for it (multi-token "
-          "prediction)",
-          {.choices = "mtp"}};
+          "prediction), or off [off]",
+          {.choices = "mtp,off"}};
 }
 
 Option parallel_option(std::string& lines, std::string_view help) { return {"--parallel", &lines, "N|auto", help}; }

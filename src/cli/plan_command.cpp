@@ -154,7 +154,7 @@ int plan_command(const PlanOptions& options) {
   require_model(options.model);
   ModelOptions model = options.model;
   model.lines = read_parallel(options.parallel);
-  if (!model.draft.empty()) {
+  if (model.drafts()) {
     if (model.lines > 1)
       fail(ErrorKind::kUsage, fmt::format("--parallel {}: no place for --draft", options.parallel),
            "one line at a time may be guessed ahead");

@@ -74,9 +74,9 @@ int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions
 
 std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan) {
   const ModelLocation location = locate_model(options.model);
-  auto plan = make_plan(only_plan && lacks_weights(location) ? declare_checkpoint(location, !options.draft.empty())
+  auto plan = make_plan(only_plan && lacks_weights(location) ? declare_checkpoint(location, options.drafts())
                                                              : open_checkpoint(location, only_plan),
-                        options.trust_tensors, !options.draft.empty());
+                        options.trust_tensors, options.drafts());
   if (!options.quantize.empty()) {
     quantize::quantize_at_load(*plan, quantize::parse_format(options.quantize, "--quantize"), options.quantize_head);
   } else if (options.quantize_head) {

@@ -27,7 +27,8 @@ struct ModelOptions {
   std::string quantize;        // while loading: a format of quantize/recipe.h, or "int8"; "" for none
   bool quantize_head = false;  // the output head as well
   bool trust_tensors = false;  // read weights of a quant_method that is not known as their tensors look
-  std::string draft;           // "mtp": with the model's layer that drafts tokens; "" without
+  std::string draft = "off";   // or "mtp": with the model's layer that drafts tokens
+  bool drafts() const { return draft == "mtp"; }
 };
 
 // Shows how far something is: called now and then with what makes the line, which is made only where it is shown; with

@@ -203,6 +203,7 @@ struct Description {
   // Layers [first, second) that draft tokens for speculation; their tensors are ignored where they are not asked for.
   std::pair<int64_t, int64_t> drafting_layers = {0, 0};
   std::optional<DraftSpec> draft;  // the first of them, where it can be run
+  std::string no_draft;            // else why, where config.json says so
   bool folded_norms = false;       // the files hold 1 + weight where plus_one asks for it (GGUF)
   bool transposed = false;         // the layers' matrices are stored (inputs, outputs)
   // The divisors of the frequencies of a rope, where config.json has them; the long ones are for contexts beyond the

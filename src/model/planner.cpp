@@ -97,9 +97,12 @@ void set_info(Plan& plan, const Description& model) {
 
 // A usage Error where the family has no layer for drafts that can be run, or the files have none at all.
 void check_draft_head(const Description& model, Source& source, const std::string& name) {
-  constexpr const char* kWithout = "run it without --draft";
+  constexpr const char* kWithout = "--draft off runs it without";
   if (!model.draft || model.names.of(Role::kDraftJoin).empty()) {
-    fail(ErrorKind::kUsage, fmt::format("{}: no layer that drafts tokens is known of a {} model", name, model.family),
+    fail(ErrorKind::kUsage,
+         model.no_draft.empty()
+             ? fmt::format("{}: no layer that drafts tokens is known of a {} model", name, model.family)
+             : fmt::format("{}: no layer that drafts tokens ({})", name, model.no_draft),
          kWithout);
   }
   const auto [names, layer] = draft_names(model);

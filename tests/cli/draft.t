@@ -40,6 +40,10 @@ $ qgen -m ends -p "go" --draft mtp --raw --stats=json
 json: stderr schemas/stats.schema.json
 where: it["stop"] == "end" and it["output"]["accepted_tokens"] > 0
 
+# What the environment asks for can be taken back
+$ QGEN_DRAFT=mtp qgen -m plain -p "go" -n 2 --draft off
+  one two  (no-eol)
+
 # Lines of a batch one at a time, and in the environment
 $ for i in 1 2 3; do echo "{\"id\": $i, \"prompt\": \"go\", \"max_tokens\": 7}"; done > in.jsonl
 $ QGEN_DRAFT=mtp qgen -m counts --batch in.jsonl --stats=json 2> report | grep -c '"text":"one two three four five one two '
@@ -77,13 +81,19 @@ exit: 2
 $ qgen -m plain -p go --draft mtp
 stderr:
   qgen: plain: no layer that drafts tokens is known of a llama model
-  hint: run it without --draft
+  hint: --draft off runs it without
 exit: 2
 
 $ qgen plan $ROOT/tests/golden/qwen3_next-bf16 --draft mtp
 stderr:
   qgen: qwen3_next-bf16: no layer that drafts tokens (no tensor mtp.fc.weight)
-  hint: run it without --draft
+  hint: --draft off runs it without
+exit: 2
+
+$ sed -i 's/"mtp_num_hidden_layers": 1/"mtp_num_hidden_layers": 0/' ends/config.json; qgen -m ends -p go --draft mtp
+stderr:
+  qgen: ends: no layer that drafts tokens (config.json says mtp_num_hidden_layers: 0)
+  hint: --draft off runs it without
 exit: 2
 
 # With such a layer, too, a quantization parameter that nothing understands is an error
@@ -103,6 +113,6 @@ exit: 3
 
 $ qgen -m plain -p go --draft eagle
 stderr:
-  qgen: --draft: 'eagle' is not allowed (expected mtp)
+  qgen: --draft: 'eagle' is not allowed (expected mtp, off)
   hint: `qgen --help` lists the options
 exit: 2

@@ -37,9 +37,9 @@ TEST_CASE("layers that draft guess as the goldens have it, on every engine") {
     for (const cpu::IsaTarget* target : cpu::targets()) {
       if (!target->supported()) continue;
       INFO(target->name);
-      for (const auto& [activations, limit] : {std::pair(Activations::kF32, 1e-4), std::pair(Activations::k16Bit, 5e-3)}) {
-        const auto engine =
-            make_engine(*plan, std::string("cpu:") + target->name, options_for(golden, activations));
+      for (const auto& [activations, limit] :
+           {std::pair(Activations::kF32, 1e-4), std::pair(Activations::k16Bit, 5e-3)}) {
+        const auto engine = make_engine(*plan, std::string("cpu:") + target->name, options_for(golden, activations));
         check_drafts(*engine->engine, golden, limit);
       }
     }
@@ -71,9 +71,9 @@ TEST_CASE("a plan with a draft head is that of the model, and what the head take
 TEST_CASE("a model without a layer that drafts is refused by name") {
   const fs::path golden = source_folder() / "tests/golden";
   CHECK(error_of([&] { load_plan(golden / "qwen3-bf16", true); }) ==
-        "qwen3-bf16: no layer that drafts tokens is known of a qwen3 model\nrun it without --draft");
+        "qwen3-bf16: no layer that drafts tokens is known of a qwen3 model\n--draft off runs it without");
   CHECK(error_of([&] { load_plan(golden / "qwen3_next-fp8", true); }) ==
-        "qwen3_next-fp8: no layer that drafts tokens (no tensor mtp.fc.weight)\nrun it without --draft");
+        "qwen3_next-fp8: no layer that drafts tokens (no tensor mtp.fc.weight)\n--draft off runs it without");
 }
 
 TEST_CASE("text drafted by the model's own layer is that without drafts") {

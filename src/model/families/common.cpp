@@ -338,9 +338,14 @@ Description finish_decoder(DecoderParts parts) {
 void set_draft(Description& model, const Json& config, std::string_view key, DraftSpec draft, bool unsaid) {
   const int64_t count = int64_t(model.layers.size());
   int64_t layers = unsaid || is_from_gguf(config) ? 1 : 0;
-  if (const auto said = config.get(key); said && !said->is_null()) layers = said->as_integer(0, 64);
+  const auto said = config.get(key);
+  if (said && !said->is_null()) layers = said->as_integer(0, 64);
   model.drafting_layers = {count, count + std::max<int64_t>(1, layers)};
-  if (layers > 0) model.draft = std::move(draft);
+  if (layers > 0) {
+    model.draft = std::move(draft);
+  } else if (said && !said->is_null()) {
+    model.no_draft = fmt::format("config.json says {}: 0", key);
+  }
 }
 
 void use_layer_norm(DecoderParts& parts, bool biased) {

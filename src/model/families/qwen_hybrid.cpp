@@ -75,8 +75,11 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
   if (const auto bias = config.get("attention_bias")) attention.qkv_bias = attention.out_bias = bias->as_bool();
   const NormSpec norm = parts.norm;
   Description model = finish_decoder(std::move(parts));
-  if (!config.flag_or("mtp_use_dedicated_embeddings", false))
+  if (config.flag_or("mtp_use_dedicated_embeddings", false)) {
+    model.no_draft = "mtp_use_dedicated_embeddings is not supported";
+  } else {
     set_draft(model, config, "mtp_num_hidden_layers", {model.layers.back(), norm, "mtp."}, true);
+  }
   if (model.draft && mixture != nullptr) model.draft->blocks.back().mixer = *mixture;
   model.names.set({{Role::kDraftEmbedNorm, "@pre_fc_norm_embedding"},
                    {Role::kDraftHiddenNorm, "@pre_fc_norm_hidden"},
