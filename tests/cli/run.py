@@ -40,6 +40,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -294,6 +295,8 @@ def run_script(path, qgen, wanted):
 
 
 def main():
+    # A shell starts jobs in the background with Ctrl-C ignored, which their children would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("scripts", nargs="*", metavar="FILE.t", help="default: all beside this program")
     arguments.add_argument("--qgen", required=True, help="the program")
