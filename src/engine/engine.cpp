@@ -12,10 +12,10 @@ namespace qgen {
 namespace {
 
 constexpr size_t kObservedParts = 16;  // of a batch, between which the observer is asked
-// Tokens whose hidden rows are kept for the draft head: more than a draft has, behind which a sequence is cut.
+// Tokens whose hidden rows are kept for the draft head. A sequence is mostly cut back within a draft, of 32 at most.
 constexpr int64_t kHiddenTokens = 64;
 
-// None where the scores are no numbers.
+// Nothing where a score is NaN or Inf.
 std::optional<TokenId> best_token(const Scores& scores) {
   if (!scores.finite()) return {};
   if (const TopScores top = scores.top(1); !top.best.empty()) return top.best.front().token;
@@ -183,7 +183,7 @@ std::span<const float> Engine::hidden_before(const SequenceState& state, int64_t
   return std::span(state.hidden).subspan(size_t(row * cols), size_t(cols));
 }
 
-// Of tokens from `position` on they are forgotten; where none is left, that of a mark is taken.
+// Forgets the hidden rows of tokens from `position` on. Where none is left, the one that the mark keeps is taken.
 void Engine::cut_hidden(SequenceState& state, int64_t position, const Mark& mark) const {
   if (!plan_.draft) return;
   const int64_t cols = plan_.rows[size_t(plan_.draft->hidden)].cols;
@@ -384,7 +384,8 @@ void Engine::follow(const Batch& batch, const Call& call, std::span<const Piece>
                  std::span(hidden_rows_).first(tokens.size() * size_t(cols)));
 }
 
-// Behind those of the tokens before `position`, as far as these are known.
+// Appends the hidden rows of the tokens from `position` on. Older rows stay where they reach up to `position`, within
+// kHiddenTokens.
 void Engine::keep_hidden(SequenceState& state, int64_t position, std::span<const float> rows) const {
   const int64_t cols = plan_.rows[size_t(plan_.draft->hidden)].cols;
   if (hidden_before(state, position).empty()) state.hidden_first = position;
@@ -400,7 +401,7 @@ void Engine::keep_hidden(SequenceState& state, int64_t position, std::span<const
 void Engine::run_draft_head(const Batch& batch, std::span<const float> hidden) {
   backend_->write_row(plan_.draft->hidden, hidden);
   backend_->run(batch, plan_.draft->first_step, batch.scored.empty() ? first_scored_draft_step_ : plan_.steps.size());
-  backend_->take_overflow();  // makes bad guesses, and nothing else
+  backend_->take_overflow();  // of the head's own keys and values: its guesses are wrong then and are not accepted
 }
 
 std::vector<TokenId> Engine::draft(SequenceId id, int64_t position, TokenId token, int64_t most,
