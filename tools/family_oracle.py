@@ -22,12 +22,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from transformers.integrations import mxfp4
 
 from oracle import (
     BY_NAME,
     GREEDY_TOKENS,
     PROMPT_TOKENS,
     SMALLEST_MARGIN,
+    Method,
     dump,
     margin,
     model_logits,
@@ -440,6 +442,14 @@ def mixture_cases():
         experts=("fused",),
         methods=("bf16", "fp8-block-bf16"),
     )
+    yield Case(
+        "gpt_oss-published",
+        "gpt_oss",
+        local | {"head_dim": 12, "intermediate_size": 64, "sliding_window": WINDOW, "layer_types": layer_types(*"LG"), "rope_parameters": yarn()},
+        "experts as they are published: MXFP4, not transposed, the rows of gates and ups in turn",
+        experts=("fused",),
+        methods=("mxfp4",),
+    )
     mamba = {"layer_types": ["mamba", "attention"], "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 6}
     mamba |= {"shared_intermediate_size": 36, "embedding_multiplier": 3.0, "logits_scaling": 0.5, "residual_multiplier": 0.6}
     mamba |= {"attention_multiplier": 0.2}
@@ -729,11 +739,38 @@ def no_float32():
         torch.float32, torch.float, torch.Tensor.float = kept
 
 
+# As gpt-oss' config.json has it.
+MXFP4 = Method(
+    "mxfp4",
+    codes="mxfp4",
+    config={
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+        "quant_method": "mxfp4",
+    },
+)
+
+
+def mxfp4_stack(name, stack):
+    """Tensors of a stack (experts, inputs, outputs), and the matrices that transformers makes of them in F32."""
+    groups = stack.transpose(0, 2, 1).reshape(stack.shape[0], stack.shape[2], -1, 32)
+    # OCP Microscaling Formats 1.0, section 6.3: the largest power of two that the maximum has, over that of E2M1.
+    exponents = np.floor(np.log2(np.abs(groups).max(-1))) - 2
+    values = np.array(mxfp4.FP4_VALUES)
+    codes = np.abs(np.exp2(-exponents)[..., None, None] * groups[..., None] - values).argmin(-1).astype(np.uint8)
+    blocks, scales = codes[..., 0::2] | codes[..., 1::2] << 4, (exponents + 127).astype(np.uint8)
+    plain = mxfp4.convert_moe_packed_tensors(torch.from_numpy(blocks), torch.from_numpy(scales), dtype=torch.float32)
+    return {name + "_blocks": ("U8", blocks), name + "_scales": ("U8", scales)}, plain.numpy()
+
+
 def encode(weights, method, rng):
     tensors, plain, quantized = {}, {}, []
     for name, w in weights.items():
+        if method is MXFP4 and name.endswith(STACKS):
+            more, plain[name] = mxfp4_stack(name, w)
+            tensors |= more
+            continue
         in_layer = ".layers." in name or ".h." in name
-        if method.codes and in_layer and w.ndim == 2 and "norm" not in name and not any(part in name for part in PLAIN):
+        if method.codes and method is not MXFP4 and in_layer and w.ndim == 2 and "norm" not in name and not any(part in name for part in PLAIN):
             more, plain[name] = quantize(name.removesuffix(".weight"), w, method, rng)
             tensors |= more
             quantized.append(name)
@@ -858,7 +895,7 @@ def published_config(case, method):
 
 
 def make(case, method_name, out):
-    method, name = BY_NAME[method_name], f"{case.name}-{method_name.removesuffix('-block-bf16')}"
+    method, name = (BY_NAME | {"mxfp4": MXFP4})[method_name], f"{case.name}-{method_name.removesuffix('-block-bf16')}"
     model = None
     for attempt in range(200):
         rng = np.random.default_rng([zlib.crc32(name.encode()), attempt])

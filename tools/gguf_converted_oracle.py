@@ -2,7 +2,7 @@
 """GGUF files by llama.cpp's own converter, of tiny random models, and the logits that transformers gives for these.
 
     pip install -r tools/requirements-oracle.txt
-    python tools/gguf_converted_oracle.py LLAMA_CPP [OUT]        (default: tests/golden-gguf)
+    python tools/gguf_converted_oracle.py LLAMA_CPP [OUT [NAME ...]]        (default: tests/golden-gguf, all)
 
 LLAMA_CPP is a checkout of llama.cpp, whose conversion package and gguf-py are used. Each model has the config.json of a
 golden of its family, but for traits that GGUF files have no key for. Weights are rounded to F16, as the converter stores
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from safetensors.numpy import load_file
 
 from quantize_demo import write_safetensors
 
@@ -46,6 +47,9 @@ MODELS = {
     "deepseek_v3": ("deepseek_v3-bf16", {"scoring_func": "sigmoid"}),
     "ernie4_5_moe": ("ernie4_5_moe-bf16", {"moe_layer_end_index": -1}),
     "falcon_h1": ("falcon_h1-bf16", EXACT_FACTORS),
+    "gemma4": ("gemma4-bf16", {}),
+    "gemma4_moe": ("gemma4-moe-bf16", {}),
+    "gemma4_small": ("gemma4-small-bf16", {}),
     "glm4_moe": ("glm4_moe-bf16", {}),
     "glm4_moe_lite": ("glm4_moe_lite-bf16", {"first_k_dense_replace": 1}),
     "gpt_oss": ("gpt_oss-bf16", {"swiglu_limit": 7.0}),
@@ -92,6 +96,8 @@ def randomize(model):
         for name, buffer in model.named_buffers():
             if "correction_bias" in name:
                 buffer.copy_(torch.randn_like(buffer) * 0.1)
+            elif name.endswith("layer_scalar"):
+                buffer.copy_(1 + torch.randn_like(buffer) * 0.2)
     # As the converter stores them: vectors stay F32.
     for p in model.parameters():
         p.data = p.data.half().float()
@@ -126,7 +132,12 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     classes = architectures()
     expected = {}
+    if (out / "expected.safetensors").exists():
+        kinds = {np.dtype(np.int32): "I32", np.dtype(np.float32): "F32"}
+        expected = {k: (kinds[v.dtype], v) for k, v in load_file(out / "expected.safetensors").items()}
     for name, (base, changes) in MODELS.items():
+        if sys.argv[3:] and name not in sys.argv[3:]:
+            continue
         config = base if isinstance(base, dict) else json.loads(Path("tests/golden", base, "config.json").read_text())
         config = {**config.get("text_config", config), **changes}
         for key in [k for k in config if k in ("dtype", "torch_dtype") or (k in changes and changes[k] is None)]:
@@ -146,6 +157,9 @@ def main():
             saved["architectures"] = [classes.get(kind, saved["architectures"][0])]
             saved |= {k: config[k] for k in IN_CONFIG_ONLY if k in config}
             path.write_text(json.dumps(saved))
+            if kind.startswith("gemma"):  # the converter counts the pieces in it, and cuts the embedding
+                pieces = {str(i): i for i in range(config["vocab_size"])}
+                Path(folder, "tokenizer.json").write_text(json.dumps({"model": {"vocab": pieces}, "added_tokens": []}))
             convert(Path(folder), out / f"{name}.gguf", conversion, gguf)
         expected[f"{name}.ids"] = ("I32", np.array(IDS, dtype=np.int32))
         expected[f"{name}.logits"] = ("F32", logits.astype(np.float32))

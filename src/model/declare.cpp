@@ -85,18 +85,20 @@ class Declarer {
   }
 
   void add_module(const TensorRequest& request, bool embedding) {
-    const auto [format, scheme] = scheme_of(request.name, request.rows, request.cols, embedding);
+    const auto [format, scheme] = scheme_of(request, embedding);
     for (DeclaredTensor& tensor : format->declare(scheme, request.rows, request.cols)) {
-      tensor.suffix = fmt::format("{}.{}", request.name, tensor.suffix);
-      if (request.stacked > 0) {
-        constexpr std::string_view kWeight = ".weight";
-        if (index_ && !in_index(tensor.suffix) &&
-            tensor.suffix.find(kWeight, request.name.size()) == request.name.size())
-          tensor.suffix.erase(request.name.size(), kWeight.size());
-        tensor.shape.insert(tensor.shape.begin(), request.stacked);
-      }
+      tensor.suffix = name_of(request, tensor.suffix);
+      if (request.stacked > 0) tensor.shape.insert(tensor.shape.begin(), request.stacked);
       add(std::move(tensor));
     }
+  }
+
+  // X.<suffix>; a stack's tensors lack ".weight" where the index says so.
+  std::string name_of(const TensorRequest& request, std::string_view suffix) const {
+    constexpr std::string_view kWeight = "weight";
+    const std::string name = fmt::format("{}.{}", request.name, suffix);
+    if (request.stacked == 0 || !index_ || in_index(name) || !suffix.starts_with(kWeight)) return name;
+    return fmt::format("{}{}", request.name, suffix.substr(kWeight.size()));
   }
 
   // msModelSlim's description file names every tensor, as an index does.
@@ -109,8 +111,8 @@ class Declarer {
     return out;
   }
 
-  std::pair<const Format*, Scheme> scheme_of(const std::string& module, int64_t rows, int64_t cols,
-                                             bool embedding) const {
+  std::pair<const Format*, Scheme> scheme_of(const TensorRequest& request, bool embedding) const {
+    const std::string& module = request.name;
     Scheme plain;
     plain.codes = declaration_.plain;
     if (description_ != nullptr) {
@@ -118,20 +120,20 @@ class Declarer {
       return described == nullptr ? std::pair{&kPlainFormat, plain} : std::pair{declaration_.format, *described};
     }
     const Scheme* declared = embedding && !declaration_.embeddings ? nullptr : declaration_.scheme_of(module);
-    if (declared != nullptr && declared->whole_groups && cols % declared->group_cols != 0) declared = nullptr;
+    if (declared != nullptr && declared->whole_groups && request.cols % declared->group_cols != 0) declared = nullptr;
     if (!index_) {
       if (declared == nullptr) return {&kPlainFormat, plain};
       return {declaration_.format, *declared};
     }
     // Lists of modules are often wrong; the names of scales are not.
-    const auto named = [&](const char* suffix) { return in_index(fmt::format("{}.{}", module, suffix)); };
+    const auto named = [&](const std::string& suffix) { return in_index(name_of(request, suffix)); };
     const auto declares = [&](const Format& format) { return declaration_.format->declare == format.declare; };
     if (declared != nullptr && !declares(kFp8Format) && !declares(kScaledFormat)) {
       Scheme scheme = *declared;
       scheme.group_index = named("g_idx");
       // Codes and their scales.
-      const std::vector<DeclaredTensor> tensors = declaration_.format->declare(scheme, rows, cols);
-      if (named(tensors[0].suffix.c_str()) && named(tensors[1].suffix.c_str())) return {declaration_.format, scheme};
+      const std::vector<DeclaredTensor> tensors = declaration_.format->declare(scheme, request.rows, request.cols);
+      if (named(tensors[0].suffix) && named(tensors[1].suffix)) return {declaration_.format, scheme};
       return {&kPlainFormat, plain};
     }
     const bool inverse = named("weight_scale_inv"), scaled = named("weight_scale");
@@ -281,6 +283,13 @@ void fill_with(std::span<std::byte> bytes, Dtype type, float value) {
   for (size_t at = 0; at + size <= bytes.size(); at += size) std::memcpy(bytes.data() + at, &bits, size);
 }
 
+// From the first value of a grid to the last.
+size_t bytes_between(const ScaleGrid& grid) {
+  const auto whole = int64_t(grid.bytes());
+  return size_t(
+      std::max(whole, (grid.rows - 1) * grid.row_pitch + (grid.cols - 1) * grid.col_pitch + scale_bytes(grid.type)));
+}
+
 Dtype dtype_of(ScaleType type) {
   switch (type) {
     case ScaleType::kF32: return Dtype::kF32;
@@ -306,12 +315,16 @@ void fill_randomly(Plan& plan, uint64_t seed, const std::function<void(size_t)>&
     int exponent;
   };
   std::vector<Piece> pieces;
+  const std::byte* filled = nullptr;  // weights whose rows alternate share their bytes
   for (const Weight& weight : plan.weights) {
     const double spread = 1 / std::sqrt(double(weight.cols));
     if (!weight.scale.empty())
-      fill_with(writable(weight.scale.data, weight.scale.bytes()), dtype_of(weight.scale.type),
+      fill_with(writable(weight.scale.data, bytes_between(weight.scale)), dtype_of(weight.scale.type),
                 float(spread / rms_of_codes(weight.codes)));
-    const std::span<std::byte> codes = writable(weight.data.data(), weight.data.size());
+    std::span<std::byte> codes = writable(weight.data.data(), weight.data.size());
+    if (!codes.empty() && codes.data() < filled && filled <= codes.data() + codes.size())
+      codes = codes.subspan(size_t(filled - codes.data()));
+    if (!codes.empty()) filled = codes.data() + codes.size();
     for (size_t at = 0; at < codes.size(); at += kPieceBytes) {
       pieces.push_back({codes.subspan(at, std::min(kPieceBytes, codes.size() - at)), weight.codes,
                         int(std::floor(std::log2(spread)))});

@@ -23,7 +23,7 @@ constexpr int64_t kMaxCount = int64_t{1} << 31;
 // Families whose mixtures are read.
 constexpr std::string_view kMixtures =
     "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
-    "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h";
+    "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h,gemma4_text";
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
 // Whether a list with commas, and perhaps spaces behind them, has a name.
@@ -73,6 +73,16 @@ std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& 
   return list.front();
 }
 
+// A number of layer i, of a key with one for all layers or for each.
+int64_t of_layer(const Gguf& keys, const std::string& key, int64_t i) {
+  const GgufValue* value = keys.find(key);
+  if (value == nullptr || value->type != GgufValue::Type::kArray) return required(keys, key);
+  const auto list = *keys.integers(key);
+  if (i >= int64_t(list.size()) || list[size_t(i)] < 1 || list[size_t(i)] > kMaxCount)
+    keys.fail_key(key, fmt::format("nothing for layer {}, or out of range", i));
+  return list[size_t(i)];
+}
+
 // Keys with a number that config.json has by another name, where a family knows it (several families by commas).
 constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text";
 constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3";
@@ -89,7 +99,8 @@ struct Number {
 };
 constexpr Number kNumbers[] = {
     {"attn_logit_softcapping", "gemma2", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "gemma2", "final_logit_softcapping"},
+    {"final_logit_softcapping", "gemma2,gemma4_text", "final_logit_softcapping"},
+    {"attention.shared_kv_layers", "gemma4_text", "num_kv_shared_layers"},
     {"logit_scale", kGranite, "logits_scaling"},
     {"embedding_scale", kGranite, "embedding_multiplier"},
     {"residual_scale", kGranite, "residual_multiplier"},
@@ -390,6 +401,46 @@ std::string GgufModel::layer_types_json(const std::string& family, int64_t layer
   return fmt::format(R"(,"{}":[{}])", family == "nemotron_h" ? "layers_block_type" : "layer_types", out);
 }
 
+// Gemma 4 has two kinds of layers. Keys that end in _swa, and of lists the numbers of such layers, are those of the
+// kind with a window.
+std::string GgufModel::gemma4_json(int64_t layers) const {
+  const Gguf& file = keys();
+  const auto pattern = file.flags(key("attention.sliding_window_pattern"));
+  if (!pattern || int64_t(pattern->size()) != layers)
+    file.fail_key(key("attention.sliding_window_pattern"), "missing, or not one for each layer");
+  const int64_t head_dim = required(file, key("attention.key_length")),
+                local_dim = required(file, key("attention.key_length_swa"));
+  std::string out = fmt::format(
+      R"(,"global_head_dim":{},"hidden_size_per_layer_input":{},"tie_word_embeddings":{})", head_dim,
+      file.integer(key("embedding_length_per_layer_input"), 0, kMaxCount).value_or(0), !has_tensor("output.weight"));
+  const auto global = std::ranges::find(*pattern, false);
+  if (const int64_t i = global - pattern->begin(); i < layers) {
+    const bool own_values = has_tensor(fmt::format("blk.{}.attn_v.weight", i));
+    out += fmt::format(R"(,"attention_k_eq_v":{},"num_global_key_value_heads":{})", !own_values,
+                       of_layer(file, key("attention.head_count_kv"), i));
+  }
+  // Layers that share their keys and values may have networks of twice the width.
+  const auto width = [&](int64_t i) { return of_layer(file, key("feed_forward_length"), i); };
+  const int64_t own = layers - file.integer(key("attention.shared_kv_layers"), 0, layers - 1).value_or(0);
+  const bool wide = width(layers - 1) != width(0);
+  for (int64_t i = 0; i < layers; ++i) {
+    if (width(i) != (wide && i >= own ? 2 : 1) * width(0))
+      file.fail_key(key("feed_forward_length"), fmt::format("{} in layer {} is not supported", width(i), i));
+  }
+  out += fmt::format(R"(,"use_double_wide_mlp":{})", wide);
+  if (file.integer(key("expert_count"), 0, kMaxCount).value_or(0) > 0)
+    out += fmt::format(R"(,"enable_moe_block":true,"top_k_experts":{})", required(file, key("expert_used_count")));
+  if (file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim) != head_dim)
+    file.fail_key(key("rope.dimension_count"), fmt::format("not supported (expected {}, a whole head)", head_dim));
+  const int64_t turned = file.integer(key("rope.dimension_count_swa"), 1, local_dim).value_or(local_dim);
+  out += fmt::format(
+      R"(,"rope_parameters":{{"full_attention":{{"rope_type":"{}","rope_theta":{}}},)"
+      R"("sliding_attention":{{"rope_type":"default","rope_theta":{},"partial_rotary_factor":{:.17g}}}}})",
+      has_tensor(kRopeFactors) ? "factors" : "default", file.decimal(key("rope.freq_base")).value_or("1000000"),
+      file.decimal(key("rope.freq_base_swa")).value_or("10000"), double(turned) / double(local_dim));
+  return out;
+}
+
 // What needs more than another name.
 std::string GgufModel::family_json(const std::string& family, int64_t layers) const {
   const Gguf& file = keys();
@@ -421,6 +472,7 @@ std::string GgufModel::family_json(const std::string& family, int64_t layers) co
       file.fail_key(key("attention.sliding_window"), "not supported for this architecture");
   }
   if (family == "granitemoehybrid") out += granite_json();
+  if (family == "gemma4_text") out += gemma4_json(layers);
   // llama.cpp knows Maverick, the one without these norms, by its experts.
   constexpr int64_t kExpertsOfMaverick = 128;
   if (family == "llama4_text" && file.integer(key("expert_count"), 0, kMaxCount) == kExpertsOfMaverick)
@@ -459,23 +511,35 @@ std::string GgufModel::config_json() const {
   const bool mixed = is_among(kMixedLayers, family);
   const auto heads = same_for_all_layers(file, key("attention.head_count"), mixed);
   if (!heads) file.fail_key(key("attention.head_count"), "missing");
-  const int64_t kv_heads = same_for_all_layers(file, key("attention.head_count_kv"), mixed).value_or(*heads);
-  auto inner = same_for_all_layers(file, key("feed_forward_length"), mixed);
+  const bool two_kinds = family == "gemma4_text";  // of attention; the keys of the one with a window are read here
+  const std::string_view kind = two_kinds ? "_swa" : "";
+  int64_t described = 0;
+  if (const auto pattern = file.flags(key("attention.sliding_window_pattern")); two_kinds && pattern) {
+    described = std::ranges::find(*pattern, true) - pattern->begin();
+    if (described >= std::min(layers, int64_t(pattern->size()))) described = 0;
+  }
+  const auto of_layers = [&](const std::string& name) {
+    return two_kinds ? std::optional(of_layer(file, name, described)) : same_for_all_layers(file, name, mixed);
+  };
+  const int64_t kv_heads = of_layers(key("attention.head_count_kv")).value_or(*heads);
+  auto inner = of_layers(key("feed_forward_length"));
   if (!inner && experts > 0) inner = file.integer(key("expert_feed_forward_length"), 1, kMaxCount);
   if (!inner) file.fail_key(key("feed_forward_length"), "missing");
   const bool latent = is_among(kLatent, family);
   // A latent's heads are described by keys of their own.
-  const auto key_length = file.integer(key(latent ? "rope.dimension_count" : "attention.key_length"), 1, kMaxCount);
+  const auto key_length =
+      file.integer(key(latent ? "rope.dimension_count" : fmt::format("attention.key_length{}", kind)), 1, kMaxCount);
   if (!key_length && hidden % *heads != 0) {
     file.fail_key(key("attention.key_length"), fmt::format("missing, and {} elements are no {} heads", hidden, *heads));
   }
   const int64_t head_dim = key_length.value_or(hidden / *heads);
-  if (const auto value = file.integer(key("attention.value_length"), 0, kMaxCount);
+  if (const auto value = file.integer(key(fmt::format("attention.value_length{}", kind)), 0, kMaxCount);
       !latent && value && *value != head_dim) {
-    file.fail_key(key("attention.value_length"),
+    file.fail_key(key(fmt::format("attention.value_length{}", kind)),
                   fmt::format("not supported (expected {}, the length of a key, found {})", head_dim, *value));
   }
-  const int64_t rotated = file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim);
+  const int64_t rotated =
+      two_kinds ? head_dim : file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim);
   if (rotated > head_dim && family != "nemotron_h") {
     file.fail_key(key("rope.dimension_count"),
                   fmt::format("not supported (expected at most {}, the length of a key, found {})", head_dim, rotated));
@@ -502,7 +566,7 @@ std::string GgufModel::config_json() const {
   }
   out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
   // Models without rotation say 0; Nemotron-H has none, but its converter writes a number all the same.
-  if (rotated > 0 && family != "nemotron_h") out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
+  if (rotated > 0 && family != "nemotron_h" && !two_kinds) out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
   // What Command R+ says by its tensors alone.
   if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
   for (const Number& number : kNumbers) {
@@ -552,6 +616,7 @@ ModelFiles GgufModel::files(const std::shared_ptr<const GgufModel>& model) {
     case GgufTokenizer::kSentencePiece: add("tokenizer.model", gguf_sentencepiece_model); break;
     // Of a kind that is not supported the text says so.
     case GgufTokenizer::kByteLevel:
+    case GgufTokenizer::kByteFallback:
     case GgufTokenizer::kUnsupported: add("tokenizer.json", gguf_tokenizer_json); break;
   }
   add("tokenizer_config.json", gguf_tokenizer_config_json);

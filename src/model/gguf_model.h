@@ -40,6 +40,7 @@ class GgufModel {
   int64_t recurrent_head_dim() const;
   std::string mamba_json(const std::string& family) const;
   std::string granite_json() const;
+  std::string gemma4_json(int64_t layers) const;
   std::string layer_types_json(const std::string& family, int64_t layers) const;
   std::string family_json(const std::string& family, int64_t layers) const;
   std::optional<int64_t> rows_of(std::string_view tensor) const;  // nothing where there is none
@@ -47,9 +48,10 @@ class GgufModel {
   GgufParts parts_;
 };
 
-// The tokenizer of a GGUF file as texts (gguf_tokenizer.cpp). Byte-level BPE becomes a tokenizer.json, SentencePiece
-// pieces a tokenizer.model; other kinds are a model Error that names them.
-enum class GgufTokenizer { kNone, kByteLevel, kSentencePiece, kUnsupported };
+// The tokenizer of a GGUF file as texts (gguf_tokenizer.cpp). Byte-level BPE and Gemma 4's, over characters with bytes
+// for those that are no pieces, become a tokenizer.json, SentencePiece pieces a tokenizer.model; other kinds are a
+// model Error that names them.
+enum class GgufTokenizer { kNone, kByteLevel, kByteFallback, kSentencePiece, kUnsupported };
 GgufTokenizer gguf_tokenizer(const Gguf& keys);
 std::string gguf_tokenizer_json(const Gguf& keys);
 std::string gguf_sentencepiece_model(const Gguf& keys);

@@ -66,6 +66,44 @@ constexpr std::string_view kDeepSeek3Words =
     R"([^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|)"
     R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
 
+// As DeepSeek's tokenizer.json has the letters.
+constexpr std::string_view kDeepSeekWords =
+    R"({"type":"Split","pattern":{"Regex":"[\\r\\n]"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"\\s?[)"
+    R"(A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-)"
+    R"(\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-)"
+    R"(\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf)"
+    R"(\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-)"
+    R"(\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc)"
+    R"(\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115)"
+    R"(\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e)"
+    R"(\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-)"
+    R"(\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a)"
+    R"(\ud801\udc00-\ud801\udc4f\ud801\udcb0-\ud801\udcd3\ud801\udcd8-\ud801\udcfb\ud803\udc80-\ud803\udcb2)"
+    R"(\ud803\udcc0-\ud803\udcf2\ud806\udca0-\ud806\udcdf\ud83a\udd00-\ud83a\udd43)"
+    R"(]+"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"},)"
+    R"("behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"\\s+$"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"},)"
+    R"("behavior":"Isolated","invert":false},)"
+    R"({"type":"Digits","individual_digits":true},)";
+constexpr std::string_view kDeepSeekCoderWords =
+    R"({"type":"Split","pattern":{"Regex":"[\\r\\n]"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"\\s?\\p{L}+"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"\\s?\\p{P}+"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"},)"
+    R"("behavior":"Isolated","invert":false},)"
+    R"({"type":"Digits","individual_digits":true},)";
+// Python's [A&&[^B]] spelled as (?!B)A.
+constexpr std::string_view kKimiWords =
+    R"({"type":"Split","pattern":{"Regex":"[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?)"
+    R"((?:(?!\\p{Han})[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}])*(?:(?!\\p{Han})[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}])+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\r\\n\\p{L}\\p{N}]?)"
+    R"((?:(?!\\p{Han})[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}])+(?:(?!\\p{Han})[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}])*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|)"
+    R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+
 constexpr PreTokenizer kPreTokenizers[] = {
     {"gpt-2", kNone, "", true, false, false},
     {"mpt", kNfc, "", true, false, false},
@@ -87,7 +125,8 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"phi-2", kNone, "", true, false, false},
     {"command-r", kNfc, kDigits, true, false, true},
     {"dbrx", kNone, kLlama3Words, false, false, false},
-    {"glm4", kNone, kLlama3Words, false, false, false},
+    {"glm4", kNone, kLlama3Words, false, true, false},
+    {"glm5", kNone, kLlama3Words, false, true, false},
     {"chatglm-bpe", kNone, kLlama3Words, false, false, false},
     {"gpt-4o", kNone, kGpt4oWords, false, false, false},
     {"llama4", kNone, kGpt4oWords, false, false, false},
@@ -98,6 +137,10 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"stablelm2", kNone, kQwen2Words, false, false, false},
     {"seed-coder", kNone, kSeedWords, false, false, false},
     {"hunyuan-dense", kNone, kDeepSeek3Words, false, false, false},
+    {"hunyuan", kNone, kQwen2Words, false, false, false},
+    {"deepseek-llm", kNone, kDeepSeekWords, false, false, false},
+    {"deepseek-coder", kNone, kDeepSeekCoderWords, false, false, false},
+    {"kimi-k2", kNone, kKimiWords, false, false, false},
 };
 
 const PreTokenizer& pre_tokenizer(const Gguf& keys) {
@@ -207,6 +250,12 @@ std::string post_processor(const Pieces& pieces, const std::optional<int64_t>& b
                      specials);
 }
 
+// JSON: null where there is none.
+std::string unknown_piece(const Pieces& pieces) {
+  const auto found = std::ranges::find(pieces.types, int64_t{kUnknown});
+  return found == pieces.types.end() ? "null" : json_quote(pieces.text(size_t(found - pieces.types.begin())));
+}
+
 std::string added_token(const std::string& text, bool special) {
   return fmt::format(
       R"("content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":{})",
@@ -247,20 +296,20 @@ GgufTokenizer gguf_tokenizer(const Gguf& keys) {
   const auto model = keys.text(kModelKey);
   if (!model || *model == "none" || *model == "no_vocab") return GgufTokenizer::kNone;
   if (*model == "gpt2") return GgufTokenizer::kByteLevel;
+  if (*model == "gemma4") return GgufTokenizer::kByteFallback;
   return *model == "llama" ? GgufTokenizer::kSentencePiece : GgufTokenizer::kUnsupported;
 }
 
 std::string gguf_tokenizer_json(const Gguf& keys) {
   if (const auto whole = keys.text(kWholeKey)) return std::string(*whole);
-  if (gguf_tokenizer(keys) != GgufTokenizer::kByteLevel) {
+  const GgufTokenizer kind = gguf_tokenizer(keys);
+  if (kind != GgufTokenizer::kByteLevel && kind != GgufTokenizer::kByteFallback) {
     keys.fail_key(kModelKey, fmt::format("'{}' is not supported", keys.text(kModelKey).value_or("")),
-                  "supported: gpt2 (byte-level BPE), llama (SentencePiece BPE)");
+                  "supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), gemma4");
   }
-  const PreTokenizer& pre = pre_tokenizer(keys);
   const Pieces pieces = read_pieces(keys);
   const auto merges = keys.texts("tokenizer.ggml.merges");
   if (!merges) keys.fail_key("tokenizer.ggml.merges", "missing");
-  const auto [bos, eos] = frame(keys, pre.bos);
 
   std::string added, vocab, pairs;
   for (size_t i = 0; i < pieces.texts.size(); ++i) {
@@ -275,6 +324,19 @@ std::string gguf_tokenizer_json(const Gguf& keys) {
     pairs += pairs.empty() ? "" : ",";
     pairs += json_quote(merge);
   }
+  if (kind == GgufTokenizer::kByteFallback) {
+    // A beginning-of-text token stands before every text, whatever the file says: llama.cpp has it so.
+    return fmt::format(
+        R"({{"version":"1.0","added_tokens":[{}],"normalizer":{{"type":"Replace","pattern":{{"String":" "}},)"
+        R"("content":"\u2581"}},"pre_tokenizer":null,"post_processor":{},"decoder":{{"type":"Sequence","decoders":[)"
+        R"({{"type":"Replace","pattern":{{"String":"\u2581"}},"content":" "}},{{"type":"ByteFallback"}},)"
+        R"({{"type":"Fuse"}}]}},"model":{{"type":"BPE","unk_token":{},"fuse_unk":true,"byte_fallback":true,)"
+        R"("vocab":{{{}}},"merges":[{}]}}}})",
+        added, post_processor(pieces, token_id(keys, "bos"), frame(keys, true).second), unknown_piece(pieces), vocab,
+        pairs);
+  }
+  const PreTokenizer& pre = pre_tokenizer(keys);
+  const auto [bos, eos] = frame(keys, pre.bos);
   return fmt::format(
       R"({{"version":"1.0","added_tokens":[{}],"normalizer":{},"pre_tokenizer":{{"type":"Sequence","pretokenizers":[)"
       R"({}{{"type":"ByteLevel","add_prefix_space":{},"trim_offsets":false,"use_regex":{}}}]}},"post_processor":{},)"
@@ -379,11 +441,13 @@ std::vector<int64_t> gguf_end_tokens(const Gguf& keys) {
     const Pieces pieces = read_pieces(keys);
     constexpr std::string_view kEnds[] = {"<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",
                                           "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>"};
+    // Of Gemma 4: some are shown, and so no control tokens in its files.
+    constexpr std::string_view kGemma4Ends[] = {"<eos>", "<turn|>", "<|tool_response>"};
+    const bool gemma4 = gguf_tokenizer(keys) == GgufTokenizer::kByteFallback;
     for (size_t i = 0; i < pieces.texts.size(); ++i) {
-      if (!pieces.is(i, kControl)) continue;
-      if (std::find(std::begin(kEnds), std::end(kEnds), pieces.texts[i]) != std::end(kEnds)) {
-        out.push_back(int64_t(i));
-      }
+      const bool ends = gemma4 ? std::ranges::count(kGemma4Ends, pieces.texts[i]) > 0
+                               : pieces.is(i, kControl) && std::ranges::count(kEnds, pieces.texts[i]) > 0;
+      if (ends) out.push_back(int64_t(i));
     }
   }
   std::sort(out.begin(), out.end());

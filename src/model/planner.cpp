@@ -49,7 +49,9 @@ class Recorder : public Source {
     requests.push_back({module, rows, cols});
     return {};
   }
-  bool has_stack(const std::string& module) override { return has_(module) || has_(module + ".weight"); }
+  bool has_stack(const std::string& module) override {
+    return has_(module) || has_(module + ".weight") || has_(module + "_blocks");
+  }
   std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) override {
     requests.push_back({module, rows, cols, count});
     return std::vector<Weight>(size_t(count));

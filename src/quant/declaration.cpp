@@ -44,13 +44,19 @@ bool matches_regex(const std::string& pattern, std::string_view text) {
   return result >= 0;
 }
 
+bool is_like(const std::string& pattern, std::string_view module) {
+  return ::fnmatch(pattern.c_str(), std::string(module).c_str(), 0) == 0;
+}
+
 bool matches(Matching matching, const std::string& entry, std::string_view module) {
   if (entry == module) return true;
   switch (matching) {
-    case Matching::kPaths: return module.starts_with(entry + ".") || module.ends_with("." + entry);
+    case Matching::kPaths:
+      if (entry.find('*') != entry.npos) return is_like(entry, module) || is_like(entry + ".*", module);
+      return module.starts_with(entry + ".") || module.ends_with("." + entry);
     case Matching::kTargets:
       return entry == "Linear" || (entry.starts_with("re:") && matches_regex(entry.substr(3), module));
-    case Matching::kWildcards: return ::fnmatch(entry.c_str(), std::string(module).c_str(), 0) == 0;
+    case Matching::kWildcards: return is_like(entry, module);
   }
   return false;
 }

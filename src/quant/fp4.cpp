@@ -98,7 +98,7 @@ Weight bind(Module& module) {
     }
   }
   auto repack = std::make_shared<Weight::Repack>();
-  repack->source_row_bytes = cols / 2;
+  weight.source_pitch = cols / 2;
   repack->prepare = [global = std::move(global), divides = layout.divides](Weight& w) {
     if (global) w.scale.factor = 0.5 * tensor_factor(*global, divides);
     w.source = w.data;
@@ -106,7 +106,7 @@ Weight bind(Module& module) {
   };
   repack->rows = [](Weight& w, int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n)
-      unpack_row(w.source.data() + n * w.cols / 2,
+      unpack_row(w.source.data() + n * w.source_pitch,
                  std::span(w.owned).subspan(size_t(n * w.row_bytes), size_t(w.row_bytes)));
   };
   weight.repack = std::move(repack);

@@ -69,8 +69,8 @@ void take_rows_apart(const BlockType& type, Weight& weight, int64_t begin, int64
   const GridRowLayout layout = grid_row_layout(weight);
   const int64_t blocks = weight.cols / shape.elements, groups = shape.elements / type.group_cols,
                 grid_bytes = groups * scale_bytes(weight.scale.type);
-  const auto* source = reinterpret_cast<const uint8_t*>(weight.source.data()) + begin * blocks * shape.bytes;
   for (int64_t n = begin; n < end; ++n) {
+    const auto* source = reinterpret_cast<const uint8_t*>(weight.source.data()) + n * weight.source_pitch;
     std::byte* codes = weight.owned.data() + n * weight.row_bytes;
     std::byte* const grids = weight.owned.data() + weight.rows * weight.row_bytes + n * layout.bytes;
     for (int64_t block = 0; block < blocks; ++block, source += shape.bytes) {
@@ -121,7 +121,7 @@ Weight bind(Module& module) {
   auto repack = std::make_shared<Weight::Repack>();
   repack->prepare = make_room;
   repack->rows = [type](Weight& w, int64_t begin, int64_t end) { take_rows_apart(*type, w, begin, end); };
-  repack->source_row_bytes = weight.cols / shape.elements * shape.bytes;
+  weight.source_pitch = weight.cols / shape.elements * shape.bytes;
   weight.repack = std::move(repack);
   return weight;
 }

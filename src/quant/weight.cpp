@@ -120,8 +120,25 @@ size_t Weight::bytes() const {
 
 namespace {
 
+// Rows first, first + step, ... of a grid.
+ScaleGrid rows_of(ScaleGrid grid, int64_t first, int64_t rows, int64_t step, const std::string& tensor) {
+  if (grid.empty()) return grid;
+  const int64_t begin = grid.row_origin + first, first_group = begin / grid.group_rows;
+  grid.rows = (begin + (rows - 1) * step) / grid.group_rows + 1 - first_group;
+  if (grid.data != nullptr) grid.data += first_group * grid.row_pitch;
+  if (grid.super.data != nullptr) grid.super.data += first_group * grid.super.row_pitch;
+  grid.row_origin = begin % grid.group_rows;
+  if (step == 1 || grid.rows == 1) return grid;
+  if (grid.group_rows != 1)
+    fail(ErrorKind::kModel, fmt::format("{}: blocks of scales over rows that alternate are not supported", tensor));
+  grid.rows = rows;
+  grid.row_pitch *= step;
+  grid.super.row_pitch *= step;
+  return grid;
+}
+
 // Rows of what is known of a weight, without its data and its repack.
-Weight rows_of(const Weight& whole, int64_t first, int64_t rows) {
+Weight rows_of(const Weight& whole, int64_t first, int64_t rows, int64_t step = 1) {
   Weight out;
   out.name = whole.name;
   out.rows = rows;
@@ -131,18 +148,9 @@ Weight rows_of(const Weight& whole, int64_t first, int64_t rows) {
   out.block_cols = whole.block_cols;
   out.block_bytes = whole.block_bytes;
   out.block_offset = whole.block_offset;
-  const auto slice = [&](ScaleGrid grid) {
-    if (grid.empty()) return grid;
-    const int64_t begin = grid.row_origin + first, first_group = begin / grid.group_rows;
-    grid.rows = (begin + rows - 1) / grid.group_rows + 1 - first_group;
-    if (grid.data != nullptr) grid.data += first_group * grid.row_pitch;
-    if (grid.super.data != nullptr) grid.super.data += first_group * grid.super.row_pitch;
-    grid.row_origin = begin % grid.group_rows;
-    return grid;
-  };
-  out.scale = slice(whole.scale);
-  out.zero_point = slice(whole.zero_point);
-  out.minimum = slice(whole.minimum);
+  out.scale = rows_of(whole.scale, first, rows, step, whole.tensor);
+  out.zero_point = rows_of(whole.zero_point, first, rows, step, whole.tensor);
+  out.minimum = rows_of(whole.minimum, first, rows, step, whole.tensor);
   out.code_shift = whole.code_shift;
   out.f32_steps = whole.f32_steps;
   out.file_codes = whole.file_codes;
@@ -150,6 +158,7 @@ Weight rows_of(const Weight& whole, int64_t first, int64_t rows) {
   out.column_order = whole.column_order;
   out.ordered = whole.ordered;
   out.tensor = whole.tensor;
+  out.source_pitch = whole.source_pitch * step;
   return out;
 }
 
@@ -180,15 +189,17 @@ std::shared_ptr<const Weight::Repack> slice_repack(const Weight& whole, int64_t 
 
 }  // namespace
 
-Weight slice_rows(const Weight& whole, int64_t first, int64_t rows) {
-  Weight out = rows_of(whole, first, rows);
+Weight slice_rows(const Weight& whole, int64_t first, int64_t rows, int64_t step) {
+  if (step > 1 && whole.source_pitch == 0 && !whole.data.empty())
+    fail(ErrorKind::kModel, fmt::format("{}: rows that alternate are not supported in this layout", whole.tensor));
+  Weight out = rows_of(whole, first, rows, step);
   if (whole.repack == nullptr) {
     out.data = whole.data.subspan(size_t(first * whole.row_bytes), size_t(rows * whole.row_bytes));
     return out;
   }
   out.data = whole.data;
-  if (const int64_t bytes = whole.repack->source_row_bytes; bytes > 0) {
-    out.data = whole.data.subspan(size_t(first * bytes), size_t(rows * bytes));
+  if (const int64_t bytes = whole.source_pitch; bytes > 0) {
+    out.data = whole.data.subspan(size_t(first * bytes), size_t(((rows - 1) * step + 1) * bytes));
     out.repack = whole.repack;
   } else if (first == 0 && rows == whole.rows) {
     out.repack = whole.repack;

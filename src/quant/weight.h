@@ -106,15 +106,15 @@ struct Weight {
   struct Repack {
     std::function<void(Weight&)> prepare;
     std::function<void(Weight&, int64_t begin, int64_t end)> rows;
-    // Row n is made from so many bytes of `source` at n * source_row_bytes and nothing else, so that rows of the weight
-    // are repacked like a weight of their own. 0: not so.
-    int64_t source_row_bytes = 0;
   };
   std::shared_ptr<const Repack> repack;
   std::span<const std::byte> source;  // what `data` was before a repack, while that runs
-  std::vector<std::byte> owned;       // codes, and grids behind them
-  int64_t nan_codes = 0;              // fp8 codes that are NaN or infinite, known after a WeightScan
-  std::string tensor;                 // "FILE: tensor NAME", for messages
+  // Bytes of `source` from what row n is made from to what row n + 1 is, where each row is made from its own bytes
+  // alone, so that some rows of a weight are repacked like a weight of their own. 0: not so.
+  int64_t source_pitch = 0;
+  std::vector<std::byte> owned;  // codes, and grids behind them
+  int64_t nan_codes = 0;         // fp8 codes that are NaN or infinite, known after a WeightScan
+  std::string tensor;            // "FILE: tensor NAME", for messages
 
   Weight() = default;
   Weight(Weight&&) = default;
@@ -132,8 +132,10 @@ struct Weight {
   size_t bytes() const;
 };
 
-// Rows [first, first + rows) of a weight: fused projections. A part of a weight that needs a repack has one of its own.
-Weight slice_rows(const Weight& whole, int64_t first, int64_t rows);
+// Rows first, first + step, ... of a weight: fused projections. A part of a weight that needs a repack has one of its
+// own. With a step of more than 1 a model Error where the rows are not made one by one in a repack, or their scales are
+// not those of rows.
+Weight slice_rows(const Weight& whole, int64_t first, int64_t rows, int64_t step = 1);
 
 // Codes [n, 0..K) of one row as doubles, exact; `out` has K elements.
 void decode_codes(const Weight& weight, int64_t n, std::span<double> out);

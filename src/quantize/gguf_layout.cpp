@@ -55,6 +55,9 @@ class Layout {
       if (attention == nullptr || attention->sinks || attention->output_gate)
         refuse("recurrent layers and other kinds of attention are not written to GGUF files");
       if (attention_ == nullptr) attention_ = attention;
+      if (attention->heads != attention_->heads || attention->kv_heads != attention_->kv_heads ||
+          attention->head_dim != attention_->head_dim)
+        refuse("layers with heads of different sizes are not written to GGUF files");
     }
     for (const auto& [role, name] : model_.gguf_names) names_.set(role, name);
     find_roles();
