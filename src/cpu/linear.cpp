@@ -22,6 +22,13 @@ bool fast_kernels_fit(const Weight& weight) {
 // stay as they are, since their bytes count.
 bool is_copied(const ScaleGrid& grid) { return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1); }
 
+size_t copied_values(const Weight& weight) {
+  size_t count = 0;
+  for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point, &weight.minimum})
+    count += is_copied(*grid) ? size_t(grid->rows * grid->cols) : 0;
+  return count;
+}
+
 // The 16-bit integers that two digits are.
 struct HiLo {
   const int8_t* high;
@@ -31,7 +38,7 @@ struct HiLo {
 
 }  // namespace
 
-LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations, bool loaded) {
+LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations) {
   Codes codes = weight.codes;
   matrix_.codes = reinterpret_cast<const uint8_t*>(weight.data.data()) + weight.block_offset;
   matrix_.rows = weight.rows;
@@ -57,16 +64,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   matrix_.grid_cols = weight.scale.empty() ? 1 : weight.scale.cols;
   matrix_.row_origin = weight.scale.empty() ? 0 : weight.scale.row_origin;
   matrix_.group_bytes = weight.in_blocks() ? weight.block_bytes : matrix_.group_cols * code_bytes(codes);
-  size_t copied = 0;
-  for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point, &weight.minimum})
-    copied += is_copied(*grid) ? size_t(grid->rows * grid->cols) : 0;
-  if (loaded) grid_values_.reserve(copied);  // grids point into it
-  copied_bytes_ = copied * sizeof(float) + widened_.size();
-  if (loaded) {
-    matrix_.scales = grid_of(weight.scale);
-    matrix_.zero_points = grid_of(weight.zero_point);
-    matrix_.minimums = grid_of(weight.minimum);
-  }
+  copied_bytes_ = copied_values(weight) * sizeof(float) + widened_.size();
   matrix_.code_shift = float(weight.code_shift);
   matrix_.has_offsets = weight.has_offsets();
   fast = fast && activations != Activations::kF32;
@@ -86,6 +84,13 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   }
   column_order_ = weight.column_order;
   ordered_ = weight.ordered;
+}
+
+void LinearKernel::load(const Weight& weight) {
+  grid_values_.reserve(copied_values(weight));  // grids point into it
+  matrix_.scales = grid_of(weight.scale);
+  matrix_.zero_points = grid_of(weight.zero_point);
+  matrix_.minimums = grid_of(weight.minimum);
 }
 
 Grid LinearKernel::grid_of(const ScaleGrid& grid) {

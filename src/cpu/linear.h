@@ -19,9 +19,11 @@ inline int64_t padded_cols(int64_t cols) { return (cols + 31 + kInputPad - 1) / 
 // A weight ready to be multiplied.
 class LinearKernel {
  public:
-  // `loaded`: the weight's values are there and may be read; else only what its headers say of it, for the account.
-  LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations, bool loaded);
+  // By what the weight's headers say, and by its NaN codes where they have been counted.
+  LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations);
   LinearKernel(LinearKernel&&) = default;  // no copies: codes may point into widened_
+  // Once the weight's values are there, before the first product.
+  void load(const Weight& weight);
 
   const Matrix& matrix() const { return matrix_; }
   int64_t rows() const { return matrix_.rows; }

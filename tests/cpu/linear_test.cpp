@@ -17,9 +17,10 @@ namespace {
 struct TestLayer {
   TestLayer(const Weight& weight, const IsaTarget& kernels, Activations activations, int64_t most)
       : target(kernels),
-        kernel(weight, kernels, activations, true),
+        kernel(weight, kernels, activations),
         input(std::vector<const cpu::LinearKernel*>{&kernel}, most, 1),
         scratch(cpu::scratch_bytes(kernel.cols(), kernel.matrix().grid_cols)) {
+    kernel.load(weight);
     input.lay_out(arena);
     arena.allocate("test");
     input.lay_out(arena);

@@ -1,0 +1,205 @@
+#include "kernels/workspace.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/rounding.h"
+#include "engine/engine.h"
+
+namespace qgen::QGEN_BACKEND {
+namespace {
+
+constexpr int64_t kBatchTokens = 2048;       // of a prompt that go through the plan together
+constexpr int64_t kMostBatchTokens = 65535;  // a grid's second dimension
+constexpr int64_t kScoredTokens = LinearDispatch::kMostGemvTokens;
+
+template <typename Use>
+void for_each_attend(const Plan& plan, const Use& use) {
+  for (const Step& step : plan.steps) {
+    if (const auto* attend = std::get_if<AttendStep>(&step.op)) use(*attend);
+  }
+}
+
+[[noreturn]] void refuse(const std::string& problem) {
+  fail(ErrorKind::kDevice, fmt::format("cuda: {}", problem), "--device cpu");
+}
+
+// What the kernels of mixtures and recurrences cannot do.
+void check_step(const Step& step) {
+  if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) {
+    const auto alike = [](const std::vector<const Weight*>& bank, Codes codes) {
+      return std::all_of(bank.begin(), bank.end(), [&](const Weight* weight) { return weight->codes == codes; });
+    };
+    if (!alike(experts->gate, experts->up.front()->codes) || !alike(experts->up, experts->up.front()->codes) ||
+        !alike(experts->down, experts->down.front()->codes))
+      refuse("experts of one layer in different types are not supported");
+  } else if (const auto* heads = std::get_if<HeadLinearStep>(&step.op)) {
+    if (std::any_of(heads->weights.begin(), heads->weights.end(),
+                    [&](const Weight* weight) { return weight->codes != heads->weights.front()->codes; }))
+      refuse("heads of one layer in different types are not supported");
+  } else if (const auto* conv = std::get_if<ConvStep>(&step.op); conv != nullptr && conv->taps > kMaxTaps) {
+    refuse(fmt::format("convolutions over {} tokens are not supported (expected at most {})", conv->taps, kMaxTaps));
+  } else if (const auto* recur = std::get_if<RecurStep>(&step.op); recur != nullptr && recur->key_dim > kMaxKeyDim) {
+    refuse(fmt::format("keys of {} elements are not supported (expected at most {})", recur->key_dim, kMaxKeyDim));
+  }
+}
+
+void check_attention(const AttendStep& step) {
+  const int64_t dim = std::max(step.key_dim, step.value_dim);
+  if (dim > kMaxHeadDim)
+    refuse(fmt::format("heads are too large (expected at most {} elements, found {})", kMaxHeadDim, dim));
+  const auto check_wide = [&](const Norm& norm, const Heads& heads, int64_t head_dim) {
+    if (is_wide(norm, head_dim) && (step.norm_after_rotation || heads.stride != head_dim))
+      refuse("norms of several heads after their rotation, or of heads apart, are not supported");
+  };
+  check_wide(step.q_norm, step.q, step.key_dim);
+  check_wide(step.k_norm, step.k, step.key_dim);
+  check_wide(step.v_norm, step.v, step.value_dim);
+}
+
+int64_t most_tokens(const EngineOptions& options) {
+  return std::min(
+      {options.batch > 0 ? options.batch : kBatchTokens, options.context * options.sequences, kMostBatchTokens});
+}
+
+}  // namespace
+
+Workspace::Workspace(const Plan& plan, const EngineOptions& options)
+    : plan_(plan),
+      batch_tokens(most_tokens(options)),
+      scored_tokens(std::min(kScoredTokens, batch_tokens)),
+      layout(plan, cache_limits(options, batch_tokens)),
+      cache(plan, layout, options.kv),
+      inputs(plan, options, layout, batch_tokens, scored_tokens),
+      weights(plan),
+      options_(options) {
+  for_each_attend(plan, check_attention);
+  for (const Step& step : plan.steps) check_step(step);
+  DeviceLayout work, states;
+  lay_out_work(work);
+  lay_out_cache(states);
+  use_ = {weights.bytes(), states.bytes(), work.bytes()};
+}
+
+void Workspace::allocate(Device& device) {
+  work_memory_ = DeviceMemory(device, use_.work, "work space");
+  cache_memory_ = DeviceMemory(device, use_.kv, "key-value cache");
+  inputs.allocate();
+  DeviceLayout work(work_memory_.data()), states(cache_memory_.data());
+  lay_out_work(work);
+  lay_out_cache(states);
+  place_experts(device);
+}
+
+void Workspace::lay_out_cache(DeviceLayout& memory) {
+  cache.lay_out(memory);
+  fixed.clear();
+  for (const State& state : plan_.states) fixed.push_back(memory.take<float>(state_slots(options_) * state.elements));
+}
+
+void Workspace::lay_out_work(DeviceLayout& memory) {
+  inputs.lay_out(memory);
+  rows.clear();
+  for (const Row& row : plan_.rows) {
+    const int64_t stride = round_up(row.cols, kPad),
+                  tokens = round_up(row.scored ? scored_tokens : batch_tokens, kLibraryGemmTokens);
+    rows.push_back({memory.take<float>(tokens * stride), stride, row.scored});
+  }
+  lay_out_attention(memory);
+  report = memory.take<std::byte>(int64_t(report_bytes()));
+  found = memory.take<FoundScores>(1);
+  score_scratch = memory.take<ScoreArgs::Scratch>(scored_tokens);
+  lay_out_experts(memory);
+  lay_out_linear(memory);
+}
+
+void Workspace::lay_out_attention(DeviceLayout& memory) {
+  const int64_t few = std::min<int64_t>(kGemvTokens, batch_tokens), tokens = round_up(batch_tokens, kLibraryGemmTokens);
+  int64_t parts = 0, counters = 0, q = 0, k = 0, v = 0;
+  for_each_attend(plan_, [&](const AttendStep& step) {
+    parts = std::max(parts, few * step.heads * kMostSplits * (padded(int(step.value_dim)) + 2));
+    counters = std::max(counters, few * step.heads);
+    if (is_wide(step.q_norm, step.key_dim)) q = std::max(q, tokens * step.heads * step.key_dim);
+    if (is_wide(step.k_norm, step.key_dim)) k = std::max(k, tokens * step.kv_heads * step.key_dim);
+    if (is_wide(step.v_norm, step.value_dim)) v = std::max(v, tokens * step.kv_heads * step.value_dim);
+  });
+  partial = memory.take<float>(parts);
+  counter = memory.take<uint32_t>(counters);
+  wide_q = memory.take<float>(q);
+  wide_k = memory.take<float>(k);
+  wide_v = memory.take<float>(v);
+}
+
+// Mixtures, recurrences and layers of separate heads.
+void Workspace::lay_out_experts(DeviceLayout& memory) {
+  int64_t inner = 0, of_keys = 0;
+  experts.clear();
+  for (const Step& step : plan_.steps) {
+    ExpertBanks& banks = experts.emplace_back();
+    if (const auto* mixture = std::get_if<ExpertsStep>(&step.op)) {
+      inner = std::max(inner, batch_tokens * mixture->chosen() * round_up(mixture->width(), kPad));
+      for (Matrix** bank : {&banks.gate, &banks.up, &banks.down}) *bank = memory.take<Matrix>(mixture->experts());
+    } else if (const auto* heads = std::get_if<HeadLinearStep>(&step.op)) {
+      banks.up = memory.take<Matrix>(heads->heads());
+    } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
+      of_keys = std::max(of_keys, batch_tokens * recur->key_heads * recur->key_dim);
+    }
+  }
+  experts_inner = memory.take<float>(inner);
+  keys = memory.take<float>(of_keys);
+  queries = memory.take<float>(of_keys);
+}
+
+void Workspace::lay_out_linear(DeviceLayout& memory) {
+  LinearSizes sizes;
+  sizes.tokens = batch_tokens;
+  int64_t of_gathered = 0;
+  for (const Step& step : plan_.steps) {
+    const auto* layer = std::get_if<LinearStep>(&step.op);
+    if (layer == nullptr) continue;
+    const bool scored = is_scored(step);
+    const int64_t tokens = round_up(scored ? scored_tokens : batch_tokens, kLibraryGemmTokens),
+                  cols = round_up(layer->in.cols, kPad);
+    sizes.widest = std::max(sizes.widest, layer->in.cols);
+    if (scored) of_gathered = std::max(of_gathered, tokens * cols);
+    if (layer->norm || layer->in.cols < plan_.rows[size_t(layer->in.row)].cols)
+      sizes.normalized = std::max(sizes.normalized, tokens * cols);
+    for (const Projection& p : layer->projections) {
+      const int64_t floats = tokens * round_up(p.weight->rows, kPad);
+      if (p.gate != nullptr) sizes.gates = std::max(sizes.gates, floats);
+      if (p.add) sizes.added = std::max(sizes.added, floats);
+    }
+  }
+  gathered = memory.take<float>(of_gathered);
+  linear.lay_out(memory, sizes, options_.activations);
+}
+
+// The matrices of all banks, once the weights are where they stay.
+void Workspace::place_experts(Device& device) {
+  std::vector<Matrix> matrices;  // until the copies are done
+  size_t count = 0;
+  for (const Step& step : plan_.steps) {
+    if (const auto* mixture = std::get_if<ExpertsStep>(&step.op)) count += 3 * mixture->up.size();
+    if (const auto* heads = std::get_if<HeadLinearStep>(&step.op)) count += heads->weights.size();
+  }
+  matrices.reserve(count);
+  const auto place = [&](const std::vector<const Weight*>& bank, Matrix* to) {
+    if (bank.empty()) return;
+    const Matrix* const first = matrices.data() + matrices.size();
+    for (const Weight* weight : bank) matrices.push_back(weights.matrix(*weight));
+    copy_to_device(device.stream(), to, first, bank.size() * sizeof(Matrix));
+  };
+  for (size_t i = 0; i < plan_.steps.size(); ++i) {
+    if (const auto* heads = std::get_if<HeadLinearStep>(&plan_.steps[i].op)) place(heads->weights, experts[i].up);
+    const auto* mixture = std::get_if<ExpertsStep>(&plan_.steps[i].op);
+    if (mixture == nullptr) continue;
+    place(mixture->gate, experts[i].gate);
+    place(mixture->up, experts[i].up);
+    place(mixture->down, experts[i].down);
+  }
+  device.wait();
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,87 @@
+// All the memory that the backend takes: weights, caches and work space, laid out by the plan and the options alone.
+// The account of memory asks it what that will be; the backend lets it have it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/backend.h"
+#include "kernels/call_inputs.h"
+#include "kernels/device_layout.h"
+#include "kernels/kv_cache.h"
+#include "kernels/launches.h"
+#include "kernels/linear_dispatch.h"
+#include "kernels/weight_store.h"
+
+namespace qgen::QGEN_BACKEND {
+
+// A row of the plan, for all tokens of a call.
+struct RowBuffer {
+  float* data = nullptr;
+  int64_t stride = 0;
+  bool scored = false;
+};
+
+// The banks of an ExpertsStep on the device: the matrices of its gates, ups and downs.
+struct ExpertBanks {
+  Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // (experts) each; of a HeadLinearStep `up` alone, (heads)
+};
+
+// Norms of several heads together come before heads are taken apart.
+inline bool is_wide(const Norm& norm, int64_t dim) { return norm && norm.group > dim; }
+
+class Workspace {
+ public:
+  static constexpr int kMostSplits = 64;  // of a sequence's keys
+
+  // Lays everything out; nothing is allocated. A device Error where the plan has something that kernels have not.
+  Workspace(const Plan& plan, const EngineOptions& options);
+  Workspace(const Workspace&) = delete;
+  MemoryUse use() const { return use_; }
+  // From now on the pointers below are those of memory. The weights are loaded already.
+  void allocate(Device& device);
+
+  bool is_scored(const Step& step) const { return plan_.rows[size_t(result_of(step).row)].scored; }
+  // What every run sends back: the best scores of the scored tokens, then a flag of each state.
+  size_t report_bytes() const {
+    return size_t(scored_tokens) * sizeof(BestScore) + plan_.states.size() * sizeof(uint32_t);
+  }
+
+ private:
+  const Plan& plan_;
+
+ public:
+  const int64_t batch_tokens, scored_tokens;  // at most
+  const CacheLayout layout;
+  KvCache cache;
+  CallInputs inputs;
+  WeightStore weights;
+  LinearDispatch linear;
+
+  std::vector<RowBuffer> rows;                // of the plan
+  std::vector<ExpertBanks> experts;           // one a step
+  std::vector<float*> fixed;                  // (slots, elements) of each state of fixed size
+  float* experts_inner = nullptr;             // see ExpertsArgs
+  float *keys = nullptr, *queries = nullptr;  // see RecurArgs
+  float* gathered = nullptr;                  // inputs of scored tokens that are no neighbours
+  float *wide_q = nullptr, *wide_k = nullptr, *wide_v = nullptr;
+  float* partial = nullptr;  // see AttendArgs
+  uint32_t* counter = nullptr;
+  std::byte* report = nullptr;
+  FoundScores* found = nullptr;
+  ScoreArgs::Scratch* score_scratch = nullptr;
+
+ private:
+  void lay_out_cache(DeviceLayout& layout);
+  void lay_out_work(DeviceLayout& layout);
+  void lay_out_attention(DeviceLayout& layout);
+  void lay_out_experts(DeviceLayout& layout);
+  void lay_out_linear(DeviceLayout& layout);
+  void place_experts(Device& device);
+
+  const EngineOptions options_;
+  MemoryUse use_;
+  DeviceMemory work_memory_, cache_memory_;
+};
+
+}  // namespace qgen::QGEN_BACKEND
