@@ -445,7 +445,7 @@ def mixture_cases():
     yield Case(
         "gpt_oss-published",
         "gpt_oss",
-        local | {"head_dim": 12, "intermediate_size": 64, "sliding_window": WINDOW, "layer_types": layer_types(*"LG"), "rope_parameters": yarn()},
+        local | {"head_dim": 12, "hidden_size": 64, "intermediate_size": 64, "sliding_window": WINDOW, "layer_types": layer_types(*"LG"), "rope_parameters": yarn()},
         "experts as they are published: MXFP4, not transposed, the rows of gates and ups in turn",
         experts=("fused",),
         methods=("mxfp4",),

@@ -41,15 +41,22 @@ DELTA = {
     "tie_word_embeddings": False,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
 }
+TWO_BASES = {
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 50000.0, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+    }
+}
 # The golden whose config.json is taken, or a whole one, and what is changed in it.
 MODELS = {
     "deepseek_v2": ("deepseek_v2-bf16", {}),
     "deepseek_v3": ("deepseek_v3-bf16", {"scoring_func": "sigmoid"}),
     "ernie4_5_moe": ("ernie4_5_moe-bf16", {"moe_layer_end_index": -1}),
     "falcon_h1": ("falcon_h1-bf16", EXACT_FACTORS),
-    "gemma4": ("gemma4-bf16", {}),
-    "gemma4_moe": ("gemma4-moe-bf16", {}),
-    "gemma4_small": ("gemma4-small-bf16", {}),
+    "gemma4": ("gemma4-bf16", TWO_BASES),
+    "gemma4_fused": ("gemma4-small-bf16", TWO_BASES),
+    "gemma4_moe": ("gemma4-moe-bf16", TWO_BASES),
+    "gemma4_small": ("gemma4-small-bf16", TWO_BASES),
     "glm4_moe": ("glm4_moe-bf16", {}),
     "glm4_moe_lite": ("glm4_moe_lite-bf16", {"first_k_dense_replace": 1}),
     "gpt_oss": ("gpt_oss-bf16", {"swiglu_limit": 7.0}),
@@ -110,7 +117,7 @@ def convert(folder, out, conversion, gguf):
         if "set_vocab" in base.__dict__:
             base.set_vocab = lambda self: self._set_vocab_none()
     kind.no_mtp = True
-    given = {}
+    given = {"fuse_qkv": True} if out.stem.endswith("_fused") else {}
     pattern = json.loads(Path(folder, "config.json").read_text()).get("hybrid_override_pattern", "E")
     if "E" not in pattern:
         # Without keys that transformers adds, and by which the converter knows mixtures.
@@ -132,7 +139,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     classes = architectures()
     expected = {}
-    if (out / "expected.safetensors").exists():
+    if sys.argv[3:]:
         kinds = {np.dtype(np.int32): "I32", np.dtype(np.float32): "F32"}
         expected = {k: (kinds[v.dtype], v) for k, v in load_file(out / "expected.safetensors").items()}
     for name, (base, changes) in MODELS.items():

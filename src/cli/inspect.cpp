@@ -123,7 +123,9 @@ Shape shape_of(const Plan& plan) {
   Shape out;
   const Weight* table = nullptr;
   for (const Step& step : plan.steps) {
-    if (const auto* lookup = std::get_if<LookupStep>(&step.op)) table = lookup->table;
+    // The first; Gemma 4 looks up inputs of its layers as well.
+    if (const auto* lookup = std::get_if<LookupStep>(&step.op); lookup != nullptr && table == nullptr)
+      table = lookup->table;
     if (const auto* linear = std::get_if<LinearStep>(&step.op))
       out.tied_head = linear->projections.front().weight == table;
     if (const auto* experts = std::get_if<ExpertsStep>(&step.op)) {

@@ -285,9 +285,7 @@ void fill_with(std::span<std::byte> bytes, Dtype type, float value) {
 
 // From the first value of a grid to the last.
 size_t bytes_between(const ScaleGrid& grid) {
-  const auto whole = int64_t(grid.bytes());
-  return size_t(
-      std::max(whole, (grid.rows - 1) * grid.row_pitch + (grid.cols - 1) * grid.col_pitch + scale_bytes(grid.type)));
+  return size_t((grid.rows - 1) * grid.row_pitch + (grid.cols - 1) * grid.col_pitch + scale_bytes(grid.type));
 }
 
 Dtype dtype_of(ScaleType type) {

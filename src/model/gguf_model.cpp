@@ -73,14 +73,20 @@ std::optional<int64_t> same_for_all_layers(const Gguf& keys, const std::string& 
   return list.front();
 }
 
-// A number of layer i, of a key with one for all layers or for each.
-int64_t of_layer(const Gguf& keys, const std::string& key, int64_t i) {
+// The numbers of a key that has one for all layers, or one for each.
+std::vector<int64_t> of_each_layer(const Gguf& keys, const std::string& key, int64_t layers) {
   const GgufValue* value = keys.find(key);
-  if (value == nullptr || value->type != GgufValue::Type::kArray) return required(keys, key);
-  const auto list = *keys.integers(key);
-  if (i >= int64_t(list.size()) || list[size_t(i)] < 1 || list[size_t(i)] > kMaxCount)
-    keys.fail_key(key, fmt::format("nothing for layer {}, or out of range", i));
-  return list[size_t(i)];
+  if (value == nullptr || value->type != GgufValue::Type::kArray)
+    return std::vector<int64_t>(size_t(layers), required(keys, key));
+  if (int64_t(value->count) != layers)
+    keys.fail_key(key,
+                  fmt::format("wrong number of elements (expected {}, one a layer, found {})", layers, value->count));
+  std::vector<int64_t> out = *keys.integers(key);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] < 1 || out[i] > kMaxCount)
+      keys.fail_key(key, fmt::format("element {}: {} is out of range (expected 1 to {})", i, out[i], kMaxCount));
+  }
+  return out;
 }
 
 // Keys with a number that config.json has by another name, where a family knows it (several families by commas).
@@ -401,44 +407,59 @@ std::string GgufModel::layer_types_json(const std::string& family, int64_t layer
   return fmt::format(R"(,"{}":[{}])", family == "nemotron_h" ? "layers_block_type" : "layer_types", out);
 }
 
-// Gemma 4 has two kinds of layers. Keys that end in _swa, and of lists the numbers of such layers, are those of the
-// kind with a window.
-std::string GgufModel::gemma4_json(int64_t layers) const {
+// Whether each layer has a window, of a family whose layers without one have sizes of their own; empty for others.
+std::vector<bool> GgufModel::windowed_layers(const std::string& family, int64_t layers) const {
+  if (family != "gemma4_text") return {};
+  const std::string name = key("attention.sliding_window_pattern");
+  const auto pattern = keys().flags(name);
+  if (!pattern) keys().fail_key(name, "missing");
+  if (int64_t(pattern->size()) != layers)
+    keys().fail_key(name, fmt::format("expected {} layers, found {}", layers, pattern->size()));
+  if (pattern->back()) keys().fail_key(name, "a last layer with a window is not supported");
+  return *pattern;
+}
+
+// What config.json has beside the sizes of layers with a window, which are those of keys in _swa and of these layers'
+// elements of lists.
+std::string GgufModel::gemma4_json(int64_t layers, const std::vector<bool>& windowed) const {
   const Gguf& file = keys();
-  const auto pattern = file.flags(key("attention.sliding_window_pattern"));
-  if (!pattern || int64_t(pattern->size()) != layers)
-    file.fail_key(key("attention.sliding_window_pattern"), "missing, or not one for each layer");
+  required(file, key("attention.sliding_window"));
   const int64_t head_dim = required(file, key("attention.key_length")),
                 local_dim = required(file, key("attention.key_length_swa"));
+  const auto check = [&](const char* rest, int64_t expected) {
+    const int64_t found = file.integer(key(rest), 0, kMaxCount).value_or(expected);
+    if (found != expected)
+      file.fail_key(key(rest),
+                    fmt::format("not supported (expected {}, the length of a key, found {})", expected, found));
+  };
+  check("attention.value_length", head_dim);
+  check("rope.dimension_count", head_dim);
+  check("rope.dimension_count_swa", local_dim);
+  const size_t global = size_t(std::ranges::find(windowed, false) - windowed.begin());
+  const auto has = [&](const char* name) { return has_tensor(fmt::format("blk.{}.{}.weight", global, name)); };
   std::string out = fmt::format(
-      R"(,"global_head_dim":{},"hidden_size_per_layer_input":{},"tie_word_embeddings":{})", head_dim,
-      file.integer(key("embedding_length_per_layer_input"), 0, kMaxCount).value_or(0), !has_tensor("output.weight"));
-  const auto global = std::ranges::find(*pattern, false);
-  if (const int64_t i = global - pattern->begin(); i < layers) {
-    const bool own_values = has_tensor(fmt::format("blk.{}.attn_v.weight", i));
-    out += fmt::format(R"(,"attention_k_eq_v":{},"num_global_key_value_heads":{})", !own_values,
-                       of_layer(file, key("attention.head_count_kv"), i));
-  }
+      R"(,"global_head_dim":{},"num_global_key_value_heads":{},"attention_k_eq_v":{},"hidden_size_per_layer_input":{})",
+      head_dim, of_each_layer(file, key("attention.head_count_kv"), layers)[global], !has("attn_v") && !has("attn_qkv"),
+      file.integer(key("embedding_length_per_layer_input"), 0, kMaxCount).value_or(0));
   // Layers that share their keys and values may have networks of twice the width.
-  const auto width = [&](int64_t i) { return of_layer(file, key("feed_forward_length"), i); };
+  const std::vector<int64_t> width = of_each_layer(file, key("feed_forward_length"), layers);
   const int64_t own = layers - file.integer(key("attention.shared_kv_layers"), 0, layers - 1).value_or(0);
-  const bool wide = width(layers - 1) != width(0);
+  const bool wide = width.back() != width.front();
   for (int64_t i = 0; i < layers; ++i) {
-    if (width(i) != (wide && i >= own ? 2 : 1) * width(0))
-      file.fail_key(key("feed_forward_length"), fmt::format("{} in layer {} is not supported", width(i), i));
+    const int64_t expected = (wide && i >= own ? 2 : 1) * width.front();
+    if (width[size_t(i)] != expected)
+      file.fail_key(key("feed_forward_length"),
+                    fmt::format("element {} is not supported (expected {}, found {})", i, expected, width[size_t(i)]));
   }
   out += fmt::format(R"(,"use_double_wide_mlp":{})", wide);
   if (file.integer(key("expert_count"), 0, kMaxCount).value_or(0) > 0)
     out += fmt::format(R"(,"enable_moe_block":true,"top_k_experts":{})", required(file, key("expert_used_count")));
-  if (file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim) != head_dim)
-    file.fail_key(key("rope.dimension_count"), fmt::format("not supported (expected {}, a whole head)", head_dim));
-  const int64_t turned = file.integer(key("rope.dimension_count_swa"), 1, local_dim).value_or(local_dim);
-  out += fmt::format(
-      R"(,"rope_parameters":{{"full_attention":{{"rope_type":"{}","rope_theta":{}}},)"
-      R"("sliding_attention":{{"rope_type":"default","rope_theta":{},"partial_rotary_factor":{:.17g}}}}})",
-      has_tensor(kRopeFactors) ? "factors" : "default", file.decimal(key("rope.freq_base")).value_or("1000000"),
-      file.decimal(key("rope.freq_base_swa")).value_or("10000"), double(turned) / double(local_dim));
-  return out;
+  if (!has_tensor(kRopeFactors))
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", file.file_name(), kRopeFactors));
+  return out + fmt::format(R"(,"rope_parameters":{{"full_attention":{{"rope_type":"factors","rope_theta":{}}},)"
+                           R"("sliding_attention":{{"rope_type":"default","rope_theta":{}}}}})",
+                           file.decimal(key("rope.freq_base")).value_or("10000"),
+                           file.decimal(key("rope.freq_base_swa")).value_or("10000"));
 }
 
 // What needs more than another name.
@@ -472,7 +493,7 @@ std::string GgufModel::family_json(const std::string& family, int64_t layers) co
       file.fail_key(key("attention.sliding_window"), "not supported for this architecture");
   }
   if (family == "granitemoehybrid") out += granite_json();
-  if (family == "gemma4_text") out += gemma4_json(layers);
+  if (const auto windowed = windowed_layers(family, layers); !windowed.empty()) out += gemma4_json(layers, windowed);
   // llama.cpp knows Maverick, the one without these norms, by its experts.
   constexpr int64_t kExpertsOfMaverick = 128;
   if (family == "llama4_text" && file.integer(key("expert_count"), 0, kMaxCount) == kExpertsOfMaverick)
@@ -511,15 +532,13 @@ std::string GgufModel::config_json() const {
   const bool mixed = is_among(kMixedLayers, family);
   const auto heads = same_for_all_layers(file, key("attention.head_count"), mixed);
   if (!heads) file.fail_key(key("attention.head_count"), "missing");
-  const bool two_kinds = family == "gemma4_text";  // of attention; the keys of the one with a window are read here
-  const std::string_view kind = two_kinds ? "_swa" : "";
-  int64_t described = 0;
-  if (const auto pattern = file.flags(key("attention.sliding_window_pattern")); two_kinds && pattern) {
-    described = std::ranges::find(*pattern, true) - pattern->begin();
-    if (described >= std::min(layers, int64_t(pattern->size()))) described = 0;
-  }
+  // Where layers are of two kinds, the sizes of those with a window are read here.
+  const std::vector<bool> windowed = windowed_layers(family, layers);
+  const std::string_view kind = windowed.empty() ? "" : "_swa";
   const auto of_layers = [&](const std::string& name) {
-    return two_kinds ? std::optional(of_layer(file, name, described)) : same_for_all_layers(file, name, mixed);
+    if (windowed.empty()) return same_for_all_layers(file, name, mixed);
+    const size_t local = size_t(std::ranges::find(windowed, true) - windowed.begin());
+    return std::optional(of_each_layer(file, name, layers)[local % windowed.size()]);
   };
   const int64_t kv_heads = of_layers(key("attention.head_count_kv")).value_or(*heads);
   auto inner = of_layers(key("feed_forward_length"));
@@ -527,8 +546,9 @@ std::string GgufModel::config_json() const {
   if (!inner) file.fail_key(key("feed_forward_length"), "missing");
   const bool latent = is_among(kLatent, family);
   // A latent's heads are described by keys of their own.
-  const auto key_length =
-      file.integer(key(latent ? "rope.dimension_count" : fmt::format("attention.key_length{}", kind)), 1, kMaxCount);
+  const std::string length_key = key(latent ? "rope.dimension_count" : fmt::format("attention.key_length{}", kind));
+  const auto key_length = file.integer(length_key, 1, kMaxCount);
+  if (!key_length && !windowed.empty()) file.fail_key(length_key, "missing");
   if (!key_length && hidden % *heads != 0) {
     file.fail_key(key("attention.key_length"), fmt::format("missing, and {} elements are no {} heads", hidden, *heads));
   }
@@ -539,7 +559,7 @@ std::string GgufModel::config_json() const {
                   fmt::format("not supported (expected {}, the length of a key, found {})", head_dim, *value));
   }
   const int64_t rotated =
-      two_kinds ? head_dim : file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim);
+      !windowed.empty() ? head_dim : file.integer(key("rope.dimension_count"), 0, kMaxCount).value_or(head_dim);
   if (rotated > head_dim && family != "nemotron_h") {
     file.fail_key(key("rope.dimension_count"),
                   fmt::format("not supported (expected at most {}, the length of a key, found {})", head_dim, rotated));
@@ -566,7 +586,8 @@ std::string GgufModel::config_json() const {
   }
   out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
   // Models without rotation say 0; Nemotron-H has none, but its converter writes a number all the same.
-  if (rotated > 0 && family != "nemotron_h" && !two_kinds) out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
+  if (rotated > 0 && family != "nemotron_h" && windowed.empty())
+    out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
   // What Command R+ says by its tensors alone.
   if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
   for (const Number& number : kNumbers) {

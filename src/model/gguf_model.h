@@ -40,7 +40,8 @@ class GgufModel {
   int64_t recurrent_head_dim() const;
   std::string mamba_json(const std::string& family) const;
   std::string granite_json() const;
-  std::string gemma4_json(int64_t layers) const;
+  std::vector<bool> windowed_layers(const std::string& family, int64_t layers) const;
+  std::string gemma4_json(int64_t layers, const std::vector<bool>& windowed) const;
   std::string layer_types_json(const std::string& family, int64_t layers) const;
   std::string family_json(const std::string& family, int64_t layers) const;
   std::optional<int64_t> rows_of(std::string_view tensor) const;  // nothing where there is none

@@ -66,7 +66,7 @@ constexpr std::string_view kDeepSeek3Words =
     R"([^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|)"
     R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
 
-// As DeepSeek's tokenizer.json has the letters.
+// DeepSeek-V2 and DeepSeek-LLM; their tokenizer.json lists the letters of words one by one.
 constexpr std::string_view kDeepSeekWords =
     R"({"type":"Split","pattern":{"Regex":"[\\r\\n]"},"behavior":"Isolated","invert":false},)"
     R"({"type":"Split","pattern":{"Regex":"\\s?[)"
@@ -95,7 +95,7 @@ constexpr std::string_view kDeepSeekCoderWords =
     R"({"type":"Split","pattern":{"Regex":"[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"},)"
     R"("behavior":"Isolated","invert":false},)"
     R"({"type":"Digits","individual_digits":true},)";
-// Python's [A&&[^B]] spelled as (?!B)A.
+// The expression of Kimi's tokenizer, whose intersections [A&&[^B]] are (?!B)A here.
 constexpr std::string_view kKimiWords =
     R"({"type":"Split","pattern":{"Regex":"[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?)"
     R"((?:(?!\\p{Han})[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}])*(?:(?!\\p{Han})[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}])+)"

@@ -158,18 +158,19 @@ void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
 
 void PlanBuilder::bind_stacks(const MixtureSpec& spec, ExpertsStep& out) {
   // MXFP4 has groups along the inputs, and so the other order where the same family's floats are transposed.
-  const bool transposed = spec.transposed && !source_.has_tensor(module(Role::kExpertDowns) + "_blocks");
+  const auto transposed = [&](Role role) { return spec.transposed && !source_.has_tensor(module(role) + "_blocks"); };
   const auto stack = [&](Role role, int64_t rows, int64_t cols) {
-    return transposed ? source_.stack(module(role), spec.experts, cols, rows)
-                      : source_.stack(module(role), spec.experts, rows, cols);
+    return transposed(role) ? source_.stack(module(role), spec.experts, cols, rows)
+                            : source_.stack(module(role), spec.experts, rows, cols);
   };
-  // Rows first, first + step, ... of a weight of a stack.
+  // Rows first, first + step, ... of a weight of the stack of gates and ups.
   const auto part = [&](const Weight& whole, int64_t first, int64_t rows, int64_t step) {
-    return keep(transposed ? transposed_rows(whole, first, rows, step) : slice_rows(whole, first, rows, step));
+    return keep(transposed(Role::kExpertGateUps) ? transposed_rows(whole, first, rows, step)
+                                                 : slice_rows(whole, first, rows, step));
   };
   const auto append = [&](Role role, int64_t rows, int64_t cols, std::vector<const Weight*>& bank) {
     for (Weight& weight : stack(role, rows, cols))
-      bank.push_back(transposed ? keep(transposed_rows(weight, 0, rows)) : keep(std::move(weight)));
+      bank.push_back(transposed(role) ? keep(transposed_rows(weight, 0, rows)) : keep(std::move(weight)));
   };
   if (source_.has_stack(module(Role::kExpertGateUps))) {
     for (const Weight& whole : stack(Role::kExpertGateUps, 2 * spec.width, model_.hidden)) {

@@ -49,6 +49,7 @@ void make_room(Weight& weight) {
   weight.data = std::span<const std::byte>(weight.owned).first(codes);
   if (weight.in_blocks()) {
     weight.scale.data = weight.data.data();
+    weight.scale.row_pitch = weight.row_bytes;
     return;
   }
   const std::byte* const grids = weight.owned.data() + codes;

@@ -190,7 +190,7 @@ std::shared_ptr<const Weight::Repack> slice_repack(const Weight& whole, int64_t 
 }  // namespace
 
 Weight slice_rows(const Weight& whole, int64_t first, int64_t rows, int64_t step) {
-  if (step > 1 && whole.source_pitch == 0 && !whole.data.empty())
+  if (step > 1 && !whole.data.empty() && (whole.repack == nullptr || whole.source_pitch == 0))
     fail(ErrorKind::kModel, fmt::format("{}: rows that alternate are not supported in this layout", whole.tensor));
   Weight out = rows_of(whole, first, rows, step);
   if (whole.repack == nullptr) {
@@ -199,7 +199,9 @@ Weight slice_rows(const Weight& whole, int64_t first, int64_t rows, int64_t step
   }
   out.data = whole.data;
   if (const int64_t bytes = whole.source_pitch; bytes > 0) {
-    out.data = whole.data.subspan(size_t(first * bytes), size_t(((rows - 1) * step + 1) * bytes));
+    // Behind the last row of an alternating slice there is nothing up to the pitch.
+    const std::span<const std::byte> rest = whole.data.subspan(size_t(first * bytes));
+    out.data = rest.first(std::min(rest.size(), size_t(((rows - 1) * step + 1) * bytes)));
     out.repack = whole.repack;
   } else if (first == 0 && rows == whole.rows) {
     out.repack = whole.repack;

@@ -27,14 +27,6 @@ std::string_view architecture_of(const Family& family) {
   return family.name == "olmo3" ? "olmo2" : family.gguf;
 }
 
-std::string known_families() {
-  std::string out;
-  for (const Family& family : families()) {
-    if (!architecture_of(family).empty()) out += fmt::format("{}{}", out.empty() ? "" : ", ", family.name);
-  }
-  return out;
-}
-
 class Layout {
  public:
   Layout(const Source& source, std::span<const std::string_view> reasons)
@@ -45,8 +37,7 @@ class Layout {
     model_ = describe(config);
     family_ = find_family(config);
     arch_ = architecture_of(*family_);
-    if (arch_.empty())
-      refuse(fmt::format("llama.cpp's files of family {} are not written", family_->name), known_families());
+    if (arch_.empty()) refuse(fmt::format("llama.cpp's files of family {} are not written", family_->name));
     if (model_.transposed) refuse("matrices that are stored (inputs, outputs) are not written to GGUF files");
     const auto has = [&](const std::string& tensor) { return source_.checkpoint.find(tensor) != nullptr; };
     if (model_.names.prefix() != "") find_place(model_, has);
@@ -71,9 +62,8 @@ class Layout {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& problem, const std::string& supported = {}) const {
-    fail(ErrorKind::kModel, fmt::format("{}: {}", name_, problem),
-         (supported.empty() ? "" : "supported: " + supported + "; ") + "other formats: --to fp8-channel, --to int8");
+  [[noreturn]] void refuse(const std::string& problem) const {
+    fail(ErrorKind::kModel, fmt::format("{}: {}", name_, problem), "other formats: --to fp8-channel, --to int8");
   }
 
   struct Place {

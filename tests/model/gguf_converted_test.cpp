@@ -31,7 +31,7 @@ TEST_CASE("gguf: files of llama.cpp's converter, family by family") {
     CHECK(normwise_error(reference_logits(*plan, ids, int64_t(ids.size())), logits) < 1e-5);
     ++files;
   }
-  CHECK(files == 25);
+  CHECK(files == 26);
 }
 
 // A file of the folder in which one text stands in the place of another of the same length.
@@ -64,6 +64,47 @@ TEST_CASE("gguf: what an absent or empty key of a hybrid means") {
     load_plan(changed(folder, "nemotron_h.gguf", "nemotron_h_moe.ssm.group_count", "nemotron_h_moe.moe_latent_size"));
   });
   CHECK(contains(latent, "experts between two projections of a latent are not supported"));
+}
+
+TEST_CASE("gguf: keys of Gemma 4 that are missing, or say what llama.cpp would not compute") {
+  const TemporaryFolder folder;
+  const auto error = [&](const char* name, const std::string& from, const std::string& to) {
+    return error_of([&] { load_plan(changed(folder, name, from, to)); });
+  };
+  const auto u32 = [](const std::string& key, char value) {
+    return key + std::string("\x04\0\0\0", 4) + std::string{value, 0, 0, 0};
+  };
+  const auto number = [&](const std::string& key, char from, char to) {
+    return error("gemma4.gguf", u32("gemma4." + key, from), u32("gemma4." + key, to));
+  };
+  const auto without = [&](const std::string& key) {
+    std::string other = key;
+    other.back() = '#';
+    return error("gemma4.gguf", key, other);
+  };
+  CHECK(contains(number("attention.sliding_window", 6, 0), "key gemma4.attention.sliding_window"));
+  CHECK(contains(without("gemma4.attention.key_length_swa"), "key gemma4.attention.key_length_swa: missing"));
+  CHECK(contains(without("gemma4.attention.sliding_window_pattern"), "sliding_window_pattern: missing"));
+  CHECK(contains(without("rope_freqs.weight"), "tensor rope_freqs.weight is missing"));
+  CHECK(contains(number("rope.dimension_count_swa", 12, 6),
+                 "rope.dimension_count_swa: not supported (expected 12, the length of a key, found 6)"));
+  CHECK(contains(number("rope.dimension_count", 16, 8), "rope.dimension_count: not supported (expected 16"));
+  CHECK(contains(number("attention.value_length", 16, 8), "attention.value_length: not supported (expected 16"));
+  CHECK(
+      contains(number("attention.value_length_swa", 12, 8), "attention.value_length_swa: not supported (expected 12"));
+  // An array of two flags, U64 2 of type 7: the last layer gets a window.
+  const std::string pattern = "sliding_window_pattern" + std::string("\x09\0\0\0\x07\0\0\0\x02\0\0\0\0\0\0\0", 16);
+  CHECK(contains(error("gemma4.gguf", pattern + std::string("\1\0", 2), pattern + std::string("\1\1", 2)),
+                 "a last layer with a window is not supported"));
+  // Widths 40, 40, 80, 80: the third layer shares its keys, the second does not.
+  const auto widths = [](char second, char third) {
+    return std::string{40, 0, 0, 0, second, 0, 0, 0, third, 0, 0, 0, 80, 0, 0, 0};
+  };
+  CHECK(contains(error("gemma4_small.gguf", widths(40, 80), widths(80, 80)),
+                 "feed_forward_length: element 1 is not supported (expected 40, found 80)"));
+  CHECK(contains(error("gemma4_small.gguf", widths(40, 80), widths(40, 40)), "element 2 is not supported"));
+  CHECK(contains(error("gemma4_small.gguf", widths(40, 80), widths(0, 80)), "element 1: 0 is out of range"));
+  CHECK(contains(error("gemma4_small.gguf", u32("gemma4.block_count", 4), u32("gemma4.block_count", 3)), "expected 3"));
 }
 
 }  // namespace qgen::test

@@ -581,6 +581,33 @@ TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors
     for (int64_t k = 0; k < kCols; ++k) CHECK(row[size_t(k)] == e2m1(codes, n * kCols + k) * exponent_of(n, k));
   }
 
+  // One expert of four rows, gates and ups in turn; and a copy of such a slice.
+  Tensors alternating;
+  alternating["m_blocks"] = tensor("U8", {1, kRows, kCols / 32, 16}, codes);
+  alternating["m_scales"] = tensor("U8", {1, kRows, kCols / 32}, exponents);
+  folder.write("model.safetensors", write_tensors(alternating));
+  const Checkpoint other = open_checkpoint(locate_model(folder.path().string()));
+  Binder binder(other);
+  for (const Weight& expert : binder.stack("m", 1, kRows, kCols)) {
+    for (const int64_t first : {0, 1}) {
+      const Weight half = slice_rows(expert, first, kRows / 2, 2);
+      Weight copy = slice_rows(half, 0, kRows / 2), last = slice_rows(half, 1, 1);
+      Weight* const weights[] = {&copy, &last};
+      repack_weights(weights);
+      std::vector<double> row(kCols);
+      for (int64_t n = 0; n < kRows / 2; ++n) {
+        const int64_t from = first + 2 * n;
+        dequantize_row(copy, n, row);
+        for (int64_t k = 0; k < kCols; ++k)
+          CHECK(row[size_t(k)] == e2m1(codes, from * kCols + k) * exponent_of(from, k));
+      }
+      const std::vector<double> expected = row;
+      dequantize_row(last, 0, row);
+      CHECK(row == expected);
+      CHECK(contains(error_of([&] { slice_rows(copy, 0, 1, 2); }), "rows that alternate are not supported"));
+    }
+  }
+
   const auto with = [&](Tensors tensors, auto&& change) {
     change(tensors);
     return problem(tensors, kRows, kCols);
