@@ -13,11 +13,13 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "cli/answer.h"
 #include "cli/batch_answer.h"
 #include "cli/batch_done.h"
 #include "cli/batch_report.h"
 #include "cli/batch_request.h"
+#include "cli/input_text.h"
 #include "cli/line_reader.h"
 #include "cli/notes.h"
 #include "cli/report.h"
@@ -159,7 +161,10 @@ class Batch {
     try {
       if (input_->cut())
         fail(ErrorKind::kUsage, fmt::format("line {}: too long (expected at most {} bytes)", number_, kMaxLineBytes));
-      const bool done = with_memory_for(fmt::format("line {}", number_), text.size(), [&] {
+      const std::string subject = fmt::format("line {}", number_);
+      const bool done = with_memory_for(subject, text.size(), [&] {
+        std::string valid;
+        if (!is_utf8(text)) text = valid = valid_text(std::string(text), subject, options_.text, number_);
         read_batch_request(text, number_, options_, request);
         const bool known = done_.take(request.id, number_);
         if (!known) prepare(*line);

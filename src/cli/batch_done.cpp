@@ -21,12 +21,15 @@ struct Done {
   int64_t line = 0;
 };
 
+// A member's text as every spelling of the same id has it.
+std::string id_of(const std::optional<Json>& id) { return id ? simdjson::minify(id->raw()) : "null"; }
+
 std::optional<Done> read_done(const Json& answer) {
   if (!answer.is_object()) answer.fail("expected an answer of --batch");
   Done out;
   if (const auto response = answer.get("response")) {
     if (response->at("status_code").as_integer() != 200) return {};
-    if (const auto id = answer.find("custom_id")) out.id = simdjson::minify(id->raw());
+    out.id = id_of(answer.find("custom_id"));
     const std::string_view number = answer.at("id").as_string();
     if (number.starts_with(kRequestId))
       std::from_chars(number.data() + kRequestId.size(), number.data() + number.size(), out.line);
@@ -34,7 +37,7 @@ std::optional<Done> read_done(const Json& answer) {
   }
   const auto stop = answer.get("stop");
   if (!stop || stop->as_string() == "interrupted") return {};  // an error, or half an answer
-  if (const auto id = answer.find("id")) out.id = simdjson::minify(id->raw());
+  out.id = id_of(answer.find("id"));
   out.line = answer.at("line").as_integer(1);
   return out;
 }
@@ -77,7 +80,9 @@ DoneLines DoneLines::read(const std::string& file) {
 
 bool DoneLines::take(const std::string& id, int64_t line) {
   if (id == "null") return lines_.contains(line);
-  const auto found = ids_.find(id);
+  if (ids_.empty()) return false;
+  const auto document = JsonDocument::parse(fmt::format(R"({{"id":{}}})", id), "id", ErrorKind::kUsage);
+  const auto found = ids_.find(id_of(document->root().find("id")));
   if (found == ids_.end() || found->second == 0) return false;
   --found->second;
   return true;

@@ -158,7 +158,10 @@ void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
 
 void PlanBuilder::bind_stacks(const MixtureSpec& spec, ExpertsStep& out) {
   // MXFP4 has groups along the inputs, and so the other order where the same family's floats are transposed.
-  const auto transposed = [&](Role role) { return spec.transposed && !source_.has_tensor(module(role) + "_blocks"); };
+  const auto transposed = [&](Role role) {
+    const bool packed = source_.has_tensor(module(role) + "_blocks") || source_.has_tensor(module(role) + "_scales");
+    return spec.transposed && !packed;
+  };
   const auto stack = [&](Role role, int64_t rows, int64_t cols) {
     return transposed(role) ? source_.stack(module(role), spec.experts, cols, rows)
                             : source_.stack(module(role), spec.experts, rows, cols);

@@ -136,8 +136,10 @@ ScaleType scale_type(const TensorView& tensor, bool zero_points) {
   }
 }
 
+// The tensors of a stack may be called without it.
+constexpr std::string_view kWeight = "weight";
+
 const TensorView* Module::find(std::string_view suffix) const {
-  constexpr std::string_view kWeight = "weight";
   const TensorView* tensor = checkpoint_.find(fmt::format("{}.{}", name_, suffix));
   if (tensor == nullptr && part_.count > 0 && suffix.starts_with(kWeight))
     tensor = checkpoint_.find(fmt::format("{}{}", name_, suffix.substr(kWeight.size())));
@@ -160,8 +162,11 @@ const TensorView* Module::peek(std::string_view suffix) const {
 
 const TensorView& Module::take(std::string_view suffix) {
   const TensorView* const tensor = peek(suffix);
-  if (tensor == nullptr)
-    fail(ErrorKind::kModel, fmt::format("{}: tensor {}.{} is missing", checkpoint_.location().name, name_, suffix));
+  if (tensor == nullptr) {
+    const bool stacked = part_.count > 0 && suffix.starts_with(kWeight);
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {}{}{} is missing", checkpoint_.location().name, name_,
+                                        stacked ? "" : ".", stacked ? suffix.substr(kWeight.size()) : suffix));
+  }
   taken_.push_back(tensor->name);
   return *tensor;
 }
@@ -390,7 +395,7 @@ void Binder::note(const Module& module) {
 }
 
 bool Binder::has_stack(const std::string& module) const {
-  return has_matrix(module) || has_tensor(module) || has_tensor(module + "_blocks");
+  return has_matrix(module) || has_tensor(module) || has_tensor(module + "_blocks") || has_tensor(module + "_scales");
 }
 
 Weight Binder::matrix(const std::string& name, int64_t rows, int64_t cols) {

@@ -31,6 +31,8 @@ const Layout* find_layout(const Module& module) {
   for (const Layout& layout : kLayouts) {
     const TensorView* const codes = module.peek(layout.codes);
     const TensorView* const scales = module.peek(layout.scales);
+    // Blocks are of no other method; without them the scales are EETQ's where there is a weight.
+    if (layout.blocks && (codes != nullptr || (scales != nullptr && !module.has("weight")))) return &layout;
     if (codes == nullptr || scales == nullptr || codes->dtype != Dtype::kU8) continue;
     // Other methods have bytes and scales of these names as well, but no E4M3 scales and no exponents.
     if (scales->dtype == Dtype::kF8E4M3 || scales->dtype == Dtype::kU8 || scales->dtype == Dtype::kF8E8M0)
@@ -69,7 +71,7 @@ double tensor_factor(const TensorView& tensor, bool divides) {
 Weight bind(Module& module) {
   const Layout& layout = *find_layout(module);
   const int64_t rows = module.rows(), cols = module.cols();
-  const bool nvfp4 = is_nvfp4(*module.peek(layout.scales));
+  const bool nvfp4 = !layout.blocks && is_nvfp4(*module.peek(layout.scales));
   const int64_t group = nvfp4 ? 16 : 32;
   if (cols % group != 0) {
     fail_tensor(module.take(layout.codes),
@@ -79,7 +81,8 @@ Weight bind(Module& module) {
       module.take(layout.codes, {Dtype::kU8},
                   layout.blocks ? std::vector<int64_t>{rows, cols / 32, 16} : std::vector<int64_t>{rows, cols / 2});
   const TensorView& scales =
-      module.take(layout.scales, {Dtype::kU8, Dtype::kF8E8M0, Dtype::kF8E4M3}, {rows, cols / group});
+      layout.blocks ? module.take(layout.scales, {Dtype::kU8, Dtype::kF8E8M0}, {rows, cols / group})
+                    : module.take(layout.scales, {Dtype::kU8, Dtype::kF8E8M0, Dtype::kF8E4M3}, {rows, cols / group});
   Weight weight = module.codes_over(codes, Codes::kI8);
   weight.file_codes = "fp4";
   weight.scale = make_grid(rows, cols, 1, group);

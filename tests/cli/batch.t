@@ -195,3 +195,8 @@ $ qgen -m $MODEL --batch - < models
 stderr:
   qgen: --batch -: cannot read: Is a directory
 exit: 1
+
+# A byte that is no UTF-8 is the line's error, or replaced
+$ printf '{"prompt":"Once\xff","max_tokens":1}\n' > latin.jsonl; qgen -m $MODEL --batch latin.jsonl 2> /dev/null | grep -o 'line 1: not UTF-8 (found the byte 0xFF at offset 15, line 1)'; qgen -m $MODEL --batch latin.jsonl --invalid-utf8 replace | grep -c '"text"'
+  line 1: not UTF-8 (found the byte 0xFF at offset 15, line 1)
+  1

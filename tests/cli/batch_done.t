@@ -33,6 +33,16 @@ $ head -n 1 out.jsonl > part.jsonl; qgen -m $MODEL --batch in.jsonl -n 3 --done 
 jsonl: stdout schemas/batch.schema.json
 where: [a["line"] for a in it] == [2, 3, 4]
 
+# However an id is spelled
+file: spelled.jsonl
+  {"id": "\u00e9", "prompt": "Once"}
+  {"id": "a\/b\u0041", "prompt": "Once"}
+  {"id": 12345678901234567890123, "prompt": "Once"}
+  {"id": 1e3, "prompt": "Once"}
+  {"id": [1, "\ud83d\ude00"], "prompt": "Once"}
+$ qgen -m $MODEL --batch spelled.jsonl -n 1 > spelled.out; qgen -m $MODEL --batch spelled.jsonl -n 1 --done spelled.out; wc -l < spelled.out
+  5
+
 # OpenAI's form too: only what has a good status counts
 $ printf '{"custom_id": "%s", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 1}}\n' x y > openai.jsonl; qgen -m $MODEL --batch openai.jsonl | sed '2s/200/500/' > done.jsonl; qgen -m $MODEL --batch openai.jsonl --done done.jsonl | grep -o '"custom_id":"[a-z]*"'
   "custom_id":"y"

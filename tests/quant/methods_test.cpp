@@ -612,6 +612,12 @@ TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors
     change(tensors);
     return problem(tensors, kRows, kCols);
   };
+  CHECK(contains(with(gpt_oss, [](Tensors& t) { t["weight_scales"].dtype = "I8"; }),
+                 "m.weight_scales: wrong type (expected U8 or F8_E8M0, found I8)"));
+  CHECK(contains(with(gpt_oss, [](Tensors& t) { t["weight_blocks"].dtype = "I8"; }),
+                 "m.weight_blocks: wrong type (expected U8, found I8)"));
+  CHECK(contains(with(gpt_oss, [](Tensors& t) { t.erase("weight_scales"); }), "m.weight_scales is missing"));
+  CHECK(contains(with(gpt_oss, [](Tensors& t) { t.erase("weight_blocks"); }), "m.weight_blocks is missing"));
   CHECK(contains(with(modelopt,
                       [](Tensors& t) {
                         t["weight_scale"].shape = {2, 8};
