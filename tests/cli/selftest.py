@@ -59,7 +59,7 @@ SCRIPTS = [
     ("a text that never comes", "$ echo no\n  no\nexpect: yes\n", "ended before `expect: yes`"),
     ("texts in the wrong order", "$ echo a b\n  a b\nexpect: b\nexpect: a\n", "ended before `expect: a`"),
     ("the key Ctrl-C",
-     "$ trap 'echo stopped; exit 9' INT; echo go; read -r x\n  go\n  stopped\ntty: in\nexpect: go\nsend: ^C\nexit: 9\n", None),
+     "$ trap 'echo stopped; exit 9' INT; echo go; while sleep 0.05; do :; done\n  go\n  stopped\ntty: in\nexpect: go\nsend: ^C\nexit: 9\n", None),
     ("a signal", "$ trap 'echo stopped; exit 9' TERM; echo go; sleep 5 & wait\n  go\n  stopped\nexpect: go\nsignal: TERM\nexit: 9\n", None),
     ("a signal that is not there", "$ echo go; exec sleep 1\n  go\nexpect: go\nsignal: INT\n", "expected 0, found 130"),
     ("in time", "$ true\nwithin: 5 s\n", None),
