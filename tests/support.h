@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -27,6 +26,7 @@
 #include "model/plan.h"
 #include "model/planner.h"
 #include "quant/weight_scan.h"
+#include "tests/skipped.h"
 
 namespace qgen::test {
 
@@ -141,39 +141,27 @@ struct Golden {
   }
 };
 
-// Beginnings of the names of shared fixtures whose methods or families are not supported. All others are goldens.
-inline constexpr std::array<std::string_view, 0> kUnsupportedFixtures = {};
-
-struct SharedFixtures {
-  std::vector<fs::path> supported, unsupported;
-};
-
-inline SharedFixtures shared_fixtures() {
-  SharedFixtures out;
+// This repository's goldens, and the shared fixtures that have answers, where they are; in the order of their paths.
+inline std::vector<fs::path> golden_folders() {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden")) {
+    if (entry.is_directory()) out.push_back(entry.path());
+  }
   const fs::path shared = shared_folder();
-  if (shared.empty()) return out;
-  for (const fs::path& folder : {shared / "fixtures", shared / "fixtures/arch"}) {
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      if (!fs::exists(entry.path() / "expected")) continue;
-      const std::string name = entry.path().filename().string();
-      const auto known = [&](std::string_view prefix) { return name.starts_with(prefix); };
-      const bool unsupported = std::any_of(std::begin(kUnsupportedFixtures), std::end(kUnsupportedFixtures), known);
-      (unsupported ? out.unsupported : out.supported).push_back(entry.path());
+  if (shared.empty()) skipped_without_shared("fixtures");
+  for (const char* parent : {"fixtures", "fixtures/arch"}) {
+    if (shared.empty()) break;
+    for (const auto& entry : fs::directory_iterator(shared / parent)) {
+      if (fs::exists(entry.path() / "expected")) out.push_back(entry.path());
     }
   }
+  std::sort(out.begin(), out.end());
   return out;
 }
 
-// Those of this repository and, where there are shared ones, the fixtures.
 inline std::vector<Golden> goldens() {
-  std::vector<fs::path> folders = shared_fixtures().supported;
-  if (folders.empty()) MESSAGE("skipped: the shared fixtures, which are not there (QGEN_SHARED)");
-  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden")) {
-    if (entry.is_directory()) folders.push_back(entry.path());
-  }
-  std::sort(folders.begin(), folders.end());
   std::vector<Golden> out;
-  for (const fs::path& folder : folders) out.push_back(Golden::read(folder));
+  for (const fs::path& folder : golden_folders()) out.push_back(Golden::read(folder));
   return out;
 }
 

@@ -40,17 +40,24 @@ for folder in src/*/; do
   printf '%s\n' "${rooms[@]}" | grep -q "^$room:" || { echo "layering: $folder is no known room"; bad=1; }
 done
 
-families=$(sed -nE 's/^    \{"([a-z0-9_]+)", "[A-Za-z0-9]+", .*describe_.*/\1/p' src/model/families/table.cpp)
-[ "$(wc -l <<< "$families")" -ge 4 ] || { echo "layering: the table of families was not found"; bad=1; }
-for family in $families; do
-  for folder in src/cpu kernels; do
-    # Phi(x) is the normal distribution.
-    if [ -d "$folder" ] && grep -rniw "$family" "$folder" | grep -v 'Phi(x)'; then
-      echo "layering: $folder names the family $family"
-      bad=1
-    fi
-  done
-done
+# Words of families, "qwen" of qwen3_moe, in names, strings and comments of the engines: alone, before a digit or an underscore,
+# or as a part of a name like kQwenNorm. A seed begins random numbers too, and Phi(x) is the normal distribution.
+table=$(sed -n '/^constexpr Family kFamilies\[\]/,/^};/p' src/model/families/table.cpp)
+families=$(sed -nE 's/^    \{"([a-z0-9_]+)",.*/\1/p' <<< "$table")
+rows=$(grep -cE 'describe_[a-z0-9_]+\},$' <<< "$table" || true)
+[ "$rows" -gt 0 ] && [ "$(wc -l <<< "$families")" -eq "$rows" ] ||
+  { echo "layering: $(wc -w <<< "$families") of $rows families were found in src/model/families/table.cpp"; bad=1; }
+words=$(sed -E 's/^seed_oss$/seed.oss/; t; s/[0-9_].*//' <<< "$families" | sort -u | paste -sd '|')
+if grep -rnP "((?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:$words)(?![a-z])" src/engine src/cpu kernels | grep -v 'Phi(x)'; then
+  echo "layering: an engine names a family"
+  bad=1
+fi
+
+# Engines read no JSON, and neither do the vocabulary of plans and the canonical weight.
+if grep -rnE '#include ["<](base/json|simdjson)|\bJson(Document)?\b' src/engine src/cpu kernels src/model/step.h src/quant/weight.h; then
+  echo "layering: engines, steps and weights know no JSON"
+  bad=1
+fi
 
 # nvcc reads no headers of libraries.
 if grep -nE '#include [<"](fmt|simdjson|CLI)' kernels/device/*; then

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "chat/template.h"
+#include "tests/skipped.h"
 
 namespace qgen::chat_tests {
 

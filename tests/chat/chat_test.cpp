@@ -1,5 +1,5 @@
-// Chat templates against the real thing: what transformers renders for published templates and for a set of
-// small ones, and how templates and conversations are read from files.
+// Chat templates against the real thing: what transformers renders for published templates, and how templates and
+// conversations are read from files. The language itself is tested in tests/jinja.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,57 +18,13 @@ using namespace chat_tests;
 
 constexpr long long kNow = 1795262400;  // 2026-11-21 12:00 UTC
 
-TEST_CASE("chat: every golden case renders as transformers renders it") {
-  const std::string path = std::string(QGEN_SOURCE_DIR) + "/tests/golden-chat/cases.json";
-  const auto document = JsonDocument::parse(read_file(path), "cases.json");
-  const Json root = document->root();
-  TemplateOptions options;
-  options.now = root.at("now").as_integer();
-  for (const auto& [name, value] : root.at("variables").members()) {
-    options.variables.emplace_back(std::string(name), json_text(value));
-  }
-  size_t count = 0;
-  for (const Json& entry : root.at("cases").elements()) {
-    ++count;
-    const std::string source(entry.at("template").as_string());
-    CAPTURE(source);
-    const auto messages = messages_of(root.at("conversations").at(entry.at("messages").as_string()));
-    std::string text, error;
-    try {
-      text = text_of(ChatTemplate::parse(source, "case").render(messages, options));
-    } catch (const Error& caught) {
-      error = caught.message();
-    }
-    if (const auto expected = entry.get("text")) {
-      CHECK(error == "");
-      CHECK(text == expected->as_string());
-      continue;
-    }
-    // Every failure is one here too; what the template or Python says is kept where it is about values.
-    CHECK(error != "");
-    const std::string expected(entry.at("error").as_string());
-    const bool syntax = expected.starts_with("TemplateSyntaxError") || expected.starts_with("SyntaxError");
-    const bool own_words =
-        expected.find("underscore") != std::string::npos || expected.find("tojson()") != std::string::npos;
-    if (!syntax && !own_words) {
-      CAPTURE(error);
-      CHECK(error.find(expected.substr(expected.find(": ") + 2)) != std::string::npos);
-    }
-  }
-  CHECK(count >= 250);
-}
-
 TEST_CASE("chat: published templates render as transformers renders them") {
   const auto shared = shared_folder();
-  if (!shared) {
-    MESSAGE("QGEN_SHARED is not set");
+  if (!shared || !std::filesystem::exists(*shared / "data" / "chat-templates" / "renders.json")) {
+    test::skipped_without_shared("published templates");
     return;
   }
   const auto folder = *shared / "data" / "chat-templates";
-  if (!std::filesystem::exists(folder / "renders.json")) {
-    MESSAGE("no published templates");
-    return;
-  }
   const auto document = JsonDocument::parse(read_file(folder / "renders.json"), "renders.json");
   size_t count = 0;
   for (const auto& [file, cases] : document->root().members()) {
@@ -102,12 +58,6 @@ TEST_CASE("chat: published templates render as transformers renders them") {
     }
   }
   CHECK(count == 180);
-}
-
-TEST_CASE("chat: errors name subject, line and column") {
-  CHECK(error_of("a\n  {{ raise_exception('no such role') }}") == "test:2:21: no such role");
-  CHECK(error_of("{{ 1 +\n}}") == "test:2:1: unexpected 'end of print statement'");
-  CHECK(error_of("é{% for %}") == "test:1:9: Expected an expression, got 'end of statement block'");
 }
 
 TEST_CASE("chat: mentions names of variables only") {

@@ -82,9 +82,13 @@ stderr:
   qgen: warning: cut/model.safetensors: not all of its weights are there (an unfinished download?)
 within: 1000 ms
 
-$ qgen inspect -m cut
-  cut
-  ...
+# What inspect says of it is what it says of the whole file, but for the name
+$ qgen inspect -m $MODEL --tensors --steps --json | sed 's/"model":"[^"]*"//' > whole.json
+$ qgen inspect -m cut --tensors --steps --json | sed 's/"model":"[^"]*"//' | cmp - whole.json
+stderr:
+  qgen: warning: cut/model.safetensors: not all of its weights are there (an unfinished download?)
+$ qgen inspect -m $MODEL --tensors --steps | tail -n +2 > whole.txt
+$ qgen inspect -m cut --tensors --steps | tail -n +2 | diff whole.txt -
 stderr:
   qgen: warning: cut/model.safetensors: not all of its weights are there (an unfinished download?)
 

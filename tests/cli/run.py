@@ -29,7 +29,8 @@ it, may be missing), QGEN (the program, also on the PATH).
   jsonl: stdout schemas/batch.schema.json     or each of its lines is
   where: it["stop"] == "end"                  in Python; it: the JSON, out, err: text, writes: bytes of each write
   allow: escapes                              the model's own escape bytes may come through a pipe
-  needs: test -d "$SHARED/data"               skipped where this command fails
+  needs: test -d "$SHARED/data"               skipped where this command fails: listed by title at the end, and in the file
+                                              that the runner's environment variable QGEN_SKIPPED names
   broken: reason                              known to fail; a failure once it passes
   file: NAME                                  before a command: makes this file from the indented lines below
 """
@@ -251,8 +252,9 @@ def check(case, environment, folder):
     return [] if fastest <= limit else [f"took {fastest:.0f} ms, at most {limit:.0f} ms were expected"]
 
 
-def run_script(path, qgen, wanted):
-    """Runs a script and prints what failed; the counts of passed, failed, broken and skipped cases."""
+def run_script(path, qgen, wanted, skipped):
+    """Runs a script and prints what failed; the counts of passed, failed, broken and skipped cases. Appends to `skipped` what
+    the skipped ones are."""
     counts = {"passed": 0, "failed": 0, "broken": 0, "skipped": 0}
     folder = Path(tempfile.mkdtemp(prefix="qgen-cli-"))
     tools = Path(tempfile.mkdtemp(prefix="qgen-bin-"))
@@ -276,6 +278,7 @@ def run_script(path, qgen, wanted):
             needs = item.values.get("needs")
             if needs and subprocess.run(["bash", "-c", needs], cwd=folder, env=environment, capture_output=True).returncode:
                 counts["skipped"] += 1
+                skipped.append(f"{Path(path).name}:{item.line}: {item.title} (needs: {needs})")
                 continue
             problems = check(item, environment, folder)
             broken = item.values.get("broken")
@@ -306,7 +309,11 @@ def main():
     if not os.access(options.qgen, os.X_OK):
         arguments.error(f"--qgen {options.qgen}: not a program")
     try:
-        counts = [run_script(script, options.qgen, options.k) for script in scripts]
+        skipped = []
+        counts = [run_script(script, options.qgen, options.k, skipped) for script in scripts]
+        print("".join(f"skipped: {line}\n" for line in skipped), end="")
+        if os.environ.get("QGEN_SKIPPED"):
+            Path(os.environ["QGEN_SKIPPED"]).write_text("".join(f"{line}\n" for line in skipped), encoding="utf-8")
     except (ScriptError, OSError) as error:
         sys.exit(f"run.py: {error}")
     if options.k and not sum(sum(count.values()) for count in counts):

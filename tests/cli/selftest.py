@@ -17,14 +17,14 @@ SCRIPTS = [
     ("other output", "$ echo one\n  two\n", "-two\n+one"),
     ("a line too many", "$ echo one; echo two\n  one\n", "+two"),
     ("a line too few", "$ echo one\n  one\n  two\n", "-two"),
-    ("output that nobody expects", "$ echo one\n", "+one"),
+    ("unexpected output", "$ echo one\n", "+one"),
     ("no output where some is expected", "$ true\n  one\n", "-one"),
     ("an empty line", "$ printf 'a\\n\\nb\\n'\n  a\n\n  b\n", None),
     ("an empty line that is missing", "$ printf 'a\\nb\\n'\n  a\n\n  b\n", "@@"),
     ("no newline at the end", "$ printf one\n  one (no-eol)\n", None),
     ("a missing newline", "$ printf one\n  one\n", "+one (no-eol)"),
     ("a newline too many", "$ echo one\n  one (no-eol)\n", "-one (no-eol)"),
-    ("standard error that nobody expects", "$ echo oops >&2\n", "found stderr"),
+    ("unexpected standard error", "$ echo oops >&2\n", "found stderr"),
     ("standard error", "$ echo oops >&2\nstderr: oops\n", None),
     ("standard error of lines", "$ printf 'a\\nb\\n' >&2\nstderr:\n  a\n  b\n", None),
     ("other standard error", "$ echo oops >&2\nstderr: fine\n", "+oops"),
@@ -80,6 +80,7 @@ SCRIPTS = [
     ("writes", "$ printf a; printf b\n  ab (no-eol)\nwhere: writes == [b'a', b'b']\n", None),
     ("what is needed is there", "$ false\nneeds: true\n", "exit code"),
     ("what is needed is missing", "$ false\nneeds: false\n", None),
+    ("what is skipped is named", "# Why\n$ true\nneeds: false\n\n$ false\n", "skipped: case.t:2: Why (needs: false)"),
     ("known to fail", "$ false\nbroken: it is new\n", None),
     ("known to fail, but passes", "$ true\nbroken: it is new\n", "passes, but is marked `broken: it is new`"),
     ("a file", "file: d/x\n  one\n  two\n$ cat d/x\n  one\n  two\n", None),
@@ -104,8 +105,8 @@ def main():
         for name, script, problem in SCRIPTS:
             path = Path(folder) / "case.t"
             path.write_text(script)
-            # Limits as they are written: what must be late has to be late under the sanitizers too.
-            env = {name: value for name, value in os.environ.items() if name != "QGEN_TIME_FACTOR"}
+            # Limits as they are written: what must be late has to be late under the sanitizers too. What is skipped is meant to be.
+            env = {name: value for name, value in os.environ.items() if name not in ("QGEN_TIME_FACTOR", "QGEN_SKIPPED")}
             done = subprocess.run([sys.executable, RUNNER, "--qgen", program, path], capture_output=True, text=True, env=env)
             report = done.stdout + done.stderr
             if problem is None and done.returncode == 0:

@@ -1,5 +1,6 @@
 // The kernels of linear layers against plain double arithmetic, for every instruction set this machine has.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>

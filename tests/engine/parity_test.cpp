@@ -166,7 +166,7 @@ TEST_CASE("decoding gives what prefill gives") {
 TEST_CASE("stories260K writes what llama2.c writes") {
   const fs::path shared = shared_folder();
   if (shared.empty()) {
-    MESSAGE("QGEN_SHARED is not set: skipped");
+    skipped_without_shared("stories260K and its reference.json");
     return;
   }
   const fs::path folder = shared / "data/models/stories260K";

@@ -71,7 +71,7 @@ TEST_CASE("the precision of activations keeps its promises on trained models") {
   for (const Model& model : models) {
     const fs::path folder = source_folder() / "models" / model.folder;
     if (!fs::exists(folder)) {
-      MESSAGE(std::string(model.folder), " is not there: skipped (make smollm2 brings it)");
+      skipped(model.folder, "not in models/, make smollm2 brings it");
       continue;
     }
     const std::unique_ptr<Plan> plan = load_plan(folder);

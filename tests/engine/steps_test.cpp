@@ -28,6 +28,7 @@ TEST_CASE("every field of every step: the CPU engine against the reference") {
     const auto plan = maker.finish();
     for (const std::vector<size_t>& counts : {std::vector<size_t>{1, 6, 1, 1}, {30, 44}}) {
       const Traces found = trace_of(*plan, "cpu", counts), expected = trace_of(*plan, "reference", counts);
+      REQUIRE(expected.size() == counts.size() * plan->main_steps());
       REQUIRE(found.size() == expected.size());
       for (size_t i = 0; i < found.size(); ++i) {
         INFO(one.name, ", call ", i / plan->steps.size(), ", step ", step_name(plan->steps[i % plan->steps.size()]));

@@ -17,6 +17,7 @@
 #include "base/file_map.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "tests/skipped.h"
 #include "tokenizer/loaders.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/text.h"
@@ -308,7 +309,7 @@ void check_vectors(const std::filesystem::path& shared, const std::string& vecto
 TEST_CASE("published vectors") {
   const auto shared = shared_folder();
   if (!shared || !std::filesystem::exists(*shared / "data" / "tokenizer-vectors")) {
-    MESSAGE("QGEN_SHARED has no tokenizer vectors");
+    test::skipped_without_shared("tokenizer vectors of qwen2, gpt-2 and llama-spm");
     return;
   }
   const auto tokenizers = *shared / "data" / "tokenizers";
@@ -323,7 +324,7 @@ TEST_CASE("published vectors") {
 TEST_CASE("ChatGLM2: texts begin with [gMASK] and sop, and words that begin alike stay whole") {
   const auto shared = shared_folder();
   if (!shared || !std::filesystem::exists(*shared / "data" / "tokenizers" / "chatglm2")) {
-    MESSAGE("skipped: ChatGLM2's tokenizer, which is not there (QGEN_SHARED)");
+    test::skipped_without_shared("ChatGLM2's tokenizer");
     return;
   }
   const auto tokenizer = Tokenizer::load(*shared / "data" / "tokenizers" / "chatglm2");
@@ -340,7 +341,7 @@ TEST_CASE("ChatGLM2: texts begin with [gMASK] and sop, and words that begin alik
 TEST_CASE("Qwen3's control tokens and any ids, streamed") {
   const auto shared = shared_folder();
   if (!shared || !std::filesystem::exists(*shared / "data" / "tokenizers" / "qwen3")) {
-    MESSAGE("QGEN_SHARED has no Qwen3 tokenizer");
+    test::skipped_without_shared("the tokenizers of Qwen3 and Llama 2");
     return;
   }
   for (const char* name : {"qwen3", "llama2"}) {

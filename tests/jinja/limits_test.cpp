@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "chat/template.h"
-#include "chat_support.h"
+#include "tests/chat/chat_support.h"
 
 namespace qgen {
 namespace {
@@ -25,7 +25,7 @@ double slowness() {
   return factor != nullptr ? std::atof(factor) : 1;
 }
 
-TEST_CASE("chat: nesting is limited when parsing") {
+TEST_CASE("jinja: nesting is limited when parsing") {
   for (const std::string& source :
        {repeat("{{ (", 1) + repeat("(", 100000), "{{ " + repeat("[", 100000), "{{ " + repeat("{1:", 100000),
         "{{ " + repeat("not ", 100000) + "1 }}", "{{ " + repeat("-", 100000) + "1 }}", "{{ " + repeat("a(", 100000),
@@ -45,7 +45,7 @@ TEST_CASE("chat: nesting is limited when parsing") {
   CHECK(text_of(render("{% if 0 %}" + repeat("{% elif 0 %}", 5000) + "{% else %}x{% endif %}")) == "x");
 }
 
-TEST_CASE("chat: a rendering is limited") {
+TEST_CASE("jinja: a rendering is limited") {
   for (const char* source : {
            // recursion
            "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
@@ -132,7 +132,7 @@ TEST_CASE("chat: a rendering is limited") {
   }
 }
 
-TEST_CASE("chat: variables and attributes are not looked for free of charge") {
+TEST_CASE("jinja: variables and attributes are not looked for free of charge") {
   // Each of a hundred thousand names is found behind all those before it: ten thousand million comparisons.
   std::string variables, attributes = "{% set ns = namespace() %}";
   for (int i = 0; i < 60'000; ++i) {
@@ -151,7 +151,7 @@ TEST_CASE("chat: variables and attributes are not looked for free of charge") {
   CHECK(error_of(std::string(2 << 20, ' ')).find("a template of more than 1048576 bytes") != std::string::npos);
 }
 
-TEST_CASE("chat: searches take linear time") {
+TEST_CASE("jinja: searches take linear time") {
   const std::string half(200000, 'a');
   const auto start = std::chrono::steady_clock::now();
   CHECK(text_of(
@@ -162,7 +162,7 @@ TEST_CASE("chat: searches take linear time") {
   CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < 5);
 }
 
-TEST_CASE("chat: odd bytes and names are no trouble") {
+TEST_CASE("jinja: odd bytes and names are no trouble") {
   CHECK(text_of(render("{{ messages[0].content }}", "a\xFF\xC3")) == "a\uFFFD\uFFFD");
   CHECK(text_of(render("{{ messages[0].content | length }}", std::string("a\0b", 3))) == "3");
   CHECK(error_of("\xFF") != "");
