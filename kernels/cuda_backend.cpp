@@ -144,16 +144,18 @@ class CudaBackend : public Backend {
     });
   }
 
-  StateId take_overflow() override {
-    uint32_t* const flags = overflow_of(report_host_.data());
-    const size_t states = plan_.states.size();
-    const auto found = std::find_if(flags, flags + states, [](uint32_t flag) { return flag != 0; });
-    if (found == flags + states) return -1;
-    const StateId state = StateId(found - flags);
-    std::fill_n(flags, states, 0);
-    copy_to_device(device_.stream(), overflow_of(work_.report), flags, states * sizeof(uint32_t));
+  bool take_overflow(std::span<StateId> of_tokens) override {
+    uint32_t& flag = *overflow_of(report_host_.data());
+    if (flag == 0) return false;
+    flag = 0;
+    device_.bind_thread();
+    std::vector<uint32_t> marks(of_tokens.size());
+    copy_to_host(device_.stream(), marks.data(), work_.overflow_of_tokens, marks.size() * sizeof(uint32_t));
+    clear_on_device(device_.stream(), work_.overflow_of_tokens, size_t(work_.batch_tokens) * sizeof(uint32_t));
+    clear_on_device(device_.stream(), overflow_of(work_.report), sizeof(uint32_t));
     device_.wait();
-    return state;
+    for (size_t i = 0; i < marks.size(); ++i) of_tokens[i] = StateId(marks[i]) - 1;
+    return true;
   }
 
   std::span<const float> scores(int64_t index) override {
@@ -484,7 +486,9 @@ class CudaBackend : public Backend {
     args.sequence = work_.inputs.sequences();
     args.cache = work_.cache.of(step.state);
     args.cache.tables = work_.inputs.tables(work_.layout.group_of(step.state));
-    args.cache.overflow = overflow_of(work_.report) + step.state;
+    args.cache.overflow = overflow_of(work_.report);
+    args.cache.overflow_of_tokens = work_.overflow_of_tokens;
+    args.cache.overflow_mark = uint32_t(step.state) + 1;
     args.heads = int(step.heads);
     args.kv_heads = int(step.kv_heads);
     args.key_dim = int(step.key_dim);

@@ -300,7 +300,11 @@ struct Cache {
   int page_shift = 0;               // a token at position p is in page number p >> page_shift; see page_shift_of()
   int ring = 0;                     // page number n lies at n % ring of a sequence's table
   const int32_t* tables = nullptr;  // (sequences of the call, ring)
-  uint32_t* overflow = nullptr;     // becomes 1 where an F16 cache would hold an infinity
+  // Where an F16 cache would hold an infinity `overflow` becomes 1, and that of the token, (tokens of the call),
+  // `overflow_mark` unless an earlier step has been there.
+  uint32_t* overflow = nullptr;
+  uint32_t* overflow_of_tokens = nullptr;
+  uint32_t overflow_mark = 0;
 };
 // Pages are of 256 tokens, or there is only one for a sequence.
 int page_shift_of(int64_t page_tokens, int64_t ring);

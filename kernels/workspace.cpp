@@ -109,6 +109,7 @@ void Workspace::lay_out_work(DeviceLayout& memory) {
   }
   lay_out_attention(memory);
   report = memory.take<std::byte>(int64_t(report_bytes()));
+  overflow_of_tokens = memory.take<uint32_t>(batch_tokens);
   found = memory.take<FoundScores>(1);
   score_scratch = memory.take<ScoreArgs::Scratch>(scored_tokens);
   lay_out_experts(memory);

@@ -42,10 +42,8 @@ class Workspace {
   void allocate(Device& device);
 
   bool is_scored(const Step& step) const { return plan_.rows[size_t(result_of(step).row)].scored; }
-  // What every run sends back: the best scores of the scored tokens, then a flag of each state.
-  size_t report_bytes() const {
-    return size_t(scored_tokens) * sizeof(BestScore) + plan_.states.size() * sizeof(uint32_t);
-  }
+  // What every run sends back: the best scores of the scored tokens, then whether the cache has overflowed.
+  size_t report_bytes() const { return size_t(scored_tokens) * sizeof(BestScore) + sizeof(uint32_t); }
 
  private:
   const Plan& plan_;
@@ -68,6 +66,7 @@ class Workspace {
   float* partial = nullptr;  // see AttendArgs
   uint32_t* counter = nullptr;
   std::byte* report = nullptr;
+  uint32_t* overflow_of_tokens = nullptr;  // (batch_tokens), see Cache
   FoundScores* found = nullptr;
   ScoreArgs::Scratch* score_scratch = nullptr;
 

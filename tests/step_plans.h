@@ -40,6 +40,13 @@ class PlanMaker {
     return &plan_->weights.back();
   }
   const Weight* matrix(int64_t rows, int64_t cols) { return matrix(rows, cols, codes_); }
+  // A table with the same value in all columns of a token's row.
+  const Weight* table(const std::function<float(int64_t token)>& value, int64_t cols) {
+    Weight* const out = const_cast<Weight*>(matrix(kVocab, cols, Codes::kF32));
+    auto* const elements = reinterpret_cast<float*>(out->owned.data());
+    for (int64_t i = 0; i < kVocab * cols; ++i) elements[i] = value(i / cols);
+    return out;
+  }
   const Vector* vector(int64_t size, float mean = 0) {
     Vector out;
     out.size = size;

@@ -110,9 +110,15 @@ QGEN_DEVICE int page_offset(const Cache& cache, int position) {
   return position - int(int64_t(position >> cache.page_shift) << cache.page_shift);
 }
 
-// A warp puts one row into the cache.
+QGEN_DEVICE void note_overflow(const Cache& cache, int token) {
+  *cache.overflow = 1;
+  // Whoever writes in one launch writes the same.
+  if (cache.overflow_of_tokens[token] == 0) cache.overflow_of_tokens[token] = cache.overflow_mark;
+}
+
+// A warp puts one row of a token into the cache.
 template <CacheKind kKind>
-QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* factor_out, uint32_t* overflow) {
+QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* factor_out, const Cache& cache, int token) {
   float factor = 1;
   if constexpr (has_factors(kKind)) {
     float peak = 0;
@@ -128,7 +134,7 @@ QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* fact
     } else if constexpr (kKind == CacheKind::kF16) {
       const uint16_t bits = f16_bits(value);
       reinterpret_cast<uint16_t*>(row)[i] = bits;
-      if ((bits & 0x7FFF) == 0x7C00) *overflow = 1;
+      if ((bits & 0x7FFF) == 0x7C00) note_overflow(cache, token);
     } else if constexpr (kKind == CacheKind::kBf16) {
       reinterpret_cast<uint16_t*>(row)[i] = bf16_bits(value);
     } else if constexpr (kKind == CacheKind::kI8) {
@@ -182,7 +188,7 @@ QGEN_DEVICE void store_token(const AttendArgs& args, int token, int kv, bool key
   if (key) {
     prepare_head(args, args.k, args.k_norm, token, kv, 1, scratch);
     warp_barrier();
-    store_row<kKind>(scratch, args.key_dim, cache.keys + at * cache.key_bytes, cache.key_factor + at, cache.overflow);
+    store_row<kKind>(scratch, args.key_dim, cache.keys + at * cache.key_bytes, cache.key_factor + at, cache, token);
     return;
   }
   if (args.v.x == nullptr) return;  // values are in the keys
@@ -194,8 +200,7 @@ QGEN_DEVICE void store_token(const AttendArgs& args, int token, int kv, bool key
     warp_barrier();
     value = scratch;
   }
-  store_row<kKind>(value, args.value_dim, cache.values + at * cache.value_bytes, cache.value_factor + at,
-                   cache.overflow);
+  store_row<kKind>(value, args.value_dim, cache.values + at * cache.value_bytes, cache.value_factor + at, cache, token);
 }
 
 // Floats of a head in shared memory.

@@ -81,7 +81,8 @@ Attention::Attention(const Plan& plan, const CacheLayout& layout, const EngineOp
       target_(target),
       workers_(workers),
       tokens_(tokens),
-      cache_(plan, layout, options.kv) {
+      cache_(plan, layout, options.kv),
+      overflow_of_tokens_(size_t(tokens), -1) {
   for_each_attend(plan, [&](const AttendStep& step) {
     most_part_floats_ = std::max(most_part_floats_, step.heads * (padded(step.value_dim) + 2));
     const auto same = [&](const Split& split) { return split.window == step.window && split.chunk == step.chunk; };
@@ -237,7 +238,12 @@ void Attention::store(const AttendStep& step, const Batch& batch, const std::vec
         cache_.key_scales(step.state)[row + at] = k.scale;
         if (step.v) cache_.value_scales(step.state)[row + at] = v.scale;
       }
-      if (k.overflow || v.overflow) overflow_ = step.state;
+      if (k.overflow || v.overflow) {
+        // The first step with an overflow stays; heads of one step may be stored side by side.
+        StateId none = -1;
+        std::atomic_ref(overflow_of_tokens_[size_t(token)]).compare_exchange_strong(none, step.state);
+        overflowed_ = true;
+      }
     }
     double factor = step.scale;
     if (step.temperature_beta != 0)
@@ -249,6 +255,13 @@ void Attention::store(const AttendStep& step, const Batch& batch, const std::vec
       target_.scale(query, float(factor), step.key_dim, query);
     }
   });
+}
+
+bool Attention::take_overflow(std::span<StateId> of_tokens) {
+  if (!overflowed_.exchange(false)) return false;
+  std::copy_n(overflow_of_tokens_.begin(), of_tokens.size(), of_tokens.begin());
+  std::ranges::fill(overflow_of_tokens_, -1);
+  return true;
 }
 
 AttendArguments Attention::arguments(const AttendStep& step, const Segment& segment, int64_t kv_head, Kernels kernels,

@@ -67,7 +67,7 @@ class Attention {
   void run(const AttendStep& step, const Batch& batch, const std::vector<RowBuffer>& rows, ThreadPool& pool,
            std::byte* scratch);
   void copy_page(int32_t group, int32_t from, int32_t to) const { cache_.copy_page(group, from, to); }
-  StateId take_overflow() { return overflow_.exchange(-1); }
+  bool take_overflow(std::span<StateId> of_tokens);  // Backend::take_overflow()
 
  private:
   // A page of the keys that a segment of one token sees: its sums lie in partial_ at its index.
@@ -114,7 +114,8 @@ class Attention {
   std::vector<Split> splits_;
   float* partial_ = nullptr;  // (parts, heads, padded value_dim + 2)
   int64_t most_parts_ = 0, most_part_floats_ = 0;
-  std::atomic<StateId> overflow_{-1};
+  std::atomic<bool> overflowed_{false};
+  std::vector<StateId> overflow_of_tokens_;  // the first state of each token that overflowed; -1: none
 };
 
 }  // namespace qgen::cpu

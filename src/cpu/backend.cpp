@@ -74,7 +74,7 @@ class CpuBackend : public Backend {
   void copy_page(int32_t group, int32_t from, int32_t to) override { work_.attention.copy_page(group, from, to); }
   void copy_slot(int32_t from, int32_t to) override { work_.recurrence.copy_slot(from, to); }
   void clear_slot(int32_t slot) override { work_.recurrence.clear_slot(slot); }
-  StateId take_overflow() override { return work_.attention.take_overflow(); }
+  bool take_overflow(std::span<StateId> of_tokens) override { return work_.attention.take_overflow(of_tokens); }
 
   std::span<const float> scores(int64_t index) override {
     return {work_.rows[size_t(plan_.scores)].at(index), size_t(plan_.model.vocab)};

@@ -68,8 +68,9 @@ class Backend {
   // Copies the states of fixed size from one slot to another, or sets those of a slot to zero.
   virtual void copy_slot(int32_t from, int32_t to) = 0;
   virtual void clear_slot(int32_t slot) = 0;
-  // The first state whose keys or values were beyond the range of the cache's type since the last call; -1: none.
-  virtual StateId take_overflow() { return -1; }
+  // Overflows of the cache's type since the last call: false where there were none, else for each token of the batch
+  // the first state whose keys or values were beyond the range, -1 for tokens without.
+  virtual bool take_overflow(std::span<StateId> /*of_tokens*/) { return false; }
 
   // Of scored token `index` of the last batch, until the next one: all scores; whether all are finite; and the best
   // ones (engine/scores.h).

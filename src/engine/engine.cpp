@@ -97,6 +97,7 @@ std::optional<SequenceId> Engine::fork(SequenceId from, int64_t position, int64_
   SequenceState& fork = at(*id);
   const SequenceState& origin = at(from);
   if (position > 0 && !holds(origin, position)) return id;  // nothing of it is left to begin with
+  if (ropes_.may_change(origin.ropes, tokens)) return id;
   if (has_fixed_states_ && position > 0) {
     if (position != origin.position) return id;
     backend_->copy_slot(slot_of(from), slot_of(*id));
@@ -213,14 +214,12 @@ int64_t Engine::restore(SequenceId sequence, int64_t position) {
 }
 
 // Recurrent states that a call has left half done.
-void Engine::abandon(std::span<const Work> work) {
+void Engine::abandon(SequenceId sequence) {
   if (!has_fixed_states_) return;
-  for (const Work& item : work) {
-    SequenceState& state = at(item.sequence);
-    state.position = restore(item.sequence, state.position);
-    if (!holds(state, state.position)) state.position = restore(item.sequence, 0);
-    if (state.position == 0) state.highest = 0;
-  }
+  SequenceState& state = at(sequence);
+  state.position = restore(sequence, state.position);
+  if (!holds(state, state.position)) state.position = restore(sequence, 0);
+  if (state.position == 0) state.highest = 0;
 }
 
 void Engine::check(std::span<const Work> work) const {
@@ -265,14 +264,17 @@ bool Engine::run(std::span<const Work> work, const ScoresSink& sink, Kernels ker
       done = 0;
     }
     if (pieces.empty()) break;
+    const auto abandon_all = [&] {
+      for (const Work& w : work) abandon(w.sequence);
+    };
     bool done_whole = false;
     try {
       done_whole = run_pieces(call, pieces);
     } catch (...) {
-      abandon(work);
+      abandon_all();
       throw;
     }
-    if (!done_whole) abandon(work);
+    if (!done_whole) abandon_all();
     const bool ends = item == work.size();
     const Progress& progress = call.progress;
     if (!done_whole || (observer_ && progress.total > 1 && !observer_(progress.done) && !ends)) {
@@ -313,28 +315,14 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
     }
   }
   const Batch batch{tokens, segments, scored_at, &ropes_, call.kernels};
-  switch (run_batch(batch, scored, call)) {
-    case Outcome::kStopped: return false;
-    case Outcome::kDone: break;
-    case Outcome::kOverflow:
-      if (!call.failed) throw overflow_error(overflowed_);
-      // Recurrent states have gone on with all pieces, which cannot be run again.
-      if (pieces.size() == 1 || has_fixed_states_) {
-        for (const Piece& piece : pieces) {
-          call.ended[piece.item] = true;
-          call.failed(piece.item, overflow_error(overflowed_));
-        }
-        return true;
-      }
-      // Whose keys or values they are shows when each runs alone; no position has moved yet.
-      for (const Piece& piece : pieces) {
-        if (!run_pieces(call, {&piece, 1})) return false;
-      }
-      return true;
-  }
+  if (!run_batch(batch, pieces, scored, call)) return false;
   if (plan_.draft) follow(batch, call, pieces);
   for (const Piece& piece : pieces) {
     const Work& w = call.work[piece.item];
+    if (call.ended[piece.item]) {
+      abandon(w.sequence);
+      continue;
+    }
     SequenceState& sequence = at(w.sequence);
     if (marked_in(w, piece))
       sequence.marks[size_t(w.mark)] = mark_at(sequence, sequence.position + w.marked - piece.first);
@@ -359,6 +347,7 @@ void Engine::follow(const Batch& batch, const Call& call, std::span<const Piece>
   std::vector<Segment> segments;
   ropes_.clear();
   for (size_t i = 0; i < pieces.size(); ++i) {
+    if (call.ended[pieces[i].item]) continue;
     SequenceState& sequence = at(call.work[pieces[i].item].sequence);
     const Segment& own = batch.segments[i];
     const int64_t end = own.first + own.count;
@@ -401,7 +390,7 @@ void Engine::keep_hidden(SequenceState& state, int64_t position, std::span<const
 void Engine::run_draft_head(const Batch& batch, std::span<const float> hidden) {
   backend_->write_row(plan_.draft->hidden, hidden);
   backend_->run(batch, plan_.draft->first_step, batch.scored.empty() ? first_scored_draft_step_ : plan_.steps.size());
-  backend_->take_overflow();  // of the head's own keys and values: its guesses are wrong then and are not accepted
+  backend_->take_overflow({});  // of the head's own keys and values: its guesses are wrong then and are not accepted
 }
 
 std::vector<TokenId> Engine::draft(SequenceId id, int64_t position, TokenId token, int64_t most,
@@ -431,8 +420,23 @@ std::vector<TokenId> Engine::draft(SequenceId id, int64_t position, TokenId toke
   return out;
 }
 
-// Scores are given out only where there is no overflow.
-Engine::Outcome Engine::run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, Call& call) {
+// Ends the items of a batch with keys or values beyond the range of the cache; the others do not see these.
+void Engine::end_overflowed(const Batch& batch, std::span<const Piece> pieces, Call& call) {
+  overflows_.resize(batch.tokens.size());
+  if (!backend_->take_overflow(overflows_)) return;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto own = std::span(overflows_).subspan(size_t(batch.segments[i].first), size_t(batch.segments[i].count));
+    const auto found = std::ranges::find_if(own, [](StateId state) { return state >= 0; });
+    if (found == own.end()) continue;
+    if (!call.failed) throw overflow_error(*found);
+    call.ended[pieces[i].item] = true;
+    call.failed(pieces[i].item, overflow_error(*found));
+  }
+}
+
+// Gives out the scores of the items that have not ended. False if the observer stopped it.
+bool Engine::run_batch(Batch batch, std::span<const Piece> pieces, std::span<const std::pair<size_t, int64_t>> scored,
+                       Call& call) {
   const std::span<const int32_t> wanted = batch.scored;
   const size_t slice = size_t(backend_->scored_tokens());
   const bool observed = observer_ && call.progress.total > 1;
@@ -442,21 +446,24 @@ Engine::Outcome Engine::run_batch(Batch batch, std::span<const std::pair<size_t,
     backend_->run(batch, 0, wanted.empty() ? first_scored_step_ : plan_.main_steps());
   } else {
     batch.scored = {};
-    if (!run_steps(batch, 0, first_scored_step_, call.progress)) return Outcome::kStopped;
+    if (!run_steps(batch, 0, first_scored_step_, call.progress)) {
+      backend_->take_overflow({});  // of a batch that is given up
+      return false;
+    }
   }
   // Keys and values are stored by steps that are not scored.
-  overflowed_ = backend_->take_overflow();
-  if (overflowed_ >= 0) return Outcome::kOverflow;
+  end_overflowed(batch, pieces, call);
   for (size_t first = 0; first < wanted.size(); first += slice) {
     batch.scored = wanted.subspan(first, std::min(slice, wanted.size() - first));
     if (!at_once) run_steps(batch, first_scored_step_, plan_.main_steps(), call.progress);
     for (size_t i = 0; i < batch.scored.size(); ++i) {
-      last_scores_ = Scores(*backend_, int64_t(i));
-      if (call.sink) call.sink(scored[first + i].first, scored[first + i].second, last_scores_);
+      const auto& [item, token] = scored[first + i];
+      last_scores_ = call.ended[item] ? Scores() : Scores(*backend_, int64_t(i));
+      if (call.sink && !call.ended[item]) call.sink(item, token, last_scores_);
     }
   }
   call.progress.done += double(batch.tokens.size());
-  return Outcome::kDone;
+  return true;
 }
 
 // False if the observer stopped it.

@@ -73,8 +73,12 @@ class Engine {
 
   // A new sequence with room for `tokens`; nothing where sequences or pages are lacking.
   std::optional<SequenceId> open(int64_t tokens);
-  // One that begins with the first `position` tokens of another, whose pages it shares where they are whole.
+  // One that begins with the first `position` tokens of another, whose pages it shares where they are whole; with none
+  // where the keys that are there are not those of a sequence of its own: of windows that went on, of recurrent states
+  // elsewhere, of a dynamic rotation whose base may have changed within `tokens`.
   std::optional<SequenceId> fork(SequenceId from, int64_t position, int64_t tokens);
+  // Whether a fork can begin with fewer tokens than its origin has: recurrent states are those of one position.
+  bool forks_anywhere() const { return !has_fixed_states_; }
   void close(SequenceId sequence);
   int64_t position(SequenceId sequence) const { return at(sequence).position; }  // tokens in it
   // Forgets all tokens from `position` on, and perhaps more: returns how many are left. The caller
@@ -94,8 +98,7 @@ class Engine {
   // its last token stay as last_scores(). Tokens must be in the vocabulary and fit in their sequences. False where the
   // observer stopped it: position() then says how many tokens a sequence has, of recurrent models perhaps fewer than
   // before. Throws a runtime Error. With `failed`, an item whose keys or values are beyond the range of the cache's
-  // type ends alone, without scores: its Error goes there, and the other items are run as if it were not among them (of
-  // recurrent models those that ran beside it end, too).
+  // type ends alone, without scores: its Error goes there, and the other items are run as if it were not among them.
   bool run(std::span<const Work> work, const ScoresSink& sink = {}, Kernels kernels = Kernels::kByCount,
            const FailedSink& failed = {});
   Scores last_scores() const { return last_scores_; }
@@ -138,15 +141,15 @@ class Engine {
     Progress progress;
     std::vector<uint8_t> ended;  // of each item: whether it has failed
   };
-  enum class Outcome : uint8_t { kDone, kStopped, kOverflow };
-
   const SequenceState& at(SequenceId sequence) const { return sequences_[size_t(sequence)]; }
   SequenceState& at(SequenceId sequence) { return sequences_[size_t(sequence)]; }
   void check(std::span<const Work> work) const;
   // Whether the keys and values before `position` that windows need are still there.
   bool holds(const SequenceState& sequence, int64_t position) const;
   bool run_pieces(Call& call, std::span<const Piece> pieces);
-  Outcome run_batch(Batch batch, std::span<const std::pair<size_t, int64_t>> scored, Call& call);
+  bool run_batch(Batch batch, std::span<const Piece> pieces, std::span<const std::pair<size_t, int64_t>> scored,
+                 Call& call);
+  void end_overflowed(const Batch& batch, std::span<const Piece> pieces, Call& call);
   // Slots of the states of fixed size: first one for each sequence, then one for each mark.
   int32_t slot_of(SequenceId sequence) const { return sequence; }
   int32_t slot_of(SequenceId sequence, size_t mark) const {
@@ -154,7 +157,7 @@ class Engine {
   }
   // Puts recurrent states back to the last mark at or before `position`, or to nothing; returns where that is.
   int64_t restore(SequenceId sequence, int64_t position);
-  void abandon(std::span<const Work> work);
+  void abandon(SequenceId sequence);
   // Whether the work is marked behind a token of the piece.
   bool marked_in(const Work& work, const Piece& piece) const;
   Mark mark_at(const SequenceState& state, int64_t position) const;
@@ -183,7 +186,7 @@ class Engine {
   RunObserver observer_;
   Scores last_scores_;
   std::vector<float> hidden_rows_;  // of a batch, for the draft head
-  StateId overflowed_ = -1;         // of the latest batch whose outcome was kOverflow
+  std::vector<StateId> overflows_;  // of a batch's tokens
 };
 
 // Slots of states of fixed size that an engine has.

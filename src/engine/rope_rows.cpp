@@ -38,6 +38,14 @@ void RopeRows::start(RopeLengths& lengths, int64_t length) const {
   }
 }
 
+bool RopeRows::may_change(const RopeLengths& lengths, int64_t length) const {
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    const bool scaled = i < lengths.size() && lengths[i] > 0;
+    if (ropes_[i].scaling == Rope::Scaling::kDynamic && (scaled || length > ropes_[i].original_context)) return true;
+  }
+  return false;
+}
+
 void RopeRows::clear() {
   for (Rows& rows : rows_) {
     rows.cos.clear();

@@ -26,6 +26,10 @@ class RopeRows {
   // Before the tokens of a call, which make a sequence `length` long.
   void start(RopeLengths& lengths, int64_t length) const;
 
+  // Whether a sequence that begins with the tokens of this one, and grows to at most `length`, may have had another
+  // base for them, or come to have one.
+  bool may_change(const RopeLengths& lengths, int64_t length) const;
+
   // The rows of a batch: begin it, add the tokens first .. first + count - 1 of a sequence, in the order of the batch.
   void clear();
   void add(const RopeLengths& lengths, int64_t first, int64_t count);

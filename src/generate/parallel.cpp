@@ -27,6 +27,7 @@ struct ParallelGenerator::Line {
   AnswerBuilder answer;
   SequenceId sequence = -1;
   int64_t shared = 0;            // tokens of the prompt that came from another sequence
+  int64_t ready = 0;             // of the prompt that are in its sequence
   std::optional<TokenId> token;  // to run next
   bool ended = false;
   std::optional<Error> error;  // that ended it
@@ -57,8 +58,11 @@ std::unique_ptr<ParallelGenerator::Line> ParallelGenerator::admit(ParallelJob& j
       origin = sequence;
     }
   };
-  for (const auto& line : active_) offer(line->sequence, line->job.input.ids);
-  if (beginning_) offer(*beginning_, beginning_tokens_);
+  if (engine_.forks_anywhere()) {
+    for (const auto& line : active_) offer(line->sequence, line->job.input.ids);
+  }
+  if (beginning_ && (engine_.forks_anywhere() || shared_with(beginning_tokens_) == beginning_tokens_.size()))
+    offer(*beginning_, beginning_tokens_);
   if (shared < kLeastShared) shared = 0;
   const auto open = [&] { return shared > 0 ? engine_.fork(origin, int64_t(shared), room) : engine_.open(room); };
   std::optional<SequenceId> sequence = open();
@@ -74,14 +78,16 @@ std::unique_ptr<ParallelGenerator::Line> ParallelGenerator::admit(ParallelJob& j
   if (!sequence) return nullptr;
   auto line = std::make_unique<Line>(model_, std::move(job));
   line->sequence = *sequence;
-  line->shared = engine_.position(*sequence);
+  line->shared = line->ready = engine_.position(*sequence);
   return line;
 }
 
-void ParallelGenerator::keep_beginning(const Line& line) {
+// Keeps the tokens of the prompt that are in the line's sequence. `common`: the next line begins with them as well.
+void ParallelGenerator::keep_beginning(const Line& line, bool common) {
   drop_beginning();
   const int64_t length = engine_.position(line.sequence);
   beginning_ = engine_.fork(line.sequence, length, length);
+  beginning_is_common_ = beginning_ && common;
   if (beginning_) beginning_tokens_.assign(line.job.input.ids.begin(), line.job.input.ids.begin() + length);
 }
 
@@ -89,6 +95,21 @@ void ParallelGenerator::drop_beginning() {
   if (beginning_) engine_.close(*beginning_);
   beginning_.reset();
   beginning_tokens_.clear();
+  beginning_is_common_ = false;
+}
+
+// Of models whose sequences fork at their end alone: runs what the prompt has in common with the next line's, which
+// that line and those after it then begin with.
+void ParallelGenerator::run_beginning(Line& line, const ParallelJob& next) {
+  const std::span<const TokenId> prompt = line.job.input.ids;
+  const size_t length = std::min({common_length(prompt, next.input.ids), prompt.size() - 1, next.input.ids.size() - 1});
+  const auto tokens = prompt.subspan(0, length).subspan(size_t(line.ready));
+  const Work work{line.sequence, tokens, Wanted::kNone};
+  const PrefillWatch watch(engine_, int64_t(tokens.size()), *control_);
+  const bool finished =
+      engine_.run({&work, 1}, {}, Kernels::kPrompt, [&](size_t, const Error& error) { fail_line(line, error); });
+  line.ready = engine_.position(line.sequence);
+  if (finished && !line.error) keep_beginning(line, true);
 }
 
 // The line's next token, from the scores that follow `length` tokens; where there is none the line has ended.
@@ -108,10 +129,13 @@ void ParallelGenerator::fail_line(Line& line, const Error& error) {
 
 void ParallelGenerator::run_prompts(std::vector<std::unique_ptr<Line>>& lines) {
   std::vector<Work> work;
+  std::vector<Line*> running;
   int64_t tokens = 0;
   for (const auto& line : lines) {
-    const std::span<const TokenId> rest = std::span(line->job.input.ids).subspan(size_t(line->shared));
+    if (line->ended) continue;
+    const std::span<const TokenId> rest = std::span(line->job.input.ids).subspan(size_t(line->ready));
     work.push_back({line->sequence, rest, Wanted::kLast});
+    running.push_back(line.get());
     tokens += int64_t(rest.size());
   }
   bool finished;
@@ -120,11 +144,12 @@ void ParallelGenerator::run_prompts(std::vector<std::unique_ptr<Line>>& lines) {
     finished = engine_.run(
         work,
         [&](size_t item, int64_t, const Scores& scores) {
-          Line& line = *lines[item];
-          line.answer.prompt_done(int64_t(work[item].tokens.size()));
-          choose(line, scores, int64_t(line.job.input.ids.size()));
+          Line& line = *running[item];
+          const auto length = int64_t(line.job.input.ids.size());
+          line.answer.prompt_done(length - line.shared);
+          choose(line, scores, length);
         },
-        Kernels::kPrompt, [&](size_t item, const Error& error) { fail_line(*lines[item], error); });
+        Kernels::kPrompt, [&](size_t item, const Error& error) { fail_line(*running[item], error); });
   }
   for (const auto& line : lines) {
     // Stopped before its scores were there.
@@ -133,7 +158,7 @@ void ParallelGenerator::run_prompts(std::vector<std::unique_ptr<Line>>& lines) {
       choose(*line, Scores(), engine_.position(line->sequence));
     }
   }
-  if (finished && !lines.back()->error) keep_beginning(*lines.back());
+  if (finished && !lines.back()->error && !beginning_is_common_) keep_beginning(*lines.back(), false);
   std::move(lines.begin(), lines.end(), std::back_inserter(active_));
   lines.clear();
 }
@@ -180,8 +205,12 @@ void ParallelGenerator::run(const std::function<NextJob(bool wait)>& next, const
   std::vector<std::unique_ptr<Line>> admitted;
   const auto stopped = [&] { return control.stopped && control.stopped(); };
   while (!stopped()) {
+    Line* common = nullptr;  // begins as the line that waits
     while (more || waiting) {
-      if (int64_t(active_.size() + admitted.size()) >= lines_) break;
+      // What comes next may say how much of a line's beginning is worth keeping, where that must be known before it
+      // runs.
+      const bool full = int64_t(active_.size() + admitted.size()) >= lines_;
+      if (full && (waiting || admitted.empty() || engine_.forks_anywhere())) break;
       if (!waiting) {
         NextJob job = next(active_.empty() && admitted.empty());
         more = job.state != NextJob::State::kEnd;
@@ -192,7 +221,12 @@ void ParallelGenerator::run(const std::function<NextJob(bool wait)>& next, const
       const auto begins_alike = [&](const auto& line) {
         return common_length(line->job.input.ids, waiting->input.ids) >= kLeastShared + size_t(line->shared);
       };
-      if (std::any_of(admitted.begin(), admitted.end(), begins_alike)) break;
+      const auto alike = std::ranges::find_if(admitted, begins_alike);
+      if (alike != admitted.end()) {
+        if (!engine_.forks_anywhere()) common = alike->get();
+        break;
+      }
+      if (full) break;
       std::unique_ptr<Line> line = admit(*waiting);
       if (line == nullptr) {
         if (active_.empty() && admitted.empty()) {
@@ -211,6 +245,7 @@ void ParallelGenerator::run(const std::function<NextJob(bool wait)>& next, const
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
     if (!admitted.empty()) {
+      if (common != nullptr) run_beginning(*common, *waiting);
       run_prompts(admitted);
       prompt_seconds_ += seconds();
     } else if (!active_.empty()) {

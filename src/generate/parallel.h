@@ -50,12 +50,13 @@ class ParallelGenerator {
  private:
   struct Line;
   std::unique_ptr<Line> admit(ParallelJob& job);
+  void run_beginning(Line& line, const ParallelJob& next);
   void run_prompts(std::vector<std::unique_ptr<Line>>& lines);
   void run_tokens();
   static void choose(Line& line, const Scores& scores, int64_t length);
   static void fail_line(Line& line, const Error& error);
   void finish_ended();
-  void keep_beginning(const Line& line);
+  void keep_beginning(const Line& line, bool common);
   void drop_beginning();
 
   const TextModel& model_;
@@ -63,9 +64,10 @@ class ParallelGenerator {
   const int64_t lines_;
   const RunControl* control_ = nullptr;
   std::vector<std::unique_ptr<Line>> active_;  // in the order of their admission
-  // The latest prompt, kept in a sequence of its own for the lines that begin alike.
+  // What lines that begin alike go on from, in a sequence of its own: the latest prompt, or what two have in common.
   std::optional<SequenceId> beginning_;
   std::vector<TokenId> beginning_tokens_;
+  bool beginning_is_common_ = false;
   double prompt_seconds_ = 0, output_seconds_ = 0;
 };
 

@@ -15,6 +15,7 @@ struct Job {
   double temperature = 0;
   std::vector<std::pair<TokenId, double>> logit_bias = {};
   enum class Throws { kNothing, kSink, kDone } throws = Throws::kNothing;  // std::bad_alloc
+  std::vector<TokenId> ids = {};                                           // in place of the prompt
 };
 
 struct Outcome {
@@ -47,6 +48,7 @@ class Batch {
           const size_t i = next++;
           result.state = NextJob::State::kJob;
           result.job.input = model_->continue_text(jobs[i].prompt);
+          if (!jobs[i].ids.empty()) result.job.input.ids = jobs[i].ids;
           result.job.settings.max_tokens = jobs[i].max_tokens;
           result.job.settings.sampling.temperature.value = jobs[i].temperature;
           result.job.settings.sampling.seed.value = jobs[i].seed;
@@ -196,6 +198,60 @@ TEST_CASE("keys or values beyond the range of the cache end their own line alone
       CHECK(std::equal(expected.begin(), expected.end(), outcomes.begin() + 1));
     }
   }
+}
+
+// A golden with the tokenizer of the story model: its ids are those of that model's first tokens.
+fs::path golden_with_tokenizer(const TemporaryFolder& folder, const std::string& golden) {
+  const fs::path model = folder.path() / golden;
+  fs::create_directory(model);
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(source_folder() / "tests/golden" / golden / file, model / file);
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    fs::copy(source_folder() / "models/stories260K-FP8" / file, model / file);
+  return model;
+}
+
+TEST_CASE("a beginning that lines share is computed once in recurrent models, too, and changes nothing") {
+  const TemporaryFolder folder;
+  for (const std::string golden : {"qwen3_next-bf16", "granite_hybrid-fp8", "lfm2-fp8"}) {
+    const fs::path model = golden_with_tokenizer(folder, golden);
+    // Two groups of lines, each with 40 tokens in common.
+    std::vector<Job> jobs;
+    for (int i = 0; i < 8; ++i) {
+      Job job;
+      for (int t = 0; t < 40; ++t) job.ids.push_back(TokenId((5 + t * t + (i < 5 ? 0 : 17)) % 48));
+      for (int t = 0; t < 3; ++t) job.ids.push_back(TokenId((7 * i + t + 1) % 48));
+      job.max_tokens = 6;
+      jobs.push_back(job);
+    }
+    std::vector<Outcome> expected;
+    Batch alone(model, "cpu", 2);
+    for (const Job& job : jobs) expected.push_back(alone.run({job})[0]);
+    for (const int64_t lines : {2, 3, 8}) {
+      INFO(golden, " ", lines);
+      const std::vector<Outcome> outcomes = Batch(model, "cpu", lines).run(jobs);
+      CHECK(outcomes == expected);
+      int64_t computed = 0;
+      for (const Outcome& outcome : outcomes) computed += outcome.computed;
+      CHECK(computed == 2 * 40 + 8 * 3);
+    }
+  }
+}
+
+TEST_CASE("lines do not share what a dynamic rotation has turned") {
+  const TemporaryFolder folder;
+  const fs::path model = golden_with_tokenizer(folder, "llama-rope-dynamic");
+  std::vector<Job> jobs;
+  for (const int length : {60, 20, 30, 70}) {
+    Job job;
+    for (int t = 0; t < length; ++t) job.ids.push_back(TokenId((3 + t * 5) % 48));
+    job.max_tokens = 8;
+    jobs.push_back(job);
+  }
+  std::vector<Outcome> expected;
+  Batch alone(model, "cpu", 2);
+  for (const Job& job : jobs) expected.push_back(alone.run({job})[0]);
+  for (const int64_t lines : {2, 4}) CHECK(Batch(model, "cpu", lines).run(jobs) == expected);
 }
 
 TEST_CASE("a line whose text does not fit in memory ends alone") {

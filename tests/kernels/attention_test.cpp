@@ -46,6 +46,7 @@ class AttentionRun {
               Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(bytes))),
               Buffer<uint32_t>(device_, std::vector<uint32_t>(size_t(kGemvTokens * shape.heads))),
               Buffer<uint32_t>(device_, {0}),
+              Buffer<uint32_t>(device_, std::vector<uint32_t>(size_t(context))),
               Buffer<int32_t>(device_, kTable),
               Buffer<int32_t>(device_, std::vector<int32_t>(size_t(context)))};
     cos_ = std::move(cos);
@@ -164,6 +165,8 @@ class AttentionRun {
     cache.page_shift = page_shift_of(kTestPage, cache.ring);
     cache.tables = there_.table.data();
     cache.overflow = there_.overflow.data();
+    cache.overflow_of_tokens = there_.overflow_of_tokens.data();
+    cache.overflow_mark = 1;
     cache.key_bytes = cache.value_bytes = cache_row_bytes(shape_.kind, shape_.head_dim);
     cache.kind = shape_.kind;
     return cache;
@@ -208,7 +211,7 @@ class AttentionRun {
   struct There {
     Buffer<float> qkv, y, cos, sin, norm, partial, factors;
     Buffer<uint8_t> keys, values;
-    Buffer<uint32_t> counter, overflow;
+    Buffer<uint32_t> counter, overflow, overflow_of_tokens;
     Buffer<int32_t> table, sequence;
   } there_;
 };

@@ -2,6 +2,7 @@
 #include "generate/speculation.h"
 #include "tests/draft_golden.h"
 #include "tests/kernels/on_device.h"
+#include "tests/together.h"
 
 namespace qgen::test {
 namespace {
@@ -30,7 +31,8 @@ TEST_CASE("kernels: the engine step by step against the reference engine") {
     };
     const auto engine = make_gpu_engine(*plan, 64), reference = make_engine(*plan, "reference", 64);
     const auto found = steps_of(*engine), expected = steps_of(*reference);
-    CHECK(found.size() > plan->steps.size() / 2);
+    REQUIRE(expected.size() == plan->main_steps());
+    REQUIRE(found.size() == plan->main_steps());
     for (const auto& [step, values] : found) {
       INFO(count, " tokens, step ", step, " ", std::string(step_name(plan->steps[step])));
       CHECK(normwise_error(values, expected.at(step)) < (count > LinearDispatch::kMostGemvTokens ? 2e-3 : 2e-5));
@@ -265,19 +267,6 @@ TEST_CASE("kernels: a prompt that is stopped between batches goes on where it wa
   CHECK(std::equal(rest.begin(), rest.end(), all.begin()));
 }
 
-// Scores after the last token of each item.
-std::vector<std::vector<float>> run_items(Engine& engine, std::span<const Work> work, Kernels kernels) {
-  std::vector<std::vector<float>> out(work.size());
-  engine.run(
-      work,
-      [&](size_t item, int64_t, const Scores& scores) {
-        const std::span<const float> all = scores.all();
-        out[item].assign(all.begin(), all.end());
-      },
-      kernels);
-  return out;
-}
-
 std::vector<TokenId> some_ids(int count, int factor) {
   std::vector<TokenId> ids;
   for (int i = 0; i < count; ++i) ids.push_back(TokenId(3 + i * factor % 500));
@@ -310,12 +299,12 @@ TEST_CASE("kernels: several sequences together come out as each alone, bit by bi
     ids.push_back(*engine.open(100));
     std::vector<Work> work;
     for (size_t i = 0; i < prompts.size(); ++i) work.push_back({ids[i], prompts[i], Wanted::kLast});
-    std::vector<std::vector<std::vector<float>>> together = {run_items(engine, work, Kernels::kPrompt)};
+    std::vector<std::vector<std::vector<float>>> together = {scores_of_items(engine, work, Kernels::kPrompt)};
     for (int i = 0; i < kAnswers; ++i) {
       std::vector<TokenId> tokens;
       for (size_t s = 0; s < prompts.size(); ++s) tokens.push_back(answer(s, i));
       for (size_t s = 0; s < prompts.size(); ++s) work[s].tokens = {&tokens[s], 1};
-      together.push_back(run_items(engine, work, Kernels::kGenerate));
+      together.push_back(scores_of_items(engine, work, Kernels::kGenerate));
     }
     for (size_t s = 0; s < prompts.size(); ++s) {
       options.sequences = 1;
@@ -323,14 +312,30 @@ TEST_CASE("kernels: several sequences together come out as each alone, bit by bi
       Engine alone(*plan, options, gpu::make_backend(*plan, options));
       const SequenceId id = *alone.open(600);
       const Work prompt{id, prompts[s], Wanted::kLast};
-      CHECK(run_items(alone, {&prompt, 1}, Kernels::kPrompt)[0] == together[0][s]);
+      CHECK(scores_of_items(alone, {&prompt, 1}, Kernels::kPrompt)[0] == together[0][s]);
       for (int i = 0; i < kAnswers; ++i) {
         const TokenId token = answer(s, i);
         const Work next{id, {&token, 1}, Wanted::kLast};
-        CHECK(run_items(alone, {&next, 1}, Kernels::kGenerate)[0] == together[size_t(i) + 1][s]);
+        CHECK(scores_of_items(alone, {&next, 1}, Kernels::kGenerate)[0] == together[size_t(i) + 1][s]);
       }
     }
   }
+}
+
+TEST_CASE("kernels: several sequences of every kind of model come out as each alone, bit by bit") {
+  for (const char* golden : kMixedGoldens) {
+    INFO(std::string(golden));
+    const auto plan = load_plan(source_folder() / "tests/golden" / golden);
+    check_together(*plan, [](const Plan& p, const EngineOptions& options) {
+      return std::make_unique<Engine>(p, options, gpu::make_backend(p, options));
+    });
+  }
+}
+
+TEST_CASE("kernels: a sequence whose keys or values overflow the cache ends alone") {
+  check_overflow([](const Plan& plan, const EngineOptions& options) {
+    return std::make_unique<Engine>(plan, options, gpu::make_backend(plan, options));
+  });
 }
 
 TEST_CASE("kernels: prompts and single tokens of several sequences in one batch, and scores of tokens apart") {
@@ -388,7 +393,7 @@ TEST_CASE("kernels: a fork goes on as its origin does, and pages of windows are 
       engine.rewind(origin, 270);
       const std::vector<TokenId> rest(prompt.begin() + 100, prompt.begin() + 110);
       const Work both[] = {{origin, rest, Wanted::kLast}, {fork, rest, Wanted::kLast}};
-      const auto scores = run_items(engine, both, Kernels::kGenerate);
+      const auto scores = scores_of_items(engine, both, Kernels::kGenerate);
       CHECK(scores[0] == scores[1]);
     }
   }
