@@ -11,8 +11,10 @@ namespace qgen {
 class BlankMemory {
  public:
   BlankMemory() = default;
+  // kWeights stand in the place of a file: an account of memory has them already (mapped_file_bytes()).
+  enum class Kind { kWork, kWeights };
   // Reserves addresses, no memory. `subject` is for the error: a memory Error if there are not enough of them.
-  BlankMemory(size_t bytes, const std::string& subject);
+  BlankMemory(size_t bytes, const std::string& subject, Kind kind = Kind::kWork);
   ~BlankMemory();
   BlankMemory(BlankMemory&& other) noexcept;
   BlankMemory& operator=(BlankMemory&& other) noexcept;
@@ -22,6 +24,7 @@ class BlankMemory {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  Kind kind_ = Kind::kWork;
 };
 
 }  // namespace qgen

@@ -92,6 +92,7 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 size_t mapped_file_bytes() { return mapped_bytes; }
+void count_mapped(ptrdiff_t bytes) { mapped_bytes += size_t(bytes); }
 
 void release_pages(std::span<const std::byte> mapped) {
   const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));

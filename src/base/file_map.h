@@ -28,8 +28,9 @@ class FileMap {
   size_t size_ = 0;
 };
 
-// Bytes of all files that are mapped now.
+// Bytes of all files that are mapped now, and of blank memory in the place of some.
 size_t mapped_file_bytes();
+void count_mapped(ptrdiff_t bytes);
 
 // Releases the resident pages of a part of a map; reading it again brings them back.
 void release_pages(std::span<const std::byte> mapped);

@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -63,7 +64,7 @@ WeightFiles parse_index(std::string_view text, const std::string& subject, const
     const std::string file(value.as_string());
     if (file.empty() || file == "." || file == ".." ||
         file.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos) {
-      value.fail(fmt::format("{} is no plain file name", quoted_name(file)),
+      value.fail(fmt::format("{} is not a plain file name", quoted_name(file)),
                  "an index may only name files in its own folder");
     }
     files.file_of_tensor.emplace(tensor, file);
@@ -150,7 +151,7 @@ Checkpoint Checkpoint::open(const ModelLocation& location, std::unique_ptr<JsonD
     if (headers_only) {
       blank = [&](uint64_t bytes) -> std::span<const std::byte> {
         checkpoint.incomplete_ = path.string();
-        return checkpoint.missing_.emplace_back(bytes, path.string()).bytes();
+        return checkpoint.missing_.emplace_back(bytes, path.string(), BlankMemory::Kind::kWeights).bytes();
       };
     }
     Safetensors parsed = parse_safetensors(checkpoint.files_.back().bytes(), path.string(), blank);
@@ -180,28 +181,69 @@ Checkpoint Checkpoint::assemble(const ModelLocation& location, ModelFiles files,
   return checkpoint;
 }
 
+namespace {
+
+// Where the tensors of a blank checkpoint lie in its data.
+struct BlankPlaces {
+  std::vector<size_t> offsets;
+  size_t total = 0;
+};
+
+constexpr size_t kBlankAlignment = 64;
+
+size_t bytes_of(const TensorView& tensor) {
+  size_t bits = size_t(dtype_bits(tensor.dtype));
+  for (const int64_t size : tensor.shape) bits = checked_product(tensor.name, {bits, size_t(size)});
+  return bits / 8;
+}
+
+// One after the other.
+BlankPlaces places_apart(const std::vector<TensorView>& tensors) {
+  BlankPlaces out;
+  for (const TensorView& tensor : tensors) {
+    out.offsets.push_back(out.total);
+    out.total = checked_sum(tensor.name, {out.total, checked_aligned(tensor.name, bytes_of(tensor), kBlankAlignment)});
+  }
+  return out;
+}
+
+// All that have the same byte in one place, as large as the largest of them.
+BlankPlaces places_shared(const std::vector<TensorView>& tensors, const std::vector<std::byte>& fills) {
+  std::map<std::byte, std::pair<size_t, size_t>> places;  // size and offset by the byte
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    size_t& size = places[fills[i]].first;
+    size = std::max(size, checked_aligned(tensors[i].name, bytes_of(tensors[i]), kBlankAlignment));
+  }
+  BlankPlaces out;
+  for (auto& [fill, place] : places) {
+    place.second = out.total;
+    out.total = checked_sum("all tensors", {out.total, place.first});
+  }
+  for (const std::byte fill : fills) out.offsets.push_back(places[fill].second);
+  return out;
+}
+
+}  // namespace
+
 Checkpoint Checkpoint::blank(const ModelLocation& location, std::unique_ptr<JsonDocument> config,
-                             std::vector<TensorView> tensors) {
-  constexpr size_t kAlignment = 64;
+                             std::vector<TensorView> tensors, const std::vector<std::byte>& fills, bool only_plan) {
   Checkpoint checkpoint;
   checkpoint.location_ = location;
   checkpoint.model_files_ = ModelFiles(location.folder);
   checkpoint.config_ = std::move(config);
+  const BlankPlaces places = only_plan ? places_shared(tensors, fills) : places_apart(tensors);
+  checkpoint.blank_ = BlankMemory(places.total, location.name, BlankMemory::Kind::kWeights);
+  const std::span<std::byte> data = checkpoint.blank_.bytes();
+  std::map<size_t, size_t> filled;  // how many bytes from an offset on
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::span<std::byte> bytes = data.subspan(places.offsets[i], bytes_of(tensors[i]));
+    tensors[i].bytes = bytes;
+    if (fills[i] == std::byte{0}) continue;
+    size_t& done = filled[places.offsets[i]];
+    if (done < bytes.size()) std::fill(bytes.begin() + ptrdiff_t(done), bytes.end(), fills[i]);
+    done = std::max(done, bytes.size());
+  }
   checkpoint.tensors_ = std::move(tensors);
-  std::vector<size_t> sizes;
-  size_t total = 0;
-  for (const TensorView& tensor : checkpoint.tensors_) {
-    size_t bits = size_t(dtype_bits(tensor.dtype));
-    for (const int64_t size : tensor.shape) bits = checked_product(tensor.name, {bits, size_t(size)});
-    sizes.push_back(bits / 8);
-    total = checked_sum(tensor.name, {total, checked_aligned(tensor.name, bits / 8, kAlignment)});
-  }
-  checkpoint.blank_ = BlankMemory(total, location.name);
-  size_t offset = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    checkpoint.tensors_[i].bytes = checkpoint.blank_.bytes().subspan(offset, sizes[i]);
-    offset += (sizes[i] + kAlignment - 1) / kAlignment * kAlignment;
-  }
   checkpoint.index_names();
   return checkpoint;
 }

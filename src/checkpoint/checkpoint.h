@@ -52,17 +52,19 @@ class Checkpoint {
   // below.
   static Checkpoint assemble(const ModelLocation& location, ModelFiles files, std::unique_ptr<JsonDocument> config,
                              std::vector<TensorView> tensors, std::string incomplete = {});
-  // A checkpoint without files: tensors of these names, types and shapes, all zeros, which take no memory until
-  // they are written. `config` is its config.json.
+  // A checkpoint without files: tensors of these names, types and shapes, each filled with the byte at its place in
+  // `fills`; zeros take no memory until they are written. `config` is its config.json. `only_plan`: tensors of the
+  // same byte lie in one place, which takes no more addresses than the largest of them and is all the same to a plan.
   static Checkpoint blank(const ModelLocation& location, std::unique_ptr<JsonDocument> config,
-                          std::vector<TensorView> tensors);
+                          std::vector<TensorView> tensors, const std::vector<std::byte>& fills, bool only_plan);
 
   const TensorView* find(std::string_view name) const;  // nullptr if absent
   const std::vector<TensorView>& tensors() const { return tensors_; }
   Json config() const { return config_->root(); }
   const ModelLocation& location() const { return location_; }
   bool is_blank() const { return files_.empty() && location_.gguf_files.empty(); }
-  // The data of a blank checkpoint, which all of its tensors lie in; empty for one that was read from files.
+  // The data of a blank checkpoint, which all of its tensors lie in; empty for one that was read from files. Not to be
+  // written where it is for plans only.
   std::span<std::byte> blank_bytes() { return blank_.bytes(); }
   // config.json and the tokenizer's files.
   const ModelFiles& files() const { return model_files_; }

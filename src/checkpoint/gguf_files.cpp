@@ -51,7 +51,7 @@ GgufParts GgufParts::open(const std::vector<fs::path>& paths, bool headers_only)
     if (headers_only) {
       blank = [&](uint64_t bytes) -> std::span<const std::byte> {
         incomplete = path.string();
-        return blanks.emplace_back(bytes, path.string()).bytes();
+        return blanks.emplace_back(bytes, path.string(), BlankMemory::Kind::kWeights).bytes();
       };
     }
     // gguf.py writes general.alignment into the first part only, and aligns them all so.
@@ -112,7 +112,8 @@ std::vector<std::vector<fs::path>> find_gguf_models(const fs::path& folder) {
     const std::string name = entry.path().filename().string();
     // Companions of another kind: the vision half of a model, and importance matrices.
     if (!name.ends_with(kSuffix) || name.find("mmproj") != name.npos || name.find("imatrix") != name.npos) continue;
-    if (!fs::is_regular_file(entry.path(), ignored)) continue;
+    // A link to a file that is missing, or a pipe, is one that cannot be opened, not none: others are not taken for it.
+    if (fs::is_directory(entry.path(), ignored)) continue;
     const auto part = part_name(name);
     models[part ? part->stem : name].push_back(entry.path());
   }

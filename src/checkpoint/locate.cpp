@@ -152,7 +152,7 @@ std::optional<ModelLocation> locate_within(const std::string& name, const fs::pa
   return ModelLocation{found.front().filename().string(), found.front(), {}};
 }
 
-// Names of what is there that come close to a name, best first. Names that begin alike count as close.
+// The known names that resemble a name, best first. Names that begin alike count as similar.
 std::vector<std::string> close_names(const std::string& name, const std::vector<std::string>& known) {
   constexpr size_t kMost = 3;
   const auto last = [](const std::string& text) { return lower(text.substr(text.rfind('/') + 1)); };
@@ -345,6 +345,10 @@ ModelLocation locate_folder(const fs::path& path, const std::string& variant) {
 }
 
 ModelLocation locate_file(const fs::path& path) {
+  // To open a pipe would be to wait for its other end.
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored))
+    fail(ErrorKind::kModel, fmt::format("{}: not a regular file", path.string()));
   if (path.extension() == ".gguf" || is_gguf_file(path)) return gguf_location(path.filename().string(), path);
   if (path.extension() != ".safetensors") {
     const std::string extension = path.extension().string();

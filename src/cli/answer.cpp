@@ -55,6 +55,14 @@ void take_prompt_word(AnswerOptions& options) {
   options.prompt = word;
 }
 
+// What variables of the environment say about conversations is for models that have them; what is typed is an error
+// there.
+void drop_untyped(AnswerOptions& options) {
+  if (!options.typed.contains("system")) options.system.reset();
+  if (!options.typed.contains("resume")) options.resume.reset();
+  if (!options.typed.contains("save")) options.save.reset();
+}
+
 // The conversation or text that the model continues.
 struct Question {
   ModelInput input;
@@ -98,9 +106,11 @@ GenerationSettings settings_of(const AnswerOptions& options, const TextModel& mo
 
 void note_all(const AnswerOptions& options, const TextModel& model, const SamplingSettings& sampling,
               Warnings& warnings) {
-  note_repeated(options.typed, {"prompt", "file", "system", "resume", "save"}, warnings);
+  note_repeated(options.typed, {"model", "prompt", "file", "system", "resume", "save"}, warnings);
   note_reasoning(options.reasoning, options.typed, options.raw, model, warnings);
-  note_seed(options.typed, sampling, warnings);
+  note_sampling(options.typed, options.sampling, sampling, warnings);
+  if (options.typed.contains("no-stdin") && (options.prompt == "-" || options.file == "-"))
+    warnings.add(fmt::format("--no-stdin: no effect, --{} - reads it", options.prompt == "-" ? "prompt" : "file"));
   if (options.typed.contains("logprobs") && options.report.stats != "json" && options.report.stats_file.empty() &&
       !options.json) {
     warnings.add(
@@ -140,10 +150,15 @@ int answer(AnswerOptions& options) {
   }
   check_report_file(options.report);
   Conversation before;
-  if (options.resume) before = read_conversation(*options.resume);
-  if (options.save) check_conversation_file(*options.save);
+  const auto read_before = [&] {
+    if (options.resume) before = read_talk(*options.resume, options.text);
+    if (options.save) check_conversation_file(*options.save);
+  };
+  if (options.typed.contains("resume") || options.typed.contains("save")) read_before();
   Warnings warnings(options.report);
   TextModel model(options.model, options.raw);
+  if (!model.has_template()) drop_untyped(options);
+  if (!options.typed.contains("resume") && !options.typed.contains("save")) read_before();
   AnswerWriter writer(options.reasoning.show);
   GenerationSettings settings = settings_of(options, model);
   settings.split_reasoning = model.has_template() && writer.splits();

@@ -44,7 +44,8 @@ bool stdout_is(const std::string& file) {
 void refuse_other_tasks(const AnswerOptions& options) {
   if (options.prompt || options.file)
     fail(ErrorKind::kUsage, "--batch: no place for --prompt or --file", "write them as lines: {\"prompt\": \"…\"}");
-  if (options.resume || options.save)
+  // Of variables of the environment --batch takes no notice, as of QGEN_PROMPT.
+  if (options.typed.contains("resume") || options.typed.contains("save"))
     fail(ErrorKind::kUsage, "--batch: no place for --resume or --save",
          "a line may hold a whole conversation: \"messages\"");
 }
@@ -103,7 +104,8 @@ class Batch {
       : options_(options), done_(std::move(done)), warnings_(warnings), model_(model_options(options), false) {
     SamplingFlags flags = options.sampling;
     flags.logit_bias = model_.logit_bias(options.logit_bias);
-    model_.sampling(flags);
+    sampling_ = model_.sampling(flags);
+    note_repeated(options.typed, {"model", "batch", "done", "system"}, warnings);
     note_reasoning(options.reasoning, options.typed, options.raw, model_, warnings);
     if (options.typed.contains("json")) warnings.add("--json: no effect, --batch writes JSON as it is");
     if (done_.missing()) warnings.add(fmt::format("--done {}: no such file, no line is left out", options.done));
@@ -127,6 +129,7 @@ class Batch {
   int finish() {
     progress_.end();
     const BatchTotals& t = totals_;
+    note_lines();
     if (t.cut_short > 0) {
       warnings_.add(
           fmt::format("{} of {} answers are cut short, their lines say how (\"cut_short\", \"finish_reason\")",
@@ -141,6 +144,16 @@ class Batch {
 
  private:
   using LinePointer = std::shared_ptr<OpenLine>;
+
+  // What had no effect on any line, or was asked for by lines without one.
+  void note_lines() {
+    if (!drew_ && totals_.lines > totals_.failed)
+      note_sampling(options_.typed, options_.sampling, sampling_, warnings_);
+    if (think_ignored_ == 0) return;
+    warnings_.add(fmt::format("\"think\" in {}: no effect, {}", counted(think_ignored_, "line"),
+                              model_.has_template() ? "raw text, or a chat template that knows no enable_thinking"
+                                                    : "the model has no chat template"));
+  }
 
   // The next line that is to be answered; null at the end. Bad ones get their error, done ones nothing.
   LinePointer next_line() {
@@ -158,6 +171,7 @@ class Batch {
     auto line = std::make_shared<OpenLine>();
     BatchRequest& request = line->request;
     request.line = number_;
+    request.form = form_;
     try {
       if (input_->cut())
         fail(ErrorKind::kUsage, fmt::format("line {}: too long (expected at most {} bytes)", number_, kMaxLineBytes));
@@ -166,6 +180,7 @@ class Batch {
         std::string valid;
         if (!is_utf8(text)) text = valid = valid_text(std::string(text), subject, options_.text, number_);
         read_batch_request(text, number_, options_, request);
+        form_ = request.form;
         const bool known = done_.take(request.id, number_);
         if (!known) prepare(*line);
         return known;
@@ -175,6 +190,7 @@ class Batch {
         return nullptr;
       }
     } catch (const Error& error) {
+      form_ = request.form;
       line->place = output_.reserve();
       put_error(*line, error);
       return nullptr;
@@ -185,9 +201,13 @@ class Batch {
 
   void prepare(OpenLine& line) {
     const AnswerOptions& options = line.request.options;
+    const std::string& think = options.reasoning.think;
+    think_ignored_ += think != options_.reasoning.think && think != "auto" &&
+                      (options.raw || !model_.template_reads("enable_thinking"));
     line.input = batch_input(line.request, model_);
     GenerationSettings& settings = line.settings;
     settings.sampling = sampling(line.request);
+    drew_ = drew_ || !settings.sampling.greedy();
     settings.stops = options.stops;
     settings.max_tokens = options.max_tokens;
     settings.logprobs = options.logprobs;
@@ -285,7 +305,11 @@ class Batch {
   Warnings& warnings_;
   TextModel model_;
   LineReader* input_ = nullptr;
-  int64_t number_ = 0;  // of the line that was read last
+  int64_t number_ = 0;                // of the line that was read last
+  BatchForm form_ = BatchForm::kOwn;  // of that line, for answers to one that has none
+  SamplingSettings sampling_;         // of lines that say nothing else
+  bool drew_ = false;                 // whether any line was not greedy
+  int64_t think_ignored_ = 0;         // lines that ask for thinking, or none, where nothing listens
   RunControl control_;
   BatchTotals totals_;
   BatchProgress progress_{options_, totals_};

@@ -20,8 +20,10 @@ std::string response(const BatchRequest& request, int status, std::string_view b
   return fmt::format(R"({{"status_code":{},"request_id":"req_{}","body":{}}})", status, request.line, body);
 }
 
-std::string_view finish_reason(const Generation& generation) {
-  return generation.stop == "end" || generation.stop == "stop-string" ? "stop" : "length";
+// An answer that is all thinking is none, however it ended.
+std::string_view finish_reason(const BatchAnswer& answer) {
+  const std::string_view stop = answer.generation.stop;
+  return answer.cut_short.empty() && (stop == "end" || stop == "stop-string") ? "stop" : "length";
 }
 
 // The text of one token wherever it stands, with a space that begins it.
@@ -91,7 +93,7 @@ std::string openai_body(const BatchRequest& request, const BatchAnswer& answer, 
   const std::string logprobs = request.options.logprobs == 0 ? "null"
                                : chat                        ? chat_logprobs(g, tokenizer)
                                                              : completion_logprobs(g, tokenizer);
-  choice += fmt::format(R"(,"logprobs":{},"finish_reason":"{}"}})", logprobs, finish_reason(g));
+  choice += fmt::format(R"(,"logprobs":{},"finish_reason":"{}"}})", logprobs, finish_reason(answer));
   std::string usage = fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{})", g.prompt_tokens,
                                   g.tokens.size(), g.prompt_tokens + int64_t(g.tokens.size()));
   if (chat) usage += fmt::format(R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})", g.thinking_tokens);

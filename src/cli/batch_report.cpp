@@ -44,7 +44,7 @@ std::string totals_json(const BatchTotals& t, const TextModel& model, const Warn
 
 std::string totals_text(const BatchTotals& t) {
   const auto per_second = [](int64_t tokens, double seconds) { return seconds > 0 ? double(tokens) / seconds : 0; };
-  std::string out = fmt::format("{} lines, {} failed", t.lines, t.failed);
+  std::string out = fmt::format("{}, {} failed", counted(t.lines, "line"), t.failed);
   if (t.skipped > 0) out += fmt::format(", {} done before", t.skipped);
   return out + fmt::format(" · {} tokens in, {:.0f} tok/s · {} out, {:.0f} tok/s", t.prompt_tokens,
                            per_second(t.prompt_tokens, t.prompt_seconds), t.output_tokens,
@@ -72,8 +72,8 @@ BatchProgress::BatchProgress(const AnswerOptions& options, const BatchTotals& to
 
 void BatchProgress::show() {
   line_.show([this] {
-    std::string out = fmt::format("{}{} lines", totals_.lines + totals_.skipped,
-                                  expected_ > 0 ? fmt::format(" of {}", expected_) : "");
+    const int64_t done = totals_.lines + totals_.skipped;
+    std::string out = expected_ > 0 ? fmt::format("{} of {}", done, counted(expected_, "line")) : counted(done, "line");
     if (totals_.failed > 0) out += fmt::format(", {} failed", totals_.failed);
     return out + fmt::format(" · {} tokens written", totals_.output_tokens);
   });
@@ -94,7 +94,8 @@ void print_totals(const AnswerOptions& options, const BatchTotals& totals, const
     case ReportForm::kNone: break;
     case ReportForm::kLine: print_stderr(totals_text(totals) + "\n", Style::kDim); break;
     case ReportForm::kText: {
-      std::string text = fmt::format("{} · {}\n  {}", model.name(), model.engine().description(), totals_text(totals));
+      std::string text =
+          fmt::format("{} · {}\n  {}", one_line(model.name()), model.engine().description(), totals_text(totals));
       if (options.prompt_lookup > 0 || options.model.drafts())
         text += fmt::format(" · drafts {}", drafts_text(totals.drafted_tokens, totals.accepted_tokens));
       print_stderr(text + "\n", Style::kDim);

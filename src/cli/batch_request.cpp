@@ -158,7 +158,7 @@ const Member kMembers[] = {
        if (const int64_t n = v.as_integer(); n != 1) v.fail(fmt::format("{} is not supported (expected 1)", n));
      }},
     {{"stream"}, [](const Json& v, R&) { check_false(v, "each answer is one line"); }},
-    {{"echo"}, [](const Json& v, R&) { check_false(v, "the prompt is no part of the answer"); }},
+    {{"echo"}, [](const Json& v, R&) { check_false(v, "the prompt is not part of the answer"); }},
     {{"response_format"}, [](const Json& v, R&) { check_type_is_text(v); }},
     {{"tools", "functions"}, [](const Json& v, R&) { check_empty(v); }},
     {{"tool_choice", "function_call"},
@@ -209,6 +209,7 @@ void read_batch_request(std::string_view text, int64_t line, const AnswerOptions
   const auto document = JsonDocument::parse(text, fmt::format("line {}", line), ErrorKind::kUsage);
   const Json root = document->root();
   if (!root.is_object()) root.fail("expected an object with \"prompt\" or \"messages\"");
+  request.form = BatchForm::kOwn;
   for (const std::string_view name : {"custom_id", "id"}) {
     if (const auto id = root.find(name)) request.id = text_of_member(text, name, *id);
   }

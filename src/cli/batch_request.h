@@ -32,7 +32,8 @@ struct BatchRequest {
 };
 
 // Reads line `line` into a request with these options, which it may override. What the line calls itself and its form
-// are set as early as they are known, for the answer to a bad line. Throws a usage Error that names line and key.
+// are set as early as they are known, for the answer to a bad line; one that is no object keeps the form that `request`
+// has. Throws a usage Error that names line and key.
 void read_batch_request(std::string_view text, int64_t line, const AnswerOptions& options, BatchRequest& request);
 
 // What the model is to go on from. Throws an Error that names the line.

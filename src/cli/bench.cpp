@@ -435,10 +435,7 @@ int bench(BenchOptions options) {
   }
   auto plan =
       make_plan(bench.dummy ? declare_checkpoint(location) : open_checkpoint(location), options.model.trust_tensors);
-  if (bench.dummy) {
-    if (const std::string note = declared_size_note(plan->checkpoint); !note.empty())
-      write_stderr(fmt::format("qgen: warning: {}\n", note));
-  }
+  if (bench.dummy) warn(declared_size_note(plan->checkpoint));
   const std::vector<Test> tests = list_tests(options, location.name, plan->model.context);
   int64_t longest = 0;
   for (const Test& test : tests) {

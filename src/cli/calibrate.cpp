@@ -47,8 +47,8 @@ int calibrate_model(const CalibrateOptions& options) {
   write_new_file(options.out, seen.statistics.json(), NewFile::Readers::kAll);
   end_answer();
   if (!options.quiet) {
-    print_table(fmt::format("{}: the inputs of {} matrices of {} over {} tokens, in {:.1f} s\n", options.out,
-                            seen.statistics.size(), model.name, seen.tokens,
+    print_table(fmt::format("{}: the inputs of {} matrices of {} over {} tokens, in {:.1f} s\n", one_line(options.out),
+                            seen.statistics.size(), one_line(model.name), seen.tokens,
                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
   }
   return 0;
@@ -58,7 +58,9 @@ Command::Bound bind() {
   const auto o = std::make_shared<CalibrateOptions>();
   std::vector<Option> options = {
       model_word(o->model),
-      {"--text", &o->input, "FILE", "a text such as the model will read, - for standard input"},
+      {"--text", &o->input, "FILE",
+       "a text such as the model will read, - for standard input; without a byte order mark and one newline at its "
+       "end"},
       {"--out", &o->out, "FILE", "the file to write: the largest magnitude of each input column of each matrix, JSON"},
       {"--window",
        &o->window,

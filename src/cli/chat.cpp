@@ -33,7 +33,7 @@ struct ChatOptions {
 
 Conversation first_conversation(const ChatOptions& options) {
   Conversation conversation;
-  if (options.resume) conversation = read_conversation(*options.resume);
+  if (options.resume) conversation = read_talk(*options.resume, options.text);
   if (options.system) conversation.system = valid_text(*options.system, "--system", options.text);
   return conversation;
 }
@@ -41,8 +41,8 @@ Conversation first_conversation(const ChatOptions& options) {
 void greet(const TextModel& model, const ChatOptions& options, const Conversation& conversation) {
   std::string resumed;
   if (options.resume) resumed = fmt::format(" · {} messages resumed", conversation.messages.size());
-  write_stderr(fmt::format("{} · {} · context {}{} · /help lists commands\n", model.name(), model.plan().method(),
-                           model.loaded().context, resumed),
+  write_stderr(fmt::format("{} · {} · context {}{} · /help lists commands\n", one_line(model.name()),
+                           model.plan().method(), model.loaded().context, resumed),
                Style::kDim);
 }
 
@@ -135,9 +135,9 @@ int chat(const ChatOptions& options) {
          fmt::format("`qgen -m {} -p TEXT --raw` continues a text", options.model.model));
   }
   Warnings warnings(options.report);
-  note_repeated(options.typed, {"system", "resume"}, warnings);
+  note_repeated(options.typed, {"model", "system", "resume"}, warnings);
   note_reasoning(options.reasoning, options.typed, false, model, warnings);
-  note_seed(options.typed, model.sampling(options.sampling), warnings);
+  note_sampling(options.typed, options.sampling, model.sampling(options.sampling), warnings);
   const auto thinking = options.reasoning.enable_thinking();
   load(model, tokens_of_next_turn(model, conversation, thinking), options.report.quiet, warnings);
   note_context(options.model, model, warnings);

@@ -20,10 +20,6 @@ void confirm(const Chat& chat, std::string_view text) {
   if (chat.interactive && !chat.report_options.quiet) tell(text);
 }
 
-std::string counted(int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 // A shell is not there to do this.
 std::string with_home(const std::string& path) {
   const char* const home = std::getenv("HOME");
@@ -146,7 +142,7 @@ void save(Chat& chat, const std::string& file) {
 }
 
 void load(Chat& chat, const std::string& file) {
-  chat.session.replace(read_conversation(with_home(file)));
+  chat.session.replace(read_talk(with_home(file), chat.text));
   confirm(chat, fmt::format("{} loaded", counted(int64_t(chat.session.conversation().messages.size()), "message")));
 }
 

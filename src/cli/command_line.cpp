@@ -214,6 +214,7 @@ int parse_and_run(int argc, char** argv) {
   } catch (const Error& error) {
     fail(error.kind(), error.message(), help_hint(command, root));
   }
+  note_variables(variables);
   set_color(global.color);
   try {
     return command.bound.run();

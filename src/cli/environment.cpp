@@ -1,8 +1,25 @@
 #include "cli/environment.h"
 
 #include <cctype>
+#include <utility>
 
 namespace qgen::cli {
+namespace {
+
+std::vector<FromEnvironment> noted;
+
+}  // namespace
+
+void note_variables(std::vector<FromEnvironment> options) { noted = std::move(options); }
+
+std::string with_variable(std::string warning) {
+  for (const FromEnvironment& option : noted) {
+    const size_t end = option.option.size();
+    if (warning.starts_with(option.option) && (warning.size() == end || warning[end] == ' ' || warning[end] == ':'))
+      return option.variable + warning.substr(end);
+  }
+  return warning;
+}
 
 std::string name_variables(std::string message, const std::vector<FromEnvironment>& options) {
   for (const FromEnvironment& option : options) {

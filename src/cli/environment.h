@@ -13,6 +13,11 @@ struct FromEnvironment {
   std::string value;
 };
 
+// Options of this run that came from the environment, for with_variable().
+void note_variables(std::vector<FromEnvironment> options);
+// A warning that begins with an option, with the variable in its place if it came from one.
+std::string with_variable(std::string warning);
+
 // An error's message with the variables in place of their options, and before a value that it begins with.
 std::string name_variables(std::string message, const std::vector<FromEnvironment>& options);
 

@@ -11,7 +11,7 @@ constexpr ExitCode kExitCodes[] = {
     {"4", "does not fit in memory"},
     {"5", "no usable device"},
     {"6", "cut short: the context ended the answer, or all of it was thinking"},
-    {"130, 141, 143", "ended by Ctrl-C, by a closed pipe, by SIGTERM"},
+    {"129, 130, 141, 143", "ended by SIGHUP, by Ctrl-C, by a closed pipe, by SIGTERM"},
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace qgen::cli {
 namespace {
 
 constexpr std::string_view kStdin = "standard input";
+constexpr size_t kMaxTalkBytes = size_t{256} << 20;
 
 enum class StdinKind { kNothing, kReadable, kFileUnderWay };
 
@@ -68,13 +69,18 @@ std::string valid_text(std::string text, std::string_view subject, const InputOp
        "--invalid-utf8 replace puts U+FFFD in its place; iconv converts other encodings");
 }
 
-std::string prompt_text(std::string text, std::string_view subject, const InputOptions& options) {
+std::string plain_text(std::string text, std::string_view subject, const InputOptions& options) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
     fail(ErrorKind::kUsage, fmt::format("{}: UTF-16 (expected UTF-8)", subject),
          "iconv -f utf-16 -t utf-8 converts it");
   }
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   text = valid_text(std::move(text), subject, options);
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  return text;
+}
+
+std::string prompt_text(std::string text, std::string_view subject, const InputOptions& options) {
+  text = plain_text(std::move(text), subject, options);
   if (text.find('\r') != text.npos) {
     std::string plain;
     plain.reserve(text.size());
@@ -119,14 +125,24 @@ std::string gather_prompt(const PromptSources& sources, const InputOptions& opti
 }
 
 std::string read_text(const std::string& input, std::string_view command, const InputOptions& options) {
-  auto [text, subject] = read_bytes(input, command);
+  const auto [bytes, subject] = read_bytes(input, command);
+  std::string text = plain_text(bytes, subject, options);
   if (text.ends_with('\n')) text.pop_back();
-  return valid_text(std::move(text), subject, options);
+  return text;
 }
 
 std::string read_prompt(const std::string& input, std::string_view command, const InputOptions& options) {
   const auto [text, subject] = read_bytes(input, command);
   return prompt_text(text, subject, options);
+}
+
+Conversation read_talk(const std::string& file, const InputOptions& options) {
+  return parse_conversation(valid_text(read_file(file, kMaxTalkBytes, ErrorKind::kUsage), file, options), file);
+}
+
+Conversation read_talk_from_stdin(const InputOptions& options) {
+  const std::string subject(kStdin);
+  return parse_conversation(valid_text(read_stdin(kMaxTalkBytes), subject, options), subject);
 }
 
 }  // namespace qgen::cli

@@ -8,6 +8,7 @@
 
 #include "cli/options.h"
 #include "cli/warnings.h"
+#include "generate/conversation.h"
 
 namespace qgen::cli {
 
@@ -22,8 +23,10 @@ std::string valid_text(std::string text, std::string_view subject, const InputOp
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// A file's or a pipe's text as a prompt: valid_text() without byte order mark, with plain newlines, and without the one
-// newline that ends it.
+// A file's or a pipe's text: valid_text() without byte order mark. A usage Error for UTF-16.
+std::string plain_text(std::string text, std::string_view subject, const InputOptions& options);
+
+// The same as a prompt: with plain newlines, and without the one newline that ends it.
 std::string prompt_text(std::string text, std::string_view subject, const InputOptions& options);
 
 // Where a prompt may come from.
@@ -37,11 +40,16 @@ struct PromptSources {
 // Error where there is no text.
 std::string gather_prompt(const PromptSources& sources, const InputOptions& options, Warnings& warnings);
 
-// The text of a command that works on texts, byte for byte but for one newline at its end: a file, standard input for
+// The text of a command that works on texts, byte for byte but for a byte order mark and one newline at its end: a
+// file, standard input for
 // "-", and that too where nothing is named and it is no terminal. A usage Error that begins with the command's name if
 // there is none.
 std::string read_text(const std::string& input, std::string_view command, const InputOptions& options);
 // The same as prompt_text().
 std::string read_prompt(const std::string& input, std::string_view command, const InputOptions& options);
+
+// A conversation: parse_conversation() of valid_text().
+Conversation read_talk(const std::string& file, const InputOptions& options);
+Conversation read_talk_from_stdin(const InputOptions& options);
 
 }  // namespace qgen::cli

@@ -174,10 +174,10 @@ std::string summary(const Plan& plan) {
   const ModelInfo& m = plan.model;
   const Shape shape = shape_of(plan);
   std::string out =
-      fmt::format("{}{}\n", plan.checkpoint.location().name,
+      fmt::format("{}{}\n", one_line(plan.checkpoint.location().name),
                   plan.checkpoint.is_blank() ? ": as config.json declares it, the weights are not here" : "");
   const auto line = [&](std::string_view name, const std::string& text) {
-    out += fmt::format("  {:<9} {}\n", name, text);
+    out += fmt::format("  {:<9} {}\n", name, one_line(text));
   };
   line("family", m.family);
   line("method", plan.method());

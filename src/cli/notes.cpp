@@ -24,9 +24,23 @@ void note_reasoning(const ReasoningOptions& options, const TypedOptions& typed, 
     warnings.add(fmt::format("--reasoning hide: no effect, {}", why));
 }
 
-void note_seed(const TypedOptions& typed, const SamplingSettings& sampling, Warnings& warnings) {
-  if (!typed.contains("seed") || !sampling.greedy() || sampling.temperature.origin == Origin::kFlag) return;
-  warnings.add(fmt::format("--seed {}: no effect, the model answers greedily (--temp 0.7 draws)", sampling.seed.value));
+void note_sampling(const TypedOptions& typed, const SamplingFlags& flags, const SamplingSettings& sampling,
+                   Warnings& warnings) {
+  if (!sampling.greedy()) return;
+  if (sampling.temperature.origin != Origin::kFlag) {
+    if (typed.contains("seed"))
+      warnings.add(fmt::format("--seed {}: no effect, the model answers greedily (--temp 0.7 draws)", *flags.seed));
+    return;
+  }
+  // Scripts give --temp 0 and a seed side by side; who limits the choice meant to have one.
+  const auto note = [&](std::string_view name, const auto& value) {
+    if (typed.contains(name))
+      warnings.add(fmt::format("--{} {}: no effect, --temp 0 always takes the likeliest token", name, *value));
+  };
+  note("top-k", flags.top_k);
+  note("top-p", flags.top_p);
+  note("min-p", flags.min_p);
+  note("typical-p", flags.typical_p);
 }
 
 void note_stops(const std::vector<std::string>& stops, Warnings& warnings) {

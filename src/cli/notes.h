@@ -15,8 +15,9 @@ void note_context(const ModelOptions& options, const TextModel& model, Warnings&
 // --think where no template listens, --reasoning where nothing is rendered. `raw`: --raw was given.
 void note_reasoning(const ReasoningOptions& options, const TypedOptions& typed, bool raw, const TextModel& model,
                     Warnings& warnings);
-// --seed with greedy decoding.
-void note_seed(const TypedOptions& typed, const SamplingSettings& sampling, Warnings& warnings);
+// --seed with a model that decodes greedily, --top-k and its like with --temp 0.
+void note_sampling(const TypedOptions& typed, const SamplingFlags& flags, const SamplingSettings& sampling,
+                   Warnings& warnings);
 // --stop without a text.
 void note_stops(const std::vector<std::string>& stops, Warnings& warnings);
 // Options of which only one can count, typed twice.

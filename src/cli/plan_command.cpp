@@ -162,8 +162,7 @@ int plan_command(const PlanOptions& options) {
   }
   const Outlook outlook = look_ahead(model);
   options.json ? print_stdout(json(outlook)) : print_table(text(outlook));
-  if (const std::string note = outlook.declared ? declared_size_note(outlook.plan->checkpoint) : ""; !note.empty())
-    write_stderr(fmt::format("qgen: warning: {}\n", note));
+  if (outlook.declared) warn(declared_size_note(outlook.plan->checkpoint));
   if (!outlook.placement.fits) fail_placement(*outlook.plan, outlook.placement);
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "cli/text_width.h"
 #include "cpu/isa/targets.h"
+#include "quantize/failed_mark.h"
 
 namespace qgen::cli {
 namespace {
@@ -53,6 +54,10 @@ double Report::decode_bandwidth() const {
   return bytes / generation.output_seconds;
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string drafts_text(int64_t drafted, int64_t accepted) {
   std::string out = fmt::format("{} tokens", drafted);
   if (drafted > 0) out += fmt::format(", {} accepted ({:.0f}%)", accepted, 100.0 * double(accepted) / double(drafted));
@@ -78,6 +83,7 @@ std::string cut_short_warning(std::string_view why, const Generation& generation
 std::string report_line(const Report& report) {
   constexpr size_t kMostColumns = 79, kLeastName = 16;
   const Generation& g = report.generation;
+  const std::string name = one_line(report.model->name);
   std::string prompt = fmt::format(" · {} in", g.prompt_tokens);
   if (g.first_token_seconds > 0) prompt += fmt::format(", {}", duration(g.first_token_seconds));
   std::string output = fmt::format(" · {} out", g.tokens.size());
@@ -89,17 +95,17 @@ std::string report_line(const Report& report) {
   for (const auto& line : {prompt + output + thinking + speed + stop + seed, prompt + output + thinking + speed + stop,
                            prompt + output + speed + stop, prompt + output + stop}) {
     const size_t columns = columns_of(line);
-    if (columns + std::min(kLeastName, columns_of(report.model->name)) <= kMostColumns)
-      return shortened(report.model->name, kMostColumns - columns) + line + "\n";
+    if (columns + std::min(kLeastName, columns_of(name)) <= kMostColumns)
+      return shortened(name, kMostColumns - columns) + line + "\n";
   }
-  return shortened(report.model->name, kMostColumns) + "\n";
+  return shortened(name, kMostColumns) + "\n";
 }
 
 std::string report_text(const Report& report, bool verbose) {
   const LoadedModel& model = *report.model;
   const Plan& plan = *model.plan;
   const MemoryUse memory = model.engine->memory();
-  std::string out = fmt::format("{} · {} {} · {} · {} · context {} · {}", model.name, plan.model.family,
+  std::string out = fmt::format("{} · {} {} · {} · {} · context {} · {}", one_line(model.name), plan.model.family,
                                 parameters_text(plan.parameters()), plan.method(), model.engine->description(),
                                 model.context, report.chat_template ? "chat template" : "no chat template");
   out += report.sampling.greedy() ? " · greedy" : fmt::format(" · seed {}", report.sampling.seed.value);
@@ -148,7 +154,8 @@ std::string report_text(const Report& report, bool verbose) {
     for (const EngineRow& row : engines()) {
       if (!row.available()) out += fmt::format("  {} not used: {}\n", row.name, row.problem());
     }
-    for (const auto& ignored : plan.ignored) out += fmt::format("  ignored {}: {}\n", ignored.tensor, ignored.reason);
+    for (const auto& ignored : plan.ignored)
+      out += fmt::format("  ignored {}: {}\n", one_line(ignored.tensor), ignored.reason);
   }
   return out;
 }
@@ -246,6 +253,7 @@ void print_report(const ReportOptions& options, Report& report, const Tokenizer&
 void load(TextModel& model, int64_t needed, bool quiet, Warnings& warnings) {
   model.load(needed, terminal_control(quiet).progress);
   warnings.add(nan_warning(model.loaded()));
+  warnings.add(quantize::failed_warning(model.loaded().plan->checkpoint.location()));
 }
 
 }  // namespace qgen::cli

@@ -40,6 +40,8 @@ std::string report_text(const Report& report, bool verbose);
 // codes.
 void load(TextModel& model, int64_t needed, bool quiet, Warnings& warnings);
 
+// "1 line", "2 lines"
+std::string counted(int64_t count, std::string_view noun);
 // "140 tokens, 120 accepted (86%)"
 std::string drafts_text(int64_t drafted, int64_t accepted);
 // A JSON list: for each step the token that was chosen and the likeliest ones.

@@ -1,5 +1,6 @@
 #include "cli/report_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -34,15 +35,26 @@ struct Descriptor {
   }
 };
 
-// Whether a file is empty or holds a report of one run or one batch.
+// Whether a text begins as a report of one run ("family" after the model, "engine" further on) or of one batch
+// ("engine" at once) does. Other JSON of ours has other members there: results of `bench` have "random_weights", a plan
+// has no "engine". Quotes within a text are escaped, so that no name can look like a member.
+bool begins_as_report(std::string_view text) {
+  constexpr std::string_view kBegin = R"({"schema":1,"model":")", kEngine = R"(,"engine":")";
+  if (!text.starts_with(kBegin)) return false;
+  size_t at = kBegin.size();
+  while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+  const std::string_view rest = text.substr(std::min(at + 1, text.size()));
+  return rest.starts_with(kEngine) || (rest.starts_with(R"(,"family":")") && rest.find(kEngine) != rest.npos);
+}
+
+// Whether a file is empty or holds a report.
 bool is_report(const std::string& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   char buffer[4096];
   const ssize_t got = file.number < 0 ? -1 : ::read(file.number, buffer, sizeof buffer);
   if (got < 0) fail_file(path, std::strerror(errno));
   const std::string_view begin(buffer, size_t(got));
-  return begin.empty() || (begin.starts_with("{\"schema\":") && begin.find(",\"engine\":") != begin.npos &&
-                           begin.find(",\"messages\":") == begin.npos);
+  return begin.empty() || begins_as_report(begin);
 }
 
 // Fails if `path` must not be overwritten by a report: `status` is of the file that exists there.

@@ -16,6 +16,7 @@
 #include "generate/generation.h"
 #include "generate/loader.h"
 #include "generate/scoring.h"
+#include "quantize/failed_mark.h"
 
 namespace qgen::cli {
 namespace {
@@ -42,7 +43,8 @@ struct ScoreOptions {
 std::string divergence_text(const LoadedModel& other, const Divergence& divergence) {
   return fmt::format(
       "against {}: perplexity {:.6f}, KL divergence {:.6f} in the mean and {:.6f} at most, same choice for {:.2f} %\n",
-      other.name, divergence.perplexity(), divergence.mean_kl(), divergence.largest_kl, 100 * divergence.same_share());
+      one_line(other.name), divergence.perplexity(), divergence.mean_kl(), divergence.largest_kl,
+      100 * divergence.same_share());
 }
 
 std::string divergence_json(const LoadedModel& other, const Divergence& divergence) {
@@ -105,9 +107,9 @@ int score(const ScoreOptions& options) {
 
   const LoadedModel model = load_model(std::move(plan), options.model, window, terminal_control(false).progress, true);
   warn(nan_warning(model));
+  warn(quantize::failed_warning(model.plan->checkpoint.location()));
   if (window > native) {
-    write_stderr(fmt::format("qgen: warning: {}: {} tokens go beyond the context it was made for ({})\n", model.name,
-                             window, native));
+    warn(fmt::format("{}: {} tokens go beyond the context it was made for ({})", model.name, window, native));
   }
   std::optional<LoadedModel> other;
   if (!options.against.empty()) {
@@ -150,7 +152,9 @@ int score(const ScoreOptions& options) {
 Command::Bound bind() {
   const auto o = std::make_shared<ScoreOptions>();
   std::vector<Option> options = {
-      {"words", &o->words, "[MODEL] [FILE|-]", "the model, where no option names it; a text, or - for standard input"},
+      {"words", &o->words, "[MODEL] [FILE|-]",
+       "the model, where no option names it; a text, or - for standard input: as it is, but for a byte order mark and "
+       "one newline at its end"},
       {"--tokens", &o->tokens, "IDS", "score these token ids, as they are: 1,2,3", {.unless = "words"}},
       {"--window",
        &o->window,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "cli/terminal.h"
 
 namespace qgen::cli {
 namespace {
@@ -14,16 +15,10 @@ size_t columns(std::string_view text) {
   return count;
 }
 
-// A name can hold a newline; a cell is part of one line.
+// A name can hold a newline or a tab; a cell is part of one line.
 std::string cell(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += c == '\t' ? ' ' : c;
-    }
-  }
+  std::string out = one_line(text);
+  std::replace(out.begin(), out.end(), '\t', ' ');
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -138,7 +139,7 @@ void ProgressLine::show(const std::function<std::string()>& text) {
   if (!enabled_ || Clock::now() < next_) return;
   next_ = Clock::now() + std::chrono::milliseconds(100);
   shown_ = true;
-  const std::string line = without_controls(text());
+  const std::string line = without_controls(one_line(text()));
   write_raw_stderr(fmt::format("\r{}\x1b[K", stderr_has_color() ? dimmed(line) : line));
 }
 
@@ -164,6 +165,11 @@ std::string read_stdin(size_t limit_bytes) {
   for (;;) {
     const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {  // a pipe that does not block: the rest of it takes its time
+      pollfd wait{STDIN_FILENO, POLLIN, 0};
+      ::poll(&wait, 1, -1);
+      continue;
+    }
     if (got < 0) fail(ErrorKind::kRuntime, fmt::format("standard input: cannot read: {}", std::strerror(errno)));
     if (got == 0) return text;
     text.append(buffer, static_cast<size_t>(got));
@@ -181,6 +187,18 @@ std::string one_message(std::string_view text) {
       out += "\\n";
     } else {
       out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
     }
   }
   return out;

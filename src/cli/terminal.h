@@ -74,6 +74,9 @@ RunControl terminal_control(bool quiet);
 // A message with names in it that stays one: only our own newlines, which two spaces follow, begin a line. A name
 // cannot write a line "hint: …".
 std::string one_message(std::string_view text);
+// A name, or text with names in it, as a part of one line: newlines are shown as \n. Wherever a model's name or what
+// its files say stands in text for people.
+std::string one_line(std::string_view text);
 
 // Model output made safe for a terminal: control characters go, newline and tab aside, and bytes that are no UTF-8.
 std::string without_controls(std::string_view text);

@@ -10,6 +10,7 @@
 #include "chat/template.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/input_text.h"
+#include "cli/notes.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "generate/conversation.h"
@@ -28,7 +29,36 @@ struct TokensOptions {
   std::string messages;
   std::optional<std::string> system;
   ReasoningOptions reasoning;
+  TypedOptions typed;
 };
+
+// The conversation that is asked for.
+Conversation read_said(const TokensOptions& options) {
+  Conversation said;
+  if (options.messages == "-") {
+    said = read_talk_from_stdin(options.text);
+  } else if (!options.messages.empty()) {
+    said = read_talk(options.messages, options.text);
+  } else {
+    said.messages.push_back({"user", read_prompt(options.input, "tokens", options.text), {}});
+  }
+  if (options.system) said.system = valid_text(*options.system, "--system", options.text);
+  return said;
+}
+
+// Options for conversations where there is none, or a template that does not listen. `chat`: null without one.
+void note_unused(const TokensOptions& options, const ChatTemplate* chat) {
+  Warnings warnings{ReportOptions()};
+  note_repeated(options.typed, {"model", "messages", "system"}, warnings);
+  constexpr std::string_view kNoConversation = "it belongs to --chat and --messages";
+  if (chat == nullptr && options.typed.contains("system"))
+    warnings.add(fmt::format("--system: no effect, {}", kNoConversation));
+  if (!options.typed.contains("think") || options.reasoning.think == "auto") return;
+  if (chat == nullptr || !chat->mentions("enable_thinking")) {
+    warnings.add(fmt::format("--think {}: no effect, {}", options.reasoning.think,
+                             chat == nullptr ? kNoConversation : "the model's chat template knows no enable_thinking"));
+  }
+}
 
 std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenOffset>* offsets,
                        const Tokenizer& tokenizer, bool json) {
@@ -60,15 +90,8 @@ int tokens(const TokensOptions& options) {
   if (conversation) {
     const auto chat = ChatTemplate::load(files);
     if (!chat) fail(ErrorKind::kModel, fmt::format("{}: no chat template", files.place()));
-    Conversation said;
-    if (!options.messages.empty()) {
-      said = options.messages == "-" ? parse_conversation(read_stdin(), "standard input")
-                                     : read_conversation(options.messages);
-    } else {
-      said.messages.push_back({"user", read_prompt(options.input, "tokens", options.text), {}});
-    }
-    if (options.system) said.system = *options.system;
-    const std::vector<Message> messages = said.all();
+    note_unused(options, &*chat);
+    const std::vector<Message> messages = read_said(options).all();
     TemplateOptions template_options;
     template_options.enable_thinking = options.reasoning.enable_thinking();
     std::tie(template_options.bos_token, template_options.eos_token) = ChatTemplate::special_tokens(files);
@@ -83,6 +106,7 @@ int tokens(const TokensOptions& options) {
     print_stdout(render_ids(tokenizer->encode(prompt), nullptr, *tokenizer, options.json));
     return 0;
   }
+  note_unused(options, nullptr);
   const auto tokenizer = load_tokenizer(files);
   if (options.decode) {
     const std::vector<TokenId> ids =
@@ -109,7 +133,9 @@ Command::Bound bind() {
   const auto o = std::make_shared<TokensOptions>();
   std::vector<Option> options = {
       model_option(o->model),
-      {"words", &o->words, "[MODEL] [FILE|-]", "the model, where no option names it; a text, or - for standard input"},
+      {"words", &o->words, "[MODEL] [FILE|-]",
+       "the model, where no option names it; a text, or - for standard input: as it is, but for a byte order mark and "
+       "one newline at its end"},
       {"--decode", &o->decode, "", "read ids and print their text"},
       {"--chat", &o->chat, "", "send the text through the chat template, as the user's message"},
       {"--messages", &o->messages, "FILE|-",
@@ -119,10 +145,12 @@ Command::Bound bind() {
       {"--render", &o->render, "", "print the rendered prompt instead of its ids"},
       {"--json", &o->json, "", "print one JSON object with ids, pieces and offsets"},
       invalid_utf8_option(o->text)};
-  return {options, [o] {
+  return {options,
+          [o] {
             o->input = take_words(o->words, o->model, "tokens");
             return tokens(*o);
-          }};
+          },
+          &o->typed};
 }
 
 constexpr Example kExamples[] = {

@@ -74,7 +74,7 @@ int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions
 
 std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan) {
   const ModelLocation location = locate_model(options.model);
-  auto plan = make_plan(only_plan && lacks_weights(location) ? declare_checkpoint(location, options.drafts())
+  auto plan = make_plan(only_plan && lacks_weights(location) ? declare_checkpoint(location, options.drafts(), true)
                                                              : open_checkpoint(location, only_plan),
                         options.trust_tensors, options.drafts());
   if (!options.quantize.empty()) {
@@ -208,7 +208,7 @@ std::vector<TokenId> parse_token_ids(std::string_view text, std::string_view sub
     if (i == start || (i < text.size() && !separator(text[i])) || id >= vocab) {
       size_t end = start;
       while (end < text.size() && !separator(text[end])) ++end;
-      fail(ErrorKind::kUsage, fmt::format("{}: '{}' is no token id (expected 0 to {})", subject,
+      fail(ErrorKind::kUsage, fmt::format("{}: '{}' is not a token id (expected 0 to {})", subject,
                                           text.substr(start, end - start), vocab - 1));
     }
     ids.push_back(TokenId(id));

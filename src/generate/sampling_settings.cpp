@@ -74,7 +74,7 @@ SamplingSettings resolve_sampling(const SamplingFlags& flags, const ModelSamplin
           {0, kBig, false});
   resolve(out.top_k, flags.top_k, "top_k", "top-k", published(&PublishedSampling::top_k), {0, kBig, false});
   resolve(out.top_p, flags.top_p, "top_p", "top-p", published(&PublishedSampling::top_p), {0, 1, false});
-  resolve(out.min_p, flags.min_p, "min_p", "min-p", none, {0, 1, false});
+  resolve(out.min_p, flags.min_p, "min_p", "min-p", published(&PublishedSampling::min_p), {0, 1, false});
   resolve(out.typical_p, flags.typical_p, "typical_p", "typical-p", none, {0, 1, true});
   resolve(out.repetition_penalty, flags.repetition_penalty, "repetition_penalty", "repeat-penalty",
           published(&PublishedSampling::repetition_penalty), {0, kBig, true});

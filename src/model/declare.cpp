@@ -29,9 +29,10 @@ std::optional<WeightFiles> read_index(const fs::path& folder) {
 
 class Declarer {
  public:
-  Declarer(const ModelLocation& location, bool draft_head)
+  Declarer(const ModelLocation& location, bool draft_head, bool only_plan)
       : location_(location),
         draft_head_(draft_head),
+        only_plan_(only_plan),
         config_(read_config(location)),
         side_file_(read_side_file(ModelFiles(location.folder))),
         description_(read_description(ModelFiles(location.folder))),
@@ -54,13 +55,7 @@ class Declarer {
       }
     }
     if (index_) add_rest();
-    Checkpoint out = Checkpoint::blank(location_, std::move(config_), std::move(tensors_));
-    const std::span<std::byte> data = out.blank_bytes();
-    for (const auto& [name, value] : fills_) {
-      const std::span<const std::byte> bytes = out.find(name)->bytes;
-      std::fill_n(data.begin() + (bytes.data() - data.data()), bytes.size(), value);
-    }
-    return out;
+    return Checkpoint::blank(location_, std::move(config_), std::move(tensors_), fills_, only_plan_);
   }
 
  private:
@@ -79,7 +74,7 @@ class Declarer {
     view.dtype = tensor.dtype;
     view.shape = std::move(tensor.shape);
     view.file = index_ ? index_->index_name : config_->subject();
-    if (tensor.fill != std::byte{0}) fills_.emplace_back(view.name, tensor.fill);
+    fills_.push_back(tensor.fill);
     if (index_) index_->file_of_tensor.erase(view.name);
     tensors_.push_back(std::move(view));
   }
@@ -159,12 +154,12 @@ class Declarer {
   }
 
   const ModelLocation& location_;
-  bool draft_head_;
+  bool draft_head_, only_plan_;
   std::unique_ptr<JsonDocument> config_, side_file_, description_;
   std::optional<WeightFiles> index_;  // without the names that were added already
   Declaration declaration_;
   std::vector<TensorView> tensors_;
-  std::vector<std::pair<std::string, std::byte>> fills_;
+  std::vector<std::byte> fills_;  // one for each of them
 };
 
 // SplitMix64 (Steele, Lea, Flood 2014): every start gives an independent sequence.
@@ -224,8 +219,8 @@ void fill(std::span<std::byte> out, Codes codes, int exponent, Random random) {
 
 }  // namespace
 
-Checkpoint declare_checkpoint(const ModelLocation& location, bool draft_head) {
-  return Declarer(location, draft_head).run();
+Checkpoint declare_checkpoint(const ModelLocation& location, bool draft_head, bool only_plan) {
+  return Declarer(location, draft_head, only_plan).run();
 }
 
 bool lacks_weights(const ModelLocation& location) {
@@ -303,7 +298,7 @@ Dtype dtype_of(ScaleType type) {
 void fill_randomly(Plan& plan, uint64_t seed, const std::function<void(size_t)>& progress) {
   const std::span<std::byte> data = plan.checkpoint.blank_bytes();
   constexpr size_t kPieceBytes = 4 << 20;
-  // Of what is made while a model is loaded, nothing.
+  // Bytes that no file has because a repack makes them at load (null): an empty span.
   const auto writable = [&](const std::byte* begin, size_t size) {
     return begin == nullptr ? std::span<std::byte>() : data.subspan(size_t(begin - data.data()), size);
   };

@@ -17,7 +17,8 @@ namespace qgen {
 // data: zeros, which take no memory. Where the folder has a model.safetensors.index.json, its names decide what is
 // there, as with real files: biases, a head of its own, which modules are quantized. Throws a model Error that names
 // the declared method that is not supported. `draft_head`: with the layer that drafts tokens, where the family has one.
-Checkpoint declare_checkpoint(const ModelLocation& location, bool draft_head = false);
+// `only_plan`: see Checkpoint::blank().
+Checkpoint declare_checkpoint(const ModelLocation& location, bool draft_head = false, bool only_plan = false);
 
 // Whether a folder has a config.json but not (all of) its weight files. Weights in a container that is not
 // supported count as there: opening them says so.

@@ -15,6 +15,8 @@ namespace qgen::tokenizer {
 namespace {
 
 constexpr int64_t kMostTokens = 1 << 22;
+// Special tokens, each of which may be one that only its number is known of: published files have 1,000.
+constexpr int64_t kMostSpecials = 1 << 14;
 constexpr size_t kLongestPiece = 1 << 12;  // bytes
 // Files before version 7 have these in the code that reads them.
 constexpr std::string_view kSpecials[] = {"<unk>",
@@ -79,7 +81,7 @@ std::string spelled(std::string_view bytes) {
 std::unique_ptr<Tokenizer> load_tekken(const ModelFiles& files) {
   const auto document = JsonDocument::parse(files.read("tekken.json"), files.subject("tekken.json"));
   const Json root = document->root(), config = root.at("config");
-  const int64_t specials = config.at("default_num_special_tokens").as_integer(2, kMostTokens);
+  const int64_t specials = config.at("default_num_special_tokens").as_integer(2, kMostSpecials);
   const int64_t tokens = config.at("default_vocab_size").as_integer(specials + 256, kMostTokens);
   const std::vector<std::string> pieces = read_pieces(root.at("vocab"), tokens - specials);
   Vocabulary vocabulary;

@@ -200,3 +200,17 @@ exit: 1
 $ printf '{"prompt":"Once\xff","max_tokens":1}\n' > latin.jsonl; qgen -m $MODEL --batch latin.jsonl 2> /dev/null | grep -o 'line 1: not UTF-8 (found the byte 0xFF at offset 15, line 1)'; qgen -m $MODEL --batch latin.jsonl --invalid-utf8 replace | grep -c '"text"'
   line 1: not UTF-8 (found the byte 0xFF at offset 15, line 1)
   1
+
+# Options without effect, for all lines: one that has a temperature draws
+$ echo '{"prompt":"Once upon a time"}' > one.jsonl; qgen -m $MODEL --batch nowhere --batch one.jsonl -n 1 --seed 3 | grep -c '"text"'
+  1
+stderr:
+  qgen: warning: --batch: given 2 times, only the last one counts
+  qgen: warning: --seed 3: no effect, the model answers greedily (--temp 0.7 draws)
+
+$ { cat one.jsonl; echo '{"prompt":"Once","temperature":1}'; } | qgen -m $MODEL --batch - -n 1 --seed 3 | grep -c '"seed":3'
+  2
+
+# "think" where nothing listens, in lines
+$ printf '%s\n' '{"prompt":"a","think":"on"}' '{"prompt":"b"}' '{"prompt":"c","think":false}' '{"prompt":"d","think":"auto"}' | qgen -m thinks --batch - -n 1 > /dev/null
+stderr: qgen: warning: "think" in 2 lines: no effect, raw text, or a chat template that knows no enable_thinking

@@ -73,3 +73,17 @@ jsonl: stdout schemas/batch-openai.schema.json
 where: it[0]["response"]["body"]["choices"][0]["logprobs"]["tokens"] == [" time", ",", " there"]
 where: it[0]["response"]["body"]["choices"][0]["logprobs"]["text_offset"] == [0, 5, 6]
 where: it[0]["response"]["body"]["choices"][0]["text"] == " time, there"
+
+# A line that is no JSON is answered as the line before it; one in our own form as that wants it
+$ printf '%s\n' '{"custom_id": "a", "body": {"prompt": "Once", "max_tokens": 1}}' oops '[]' '{"prompt": "Once", "max_tokens": 1}' oops | qgen -m $MODEL --batch - 2> errors
+jsonl: stdout
+exit: 1
+where: [("response" in line) for line in it] == [True, True, True, False, False]
+where: it[1]["id"] == "batch_req_2" and it[1]["custom_id"] is None and it[1]["response"]["status_code"] == 400
+
+# An answer that is all thinking is not whole
+$ python3 $ROOT/tests/cli/scripted_model.py ponders "<think>" "Hm" && printf '{{ messages[0].content }}' | tee ponders/chat_template.jinja > thinks/chat_template.jinja; for model in ponders thinks; do echo '{"custom_id": 1, "body": {"messages": [{"role": "user", "content": "x"}]}}' | qgen -m $model --batch -; done
+jsonl: stdout schemas/batch-openai.schema.json
+stderr: qgen: warning: 1 of 1 answers are cut short, their lines say how ("cut_short", "finish_reason")
+where: [a["response"]["body"]["choices"][0]["finish_reason"] for a in it] == ["length", "stop"]
+where: [a["response"]["body"]["choices"][0]["message"]["content"] for a in it] == ["", "Good night."]

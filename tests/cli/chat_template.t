@@ -76,6 +76,14 @@ $ python3 -c "
   True [151644, 151645, 151644]
 needs: test -d $SHARED/data/tokenizers/qwen3
 
+# Options for conversations have no effect without one, nor --think where the template does not listen
+$ printf 'Hi' | qgen tokens -m chat --think on -s Be > alone; printf 'Hi' | qgen tokens -m chat | cmp - alone; cp -r chat deaf && printf '{{ messages[0].content }}' > deaf/chat_template.jinja; printf 'Hi' | qgen tokens -m deaf --chat --think off --render; QGEN_THINK=on QGEN_SYSTEM=Be qgen tokens -m deaf <<< Hi | cmp - alone
+  Hi (no-eol)
+stderr:
+  qgen: warning: --system: no effect, it belongs to --chat and --messages
+  qgen: warning: --think on: no effect, it belongs to --chat and --messages
+  qgen: warning: --think off: no effect, the model's chat template knows no enable_thinking
+
 # --think sets enable_thinking
 $ printf 'Hi' | qgen tokens -m chat --chat --render --think off
   <s>[user] Hi

@@ -72,6 +72,13 @@ json: stderr schemas/stats.schema.json
 where: it["context"] == 99 and "portable" in it["engine"] and "1 thread" in it["engine"]
 where: it["memory"]["kv"] > 99 * 5 * 2 * 4 * 8 * 2
 
+# Warnings name it too
+$ QGEN_CONTEXT=600 qgen -m $MODEL -p "Once upon a time" -n 1 --stats-file warned.json
+  , (no-eol)
+stderr: qgen: warning: QGEN_CONTEXT 600: stories260K-FP8 was made for 512 tokens, beyond them answers get worse
+json: warned.json
+where: it["warnings"] == ["QGEN_CONTEXT 600: stories260K-FP8 was made for 512 tokens, beyond them answers get worse"]
+
 # QGEN_ACTIVATIONS
 $ QGEN_ACTIVATIONS=f32 qgen -m $MODEL -p "Once" -n 1 --stats=json
   ...
@@ -118,6 +125,22 @@ $ QGEN_RESUME=talk.json QGEN_INVALID_UTF8=replace qgen -m talks -p $'a\xff' --sa
   Yes['Hi', 'Yes', 'a\ufffd', 'Yes']
 
 $ echo '{"prompt": "Hi"}' > in.jsonl; qgen -m talks --batch in.jsonl > out.jsonl; QGEN_DONE=out.jsonl qgen -m talks --batch in.jsonl
+
+# Of conversations --batch takes no notice, nor does a model without a template; what is typed is an error there
+$ QGEN_SAVE=never.json QGEN_RESUME=nowhere.json qgen -m talks --batch in.jsonl | grep -c '"text":"Yes"'; QGEN_SAVE=never.json QGEN_RESUME=nowhere.json QGEN_SYSTEM=Be qgen -m $MODEL -p "Once upon a time" -n 1; ls never.json 2> /dev/null
+  1
+  , (no-eol)
+exit: 2
+
+$ QGEN_SAVE=never.json qgen -m $MODEL -p "Once upon a time" -n 1 --resume talk.json
+stderr:
+  qgen: --resume: the model has no chat template
+  ...
+exit: 2
+
+$ QGEN_RESUME=nowhere.json qgen -m talks -p Hi
+stderr: qgen: QGEN_RESUME=nowhere.json: cannot open: No such file or directory
+exit: 2
 
 # QGEN_VERBOSE
 $ QGEN_VERBOSE=1 qgen -m $MODEL -p "Once upon a time" -n 1

@@ -42,6 +42,30 @@ $ ln -s nowhere dangling; qgen -m dangling -p Once
 stderr: qgen: dangling: cannot open: a link to a file that is missing
 exit: 3
 
+# A pipe as a model, a link to one, and one with a model's name are named at once; so is a device
+$ mkfifo pipe pipe.gguf pipe.safetensors && ln -s pipe link; for name in pipe link pipe.gguf pipe.safetensors /dev/null; do timeout 5 qgen plan -m $name; done
+stderr:
+  qgen: pipe: not a regular file
+  qgen: link: not a regular file
+  qgen: pipe.gguf: not a regular file
+  qgen: pipe.safetensors: not a regular file
+  qgen: /dev/null: not a regular file
+exit: 3
+
+# In a folder without any other model as well
+$ mkdir only && mkfifo only/model-Q8_0.gguf && timeout 5 qgen plan -m only
+stderr: qgen: only/model-Q8_0.gguf: not a regular file
+exit: 3
+
+$ rm only/* && ln -s nowhere only/model-Q8_0.gguf; qgen plan -m only
+stderr: qgen: only/model-Q8_0.gguf: cannot open: a link to a file that is missing
+exit: 3
+
+# Another model beside it is not taken for it
+$ cp $MODEL/config.json only/ && printf GGUF > only/model-F16.gguf; qgen plan -m only
+stderr: qgen: only/model-Q8_0.gguf: cannot open: a link to a file that is missing
+exit: 3
+
 # --stats-file writes over reports and empty files only
 $ for content in '' notes '{"schema":1,"model":"m","system":null,"messages":[]}' '{"schema":1,"model":"m","engine":"cpu"}'; do
 >   printf '%s' "$content" > kept; qgen -m $MODEL -p Once -n 1 --stats-file kept > /dev/null 2> err; echo "$? $(grep -c tokens_per_second kept) $(head -n 1 err)"
@@ -51,7 +75,18 @@ $ for content in '' notes '{"schema":1,"model":"m","system":null,"messages":[]}'
   1 0 qgen: --stats-file kept: cannot write: it holds something else than a report
   0 1 
 
-# Its own of an earlier run, of one line or a batch
+# Not over other JSON of this program: results of measurements, a plan, an answer, whatever the model is called
+$ cp -r $MODEL 'a","engine":"b' && qgen bench -m $MODEL -p 4 -n 0 -d 0 -r 1 --output json > kept0; qgen plan -m $MODEL -c 100 --json > kept1; qgen -m $MODEL -p Once -n 1 --json > kept2; qgen inspect --json -m 'a","engine":"b' > kept3
+> for i in 0 1 2 3; do cp kept$i kept; qgen -m $MODEL -p Once -n 1 --stats-file kept 2>&1; cmp kept kept$i; done | grep -v ^hint
+  qgen: --stats-file kept: cannot write: it holds something else than a report
+  qgen: --stats-file kept: cannot write: it holds something else than a report
+  qgen: --stats-file kept: cannot write: it holds something else than a report
+  qgen: --stats-file kept: cannot write: it holds something else than a report
+
+# Its own of an earlier run, of one line or a batch, of such a model as well
+$ for i in 1 2; do qgen -m 'a","engine":"b' -p Once -n 1 --stats-file odd.json && qgen -m 'a","engine":"b' --batch <(echo '{"prompt":"Once"}') -n 1 --stats-file odd.json; done > /dev/null; grep -c '"lines":1' odd.json
+  1
+
 $ printf '{"prompt":"Once"}\n' > one.jsonl; for i in 1 2; do qgen -m $MODEL -p Once -n 1 --stats-file twice.json && qgen -m $MODEL --batch one.jsonl -n 1 --stats-file twice.json; done > /dev/null; grep -c '"lines":1' twice.json
   1
 

@@ -8,6 +8,10 @@ where: 0 < out.index("qgen -m") < out.index("Usage:") < out.index("Options:")
 where: all(f"\n  {command} " in out for command in ("score", "tokens"))
 where: all(len(line) <= 80 for line in out.splitlines())
 
+# It lists the exit codes, those of signals too
+$ qgen --help | grep -o '129, 130, 141, 143'
+  129, 130, 141, 143
+
 # -h is the same
 $ qgen --help > long; qgen -h | cmp long -
 

@@ -101,6 +101,36 @@ $ python3 - << 'END'
 > json.dump(config, open("config.json", "w"))
 > END
 
+# Weights that are not there take no more addresses than the largest matrix: the account says what they would take
+$ mkdir absent && echo '{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}' > absent/config.json
+
+$ (ulimit -v 4000000; exec qgen plan -m absent -c 1000 --threads 1 --device cpu)
+  llama 8.0B · bf16 · cpu · as config.json declares it, the weights are not here
+    weights  15.0 GiB
+  ...
+needs: (ulimit -v 4000000; qgen --version)
+stderr:
+  qgen: absent: does not fit: needs 15\.[0-9] GiB, 3\.[0-9]+ GiB of memory are free (re)
+    weights 15.0 GiB   kv 128 MiB (1000 tokens, f16)   work * (glob)
+  hint: the weights alone are too large for this machine
+exit: 4
+
+# Where even that does not fit
+$ (ulimit -v 800000; exec qgen plan -m absent -c 1000 --threads 1 --device cpu)
+needs: (ulimit -v 800000; qgen --version)
+stderr: qgen: absent: does not fit in memory (it has 0.98 GiB, * MiB are free) (glob)
+exit: 4
+
+# A configuration of a few bytes that asks for everything: no memory is taken for it
+$ mkdir vast && echo '{"model_type": "llama", "hidden_size": 1048576, "num_hidden_layers": 4096, "num_attention_heads": 8192, "intermediate_size": 1048576, "vocab_size": 1048576, "max_position_embeddings": 1048576, "torch_dtype": "bfloat16"}' > vast/config.json; python3 - << 'END'
+> import resource, subprocess
+> run = subprocess.run(["qgen", "plan", "-m", "vast", "--threads", "1", "--device", "cpu"], capture_output=True, text=True)
+> print(run.returncode, run.stderr.splitlines()[0])
+> print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 200000)
+> END
+  4 qgen: vast: does not fit* (glob)
+  True
+
 # And the account is made with it
 $ mkdir many && cp config.json many/ && (ulimit -v 8000000; exec qgen plan -m many -c 1000000 --threads 1) > /dev/null
 needs: (ulimit -v 8000000; qgen --version)

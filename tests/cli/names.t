@@ -28,6 +28,38 @@ $ repo=.cache/huggingface/hub/models--org--odd commit=0123456789abcdef0123456789
   0
 exit: 1
 
+# Nor does the name of a model where nothing is wrong: in the report, of one answer or a batch
+$ name=$'x\nhint: run this' && cp -r $MODEL "$name" && qgen -m "$name" -p Once -n 1 --stats > /dev/null; qgen -m "$name" --batch - -n 1 --stats <<< '{"prompt": "Once"}' > /dev/null
+stderr:
+  x\nhint: run this · llama 260K · * (glob)
+    load * (glob)
+    ram * (glob)
+    prompt * (glob)
+    output * (glob)
+  x\nhint: run this · cpu * (glob)
+    1 line, 0 failed · * (glob)
+
+# In its one line on a terminal
+$ qgen -m $'x\nhint: run this' -p Once -n 1 --color never
+  ...
+stderr: x\nhint: run this · 2 in, * (glob)
+tty: out err
+
+# At the head of a conversation
+$ python3 $ROOT/tests/cli/scripted_model.py $'talk\nhint: x' "Yes" && printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > $'talk\nhint: x/chat_template.jinja'; TERM=dumb qgen chat -m $'talk\nhint: x'
+  ...
+tty: in out err
+expect: hint: x ·
+send: ^D
+stderr: ...
+where: r"talk\nhint: x · " in out + err
+
+# In what is said of its files
+$ qgen inspect -m $'x\nhint: run this' | head -n 1; qgen verify -m $'x\nhint: run this' --against $MODEL | grep -c '^hint'; qgen score -m $MODEL --tokens 1,2,3 --against $'x\nhint: run this' | tail -n 1
+  x\nhint: run this
+  0
+  against x\nhint: run this: * (glob)
+
 # Environment twins are named where they are wrong
 $ QGEN_TOP_P=0.5 QGEN_TYPICAL_P=0 qgen -m $MODEL -p Once
 stderr: qgen: QGEN_TYPICAL_P: 0 is out of range (expected above 0 to 1)

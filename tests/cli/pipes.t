@@ -33,6 +33,25 @@ $ qgen -m $MODEL -p Once -n 500 --temp 0 --logprobs 20 --stats-file whole.json >
 > END
   0 True True
 
+# Standard input that does not block is waited for
+$ python3 - << 'END'
+> import os, subprocess, time
+> for words in (["-n", "3", "--temp", "0"], ["tokens"], ["score"]):
+>     ends = os.pipe()
+>     os.set_blocking(ends[0], False)
+>     command = ["qgen"] + [w for w in words if w.isalpha()] + ["-m", os.environ["MODEL"]] + [w for w in words if not w.isalpha()]
+>     program = subprocess.Popen(command, stdin=ends[0], stdout=subprocess.PIPE)
+>     os.close(ends[0])
+>     for part in b"Once upon", b" a time":
+>         time.sleep(0.3)
+>         os.write(ends[1], part)
+>     os.close(ends[1])
+>     print(program.communicate()[0].decode().splitlines()[0], program.returncode)
+> END
+  , there was 0
+  1 403 407 261 378 0
+  0	1	-	"<s>" 0
+
 # A batch ends as well where its reader is stuck
 $ printf '{"prompt":"go"}\n%.0s' {1..2000} > many.jsonl; exec qgen -m endless --batch many.jsonl -n 200 > >(trap '' TERM; head -c 1 > /dev/null; echo stuck >&2; exec sleep 20 > /dev/null 2>&1)
 stderr: stuck

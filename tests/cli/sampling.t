@@ -16,6 +16,15 @@ where: it["sampling"]["temperature"] == {"value": 0, "origin": "flag"}
 $ qgen -m $MODEL -p "Once upon a time" -n 8 --temp 1e-308 --seed 1
   , there was a little girl (no-eol)
 
+# Limits of the choice have no effect there; a seed beside it is what scripts give
+$ qgen -m $MODEL -p "Once upon a time" -n 3 --temp 0 --top-k 5 --top-p .5 --min-p .1 --typical-p .9 --seed 1
+  , there was (no-eol)
+stderr:
+  qgen: warning: --top-k 5: no effect, --temp 0 always takes the likeliest token
+  qgen: warning: --top-p 0.5: no effect, --temp 0 always takes the likeliest token
+  qgen: warning: --min-p 0.1: no effect, --temp 0 always takes the likeliest token
+  qgen: warning: --typical-p 0.9: no effect, --temp 0 always takes the likeliest token
+
 # So is --top-k 1 at any temperature
 $ qgen -m $MODEL -p "Once upon a time" -n 8 --temp 5 --top-k 1
   , there was a little girl (no-eol)

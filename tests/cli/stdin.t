@@ -131,8 +131,21 @@ $ printf 'Once upon a time\n\n' | qgen -m $MODEL -n 0 --stats=json 2>&1 | grep -
 $ printf '\xef\xbb\xbfTom saw\r\na cat.\r\n' > windows; printf 'Tom saw\na cat.' > plain; for file in windows plain; do qgen -m $MODEL -f $file -n 9 --temp 0 --json | grep -o '"text":.*"prompt_tokens":[0-9]*' ; done | uniq | wc -l
   1
 
+# Texts that are measured lose the mark, and keep their line ends as they are
+$ printf '\xef\xbb\xbfOnce upon\r\na time\n' > marked; printf 'Once upon\r\na time' > unmarked; for file in marked unmarked; do qgen tokens -m $MODEL $file; qgen tokens -m $MODEL --json < $file; qgen score -m $MODEL $file | tail -n 1; qgen calibrate -m $MODEL --text $file --out inputs-$file.json -q; done | sort | uniq -c | sed 's/^ *//' | cut -c1-20; cmp inputs-marked.json inputs-unmarked.json; qgen tokens -m $MODEL --json marked | grep -c '<0x0D>'
+  2 1 403 407 * (glob)
+  2 perplexity * (glob)
+  2 {"schema":1,"ids":* (glob)
+  1
+
 # UTF-16 is told apart
 $ printf '\xff\xfeT\0o\0' | qgen -m $MODEL -n 1
+stderr:
+  qgen: standard input: UTF-16 (expected UTF-8)
+  hint: iconv -f utf-16 -t utf-8 converts it
+exit: 2
+
+$ printf '\xff\xfeT\0o\0' | qgen tokens -m $MODEL
 stderr:
   qgen: standard input: UTF-16 (expected UTF-8)
   hint: iconv -f utf-16 -t utf-8 converts it
@@ -156,6 +169,30 @@ stderr:
   qgen: latin: not UTF-8 (found the byte 0xE9 at offset 3, line 1)
   hint: * (glob)
 exit: 2
+
+# In conversations too, wherever they are read from, and in system messages
+$ python3 $ROOT/tests/cli/scripted_model.py talk "Yes" && printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > talk/chat_template.jinja; printf '[{"role": "user", "content": "caf\xe9"},\n {"role": "assistant", "content": "b"}]' > latin.json
+$ qgen tokens -m talk --messages - < latin.json; qgen tokens -m talk --messages latin.json; qgen -m talk --resume latin.json -p Hi --no-stdin; qgen chat -m talk --resume latin.json <<< Hi; printf '/load latin.json\n' | qgen chat -m talk; qgen tokens -m talk --chat -s $'caf\xe9' <<< Hi
+stderr:
+  qgen: standard input: not UTF-8 (found the byte 0xE9 at offset 33, line 1)
+  hint: --invalid-utf8 replace puts U+FFFD in its place; iconv converts other encodings
+  qgen: latin.json: not UTF-8 (found the byte 0xE9 at offset 33, line 1)
+  hint: * (glob)
+  qgen: latin.json: not UTF-8 (found the byte 0xE9 at offset 33, line 1)
+  hint: * (glob)
+  qgen: latin.json: not UTF-8 (found the byte 0xE9 at offset 33, line 1)
+  hint: * (glob)
+  qgen: latin.json: not UTF-8 (found the byte 0xE9 at offset 33, line 1)
+  hint: * (glob)
+  qgen: --system: not UTF-8 (found the byte 0xE9 at offset 3, line 1)
+  hint: * (glob)
+exit: 2
+
+$ for from in - latin.json; do qgen tokens -m talk --messages $from --render --invalid-utf8 replace < latin.json; echo; done; qgen -m talk --resume latin.json -p Hi --no-stdin --invalid-utf8 replace --save out.json && python3 -c 'import json; print(ascii(json.load(open("out.json"))["messages"][0]["content"]))'; qgen tokens -m talk --chat -s $'caf\xe9' --render --invalid-utf8 replace <<< Hi
+  caf�b
+  caf�b
+  Yes'caf\ufffd'
+  caf�Hi (no-eol)
 
 # --invalid-utf8 replace takes them as U+FFFD
 $ qgen -m $MODEL -f latin -n 0 --invalid-utf8 replace --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'; qgen -m $MODEL -p $'caf\ufffd' -n 0 --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'
@@ -213,6 +250,12 @@ tty: in
 $ qgen -m $MODEL -f nowhere -f prompt -n 3 --temp 0
   , there was (no-eol)
 stderr: qgen: warning: --file: given 2 times, only the last one counts
+
+$ qgen -m nowhere -m $MODEL -p - --no-stdin -n 3 --temp 0 < prompt
+  , there was (no-eol)
+stderr:
+  qgen: warning: --model: given 2 times, only the last one counts
+  qgen: warning: --no-stdin: no effect, --prompt - reads it
 
 # --stop with nothing to stop at
 $ qgen -m $MODEL -f prompt -n 3 --temp 0 --stop ""

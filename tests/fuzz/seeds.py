@@ -4,6 +4,7 @@
 They come from the models, golden files and tests of this repository and, where it is there, from the shared test data
 (QGEN_SHARED, else ../shared): real configurations, templates and tokenizers, cut to a size that can be fuzzed.
 """
+import base64
 import json
 import os
 import re
@@ -244,6 +245,13 @@ def tokenizers(seeds):
     for path in [folder / "tokenizer_config.json" for folder in folders()] + sorted(SHARED.glob("data/tokenizers/*/tokenizer_config.json")):
         if data := read(path):
             seeds.add("tokenizer_files_fuzz", separator.join([data, vocab.encode(), merges.encode()]))
+    tekken = {"config": {"pattern": "\\p{L}+|.", "default_vocab_size": 263, "default_num_special_tokens": 5},
+              "special_tokens": [{"rank": i, "token_str": text} for i, text in enumerate(("<unk>", "<s>", "</s>", "[INST]"))],
+              "vocab": [{"rank": i, "token_bytes": base64.b64encode(piece).decode()} for i, piece in
+                        enumerate([bytes([byte]) for byte in range(256)] + [b"th", b"the"])]}
+    for specials in (5, 4000):
+        tekken["config"] |= {"default_vocab_size": 258 + specials, "default_num_special_tokens": specials}
+        seeds.add("tokenizer_files_fuzz", separator * 6 + json.dumps(tekken).encode())
     gpt2 = SHARED / "data/tokenizers/gpt2"
     if gpt2.is_dir():
         lines = read(gpt2 / "merges.txt").decode().splitlines()[:120]

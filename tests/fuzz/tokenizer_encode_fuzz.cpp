@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "tests/fuzz/support.h"
 #include "tokenizer/loaders.h"
 #include "tokenizer/text.h"
 #include "tokenizer/tokenizer.h"
@@ -57,6 +58,7 @@ void check(bool holds) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::unique_ptr<qgen::Tokenizer> tokenizer = make_tokenizer();
+  const qgen::fuzz::MemoryLimit limit(size, 512, 8 << 20);
   const std::string text(reinterpret_cast<const char*>(data), size);
   const std::string valid = qgen::replace_invalid_utf8(text);
   const auto is_added = [&](qgen::TokenId id) {

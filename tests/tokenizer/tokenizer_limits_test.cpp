@@ -138,6 +138,30 @@ TEST_CASE("tables and patterns of a file are limited before they are made") {
                  "end_of_word_suffix: longer than 256 bytes"));
 }
 
+// tekken.json with the 256 bytes as pieces, which has so many special tokens as it says.
+ModelFiles tekken_with(int specials) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string vocab;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    vocab += fmt::format(R"({}{{"rank":{},"token_bytes":"{}{}==","token_str":null}})", byte ? "," : "", byte,
+                         kDigits[byte >> 2], kDigits[(byte & 3) << 4]);
+  }
+  const std::string text = fmt::format(
+      R"({{"config":{{"pattern":".","default_vocab_size":{},"default_num_special_tokens":{}}},"vocab":[{}]}})",
+      specials + 256, specials, vocab);
+  return ModelFiles("model", {{"tekken.json", [text] { return text; }}});
+}
+
+TEST_CASE("special tokens of a tekken.json that only their number is known of are limited") {
+  std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(tekken_with(1000));
+  CHECK(tokenizer->encode("a").ids == std::vector<TokenId>{1, 1000 + 'a'});
+  CHECK(tokenizer->decode(std::vector<TokenId>{999}, false) == "<SPECIAL_999>");
+  std::string message;
+  const size_t grown = peak_growth([&] { message = error_of([&] { Tokenizer::load(tekken_with(3'000'000)); }); });
+  CHECK(contains(message, "config.default_num_special_tokens: 3000000 is out of range"));
+  CHECK(grown < kSlack);
+}
+
 // One protobuf field with bytes.
 std::string field(int number, const std::string& bytes) {
   std::string length;
