@@ -53,7 +53,7 @@ def read_config(folder):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 stop(path, f"{key}: expected a number of 1 or more, found {value!r}", "this makes the shape")
     if not config.get("head_dim") and config["hidden_size"] % config["num_attention_heads"] != 0:
-        stop(path, "hidden_size is no multiple of num_attention_heads, and there is no head_dim", "this makes the shape")
+        stop(path, "hidden_size is not a multiple of num_attention_heads, without head_dim", "this makes the shape")
     if not isinstance(config.get("rope_parameters") or {}, dict):
         stop(path, "rope_parameters: expected an object", "as transformers writes it")
     return config

@@ -14,9 +14,9 @@ for shape in "$@"; do
   done
   "$build/qgen" bench --dummy "$configs/$shape-fp8" -p 255 -n 0 -d 0
   "$build/qgen" bench --dummy "$configs/$shape-fp8" -p 0 -n 32 -d 4096 --kv bf16
-  for body in avx512-vnni avx512 avx2 portable; do
+  for target in avx512-vnni avx512 avx2 portable; do
     for method in fp8 int8; do
-      "$build/qgen" bench --dummy "$configs/$shape-$method" -p 256 -n 8 -d 0 -r 3 --device cpu:$body || true
+      "$build/qgen" bench --dummy "$configs/$shape-$method" -p 256 -n 8 -d 0 -r 3 --device cpu:$target || true
     done
   done
 done

@@ -57,7 +57,7 @@ def wait(device):
 @torch.inference_mode()
 def measure(model, args, static):
     """One round: seconds of the prompt, seconds of the answer's tokens after its first."""
-    # What is compiled is compiled for one cache.
+    # A compiled model is bound to one static cache.
     cache = static if static is not None else DynamicCache(config=model.config)
     if static is not None:
         static.reset()

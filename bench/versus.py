@@ -23,7 +23,7 @@ import sys
 import time
 from pathlib import Path
 
-LAST_LINES = 8  # of what a failing program said
+LAST_LINES = 8  # of a failing program's output
 # The environment twins of qgen's options would change what is measured.
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("QGEN_")}
 
@@ -43,7 +43,7 @@ def numbers(least):
         try:
             out = [int(part) for part in text.split(",")]
         except ValueError:
-            raise argparse.ArgumentTypeError(f"'{text}' is no list of integers") from None
+            raise argparse.ArgumentTypeError(f"'{text}' is not a list of integers") from None
         if min(out) < least:
             raise argparse.ArgumentTypeError(f"'{text}': expected numbers from {least}")
         return list(dict.fromkeys(out))
@@ -233,7 +233,7 @@ def warm(paths):
                         pass
 
 
-# ---- what is shown ----
+# ---- the report ----
 
 
 def summary(values):

@@ -32,7 +32,7 @@ void* open_library() {
   return nullptr;
 }
 
-// What is used of the library.
+// The functions of cuBLASLt that qgen calls, looked up at run time.
 struct Library {
   void* file = open_library();
   bool found = file != nullptr;  // with all of it

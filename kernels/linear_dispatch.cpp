@@ -284,14 +284,14 @@ void LinearDispatch::apply(Stream& stream, const Call& call, const float* raw, i
 
 void LinearDispatch::multiply(Stream& stream, const Call& call, const Matrix& m, const Target& target) {
   const Epilogue& epilogue = target.epilogue;
-  // What is added to a row, or multiplied by what the row will be, is made beside it.
+  // The raw product goes to scratch if the epilogue adds it to y, whose values are needed until then; else to y itself.
   const bool beside = epilogue.add;
   float* const raw = beside ? added_ : target.y;
   const int64_t raw_stride = beside ? round_up(m.rows, kPad) : target.stride;
   if (const std::optional<LibraryProduct> d = library_product(call, m, raw, raw_stride);
       d && run_library(stream, call, *d, m, target))
     return;
-  // From here on where the library has nothing, or said no.
+  // qgen's own kernels, where cuBLASLt has no algorithm for this product or its call failed.
   const bool through_gemm = !call.few && has_mma_kernels(m) && m.column_order == nullptr;
   const Target product{raw, raw_stride, {}, nullptr};
   if (through_gemm) {

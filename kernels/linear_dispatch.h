@@ -29,13 +29,13 @@ struct DeviceProjection {
   float* y = nullptr;  // (tokens, y_stride)
   int64_t y_stride = 0;
 };
-// What memory is laid out for.
+// The sizes that scratch memory is laid out for.
 struct LinearSizes {
   int64_t tokens = 0;      // at most
   int64_t widest = 0;      // input
   int64_t normalized = 0;  // floats of inputs that are normalized or gathered: rounded tokens * padded cols
   int64_t gates = 0;       // floats of gates: rounded tokens * padded rows
-  int64_t added = 0;       // floats of what is added to a row
+  int64_t added = 0;       // floats of products that are added to a row
 };
 
 class LinearDispatch {

@@ -74,7 +74,7 @@ std::vector<float> values_of(const ScaleGrid& grid, int64_t first, int64_t rows)
   return out;
 }
 
-// What is added to a code before it is scaled, less: zero points where they are offset by the shift of the codes.
+// Zero points without the code shift: code + code_shift - zero_point = code - (zero_point - code_shift).
 std::vector<float> zero_points_of(const Weight& weight, int64_t first, int64_t rows) {
   std::vector<float> out(size_t(rows * weight.scale.cols));
   if (!weight.zero_point.empty()) out = values_of(weight.zero_point, first, rows);
@@ -82,7 +82,7 @@ std::vector<float> zero_points_of(const Weight& weight, int64_t first, int64_t r
   return out;
 }
 
-// What W is more than code * scale, each rounded once.
+// Minimums that zero point and code shift are folded into: W = code * scale + minimum; each is rounded once.
 std::vector<float> minimums_of(const Weight& weight, int64_t first, int64_t rows) {
   std::vector<float> out = values_of(weight.minimum, first, rows);
   const std::vector<float> scales = values_of(weight.scale, first, rows);
@@ -95,7 +95,7 @@ std::vector<float> minimums_of(const Weight& weight, int64_t first, int64_t rows
   return out;
 }
 
-// Of blocks of Q8_0, the largest |scale|, as bits of F16, which are in the order of the numbers.
+// The largest |scale| of Q8_0 blocks, as F16 bits, whose order is that of the numbers.
 uint32_t largest_scale(const std::byte* blocks, int64_t bytes) {
   uint32_t largest = 0;
   for (int64_t at = 0; at < bytes; at += kQ8_0BlockBytes) {
@@ -106,7 +106,7 @@ uint32_t largest_scale(const std::byte* blocks, int64_t bytes) {
   return largest;
 }
 
-// A maximum that several threads raise: of numbers that are not negative, whose bits are in their order.
+// A maximum of floats that are not negative, raised by several threads: their bits compare like the numbers.
 class SharedMaximum {
  public:
   void raise(float to) {
@@ -120,13 +120,13 @@ class SharedMaximum {
   std::atomic<uint32_t> bits_{0};
 };
 
-// What is learned of a weight on its way.
+// Extremes of a weight's scale, zero point and minimum grids, collected during its upload.
 struct Extremes {
   SharedMaximum scale, zero_point, minimum;
   std::atomic<bool> whole_zero_points{true};
 };
 
-// What one worker does at once.
+// A piece of an upload, done by one worker.
 using Task = std::function<void(Uploader&)>;
 
 // Rows that lie one after the other here and `pitch` bytes apart there.

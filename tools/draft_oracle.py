@@ -9,7 +9,7 @@ With the sources of llama.cpp each comes as a GGUF file in F32 as well, by llama
 transformers ignores such layers, but each is a layer of its family, so a model of one layer stands for it: its inputs
 are join [norm(table[token]), norm(hidden of the token before)], its own final norm and the output head follow. `hidden`
 is what the final norm gives, of the model for the first guess and of the layer itself for the next ones, as SGLang's
-models/deepseek_nextn.py and vLLM's models/qwen3_next_mtp.py have it. (vLLM's deepseek_mtp.py fed back what is before
+models/deepseek_nextn.py and vLLM's models/qwen3_next_mtp.py have it. (vLLM's deepseek_mtp.py fed back the hidden row before
 that norm until its pull request 45895; no published code of a maker guesses more than one token by one layer.) Parameters, their names and their codes are drawn as
 tools/family_oracle.py draws them.
 """

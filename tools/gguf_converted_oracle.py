@@ -47,7 +47,7 @@ TWO_BASES = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
     }
 }
-# The golden whose config.json is taken, or a whole one, and what is changed in it.
+# For each model the golden whose config.json is taken (or a whole config.json), and the keys that are changed in it.
 MODELS = {
     "deepseek_v2": ("deepseek_v2-bf16", {}),
     "deepseek_v3": ("deepseek_v3-bf16", {"scoring_func": "sigmoid"}),

@@ -1,20 +1,18 @@
 #!/usr/bin/env bash
 # Writes a folder that runs on any x86-64 Linux with an NVIDIA driver (glibc 2.34 and later): the program, the tests of the
-# kernels with their goldens, what times them, the libraries that they need (cmake/portable.cmake), and run.sh
-# (tools/gpu_bundle/), which says what to do with it; and the same as a tar file beside it.
+# kernels with their goldens, the program that times them, and the libraries, documents and licenses of a release
+# (tools/portable/pack.sh), with run.sh (tools/gpu_bundle/), which says what to do with it; and a tar file of it.
 #   tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tools/portable/pack.sh
 build=${1:?usage: tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER}
 out=${2:?usage: tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER}
 most_bytes=$((45 << 20))
 
 rm -rf "$out" "$out.tar"
-mkdir -p "$out/bin" "$out/lib" "$out/bench"
-cp "$build/cuda/qgen" "$build/tests/qgen_gpu_tests" "$build/cuda/qgen_gpu_probe" "$out/bin/"
-cp "$build"/lib/*.so.* "$build/lib/libsimdcxx.so" "$out/lib/"
-strip "$out"/bin/* "$out"/lib/*
-bash tools/portable/check.sh "$out/bin" "$out/lib"
+pack_programs "$build" "$out" "$build/cuda/qgen" "$build/tests/qgen_gpu_tests" "$build/cuda/qgen_gpu_probe"
+pack_documents "$out" "$build/cuda/qgen" doctest-dev
 
 cp tools/gpu_bundle/run.sh "$out/"
 mkdir -p "$out/tests"

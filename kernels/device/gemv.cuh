@@ -161,8 +161,8 @@ class GemvBlock {
     }
   }
 
-  // Zero points of whole rows, as what is added to codes. Those of groups are read with them: kept, they would take
-  // registers that the loop does not have.
+  // Zero points of whole rows, as biases that are added to codes. Those of groups are read with each group: kept here,
+  // they would take registers that the loop does not have.
   QGEN_DEVICE void load_biases() {
     if constexpr (!Traits::Grid::kGrouped) {
       QGEN_UNROLL

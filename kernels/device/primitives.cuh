@@ -60,8 +60,8 @@ struct alignas(16) Bytes16 {
 struct alignas(8) Bytes8 {
   uint32_t word[2];
 };
-// What is read once a token and must not push anything out of the nearest cache. Neither "nc" nor without the clobber:
-// ptxas would move the loads behind wait_for_inputs().
+// Streaming loads of data that is read once a token and must not evict anything from L1. Not "nc", and with the memory
+// clobber: otherwise ptxas would move the loads behind wait_for_inputs().
 QGEN_DEVICE Bytes16 load_once16(const void* p) {
   Bytes16 v;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"

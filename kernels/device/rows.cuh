@@ -1,4 +1,4 @@
-// What is done to rows of activations between the products.
+// Kernels over rows of activations: norms, gates and sums of rows (combine_kernel), rows of a table (look_up_kernel).
 #pragma once
 
 #include "kernels/device/codes.cuh"

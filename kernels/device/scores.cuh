@@ -1,5 +1,5 @@
-// What is wanted of the scores of a whole vocabulary: which is best, and the few best, so that they need not all
-// travel.
+// Kernels over the scores of a whole vocabulary: the best token, and the best few with the softmax denominator of all,
+// so that only these are copied to the host.
 #pragma once
 
 #include "kernels/device/codes.cuh"
@@ -55,13 +55,13 @@ QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args, const Laun
   if (thread_index() == 0) args.best[row] = shared[0];
 }
 
-// NaN, and everything where the best is infinite, are in the last.
+// The bin of a score. The last bin has NaN, and all scores where the best is infinite.
 QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
   const float below = (args.best->score - args.scores[i]) * kBinsPerUnit;
   return below < kScoreBins - 1 ? int(below) : kScoreBins - 1;
 }
 
-// How far down the best `wanted` reach, in bins; and what all weigh.
+// The last bin that the best `wanted` scores reach down to, and the softmax denominator of all scores.
 QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
@@ -97,7 +97,7 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const La
   args.found->count = 0;
 }
 
-// Those that are not below that; in any order.
+// Collects the scores down to that bin, in any order.
 QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();

@@ -1,4 +1,4 @@
-// What is done to weights once, when they are brought in: blocks of Q8_0 are split, and NaN codes are looked for.
+// Kernels that run once for each uploaded weight: NaN codes are counted, Q8_0 blocks are split into codes and scales.
 #pragma once
 
 #include "kernels/device/codes.cuh"

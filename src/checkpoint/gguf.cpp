@@ -251,7 +251,7 @@ class GgufReader {
     tensor.dtype = *dtype;
     const BlockShape block = block_shape(*dtype);
     if (tensor.shape.back() % block.elements != 0) {
-      fail_tensor(name, fmt::format("rows of {} elements are no whole number of blocks of {}", tensor.shape.back(),
+      fail_tensor(name, fmt::format("rows of {} elements are not a whole number of blocks of {}", tensor.shape.back(),
                                     block.elements));
     }
     Place place{};

@@ -109,7 +109,7 @@ Entry parse_entry(std::string_view name, const Json& json, const std::string& fi
   entry.begin = static_cast<uint64_t>(offsets[0].as_integer(0));
   entry.end = static_cast<uint64_t>(offsets[1].as_integer(0));
   if (entry.end < entry.begin) fail_here(fmt::format("data_offsets run backwards ([{}, {}])", entry.begin, entry.end));
-  if (bits % 8 != 0) fail_here("its size is no whole number of bytes");
+  if (bits % 8 != 0) fail_here("its size is not a whole number of bytes");
   if (entry.end - entry.begin != bits / 8) {
     fail_here(fmt::format("data size does not fit {} {} (expected {} bytes, found {})", dtype,
                           entry.tensor.shape_text(), bits / 8, entry.end - entry.begin));

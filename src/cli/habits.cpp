@@ -19,7 +19,7 @@ struct Habit {
 
 constexpr std::string_view kDevices = "the whole model goes to one device: --device cuda, cuda:N or cpu";
 constexpr std::string_view kOneAnswer = "qgen gives one answer and ends; `qgen chat` is a conversation";
-constexpr std::string_view kNoServer = "qgen is no server; --batch - answers JSON lines as they come";
+constexpr std::string_view kNoServer = "qgen is not a server; --batch - answers JSON lines as they come";
 constexpr std::string_view kMapped = "files are always mapped and never copied: nothing to choose";
 
 constexpr Habit kHabits[] = {

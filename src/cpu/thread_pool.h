@@ -64,7 +64,7 @@ class ThreadPool {
   std::atomic<uint32_t> round_{0};  // counts calls of run()
   std::atomic<uint32_t> left_{0};   // counts workers that left a run, over all runs
   std::atomic<bool> stop_{false};
-  alignas(64) std::atomic<uint32_t> phase_{1};    // the one place that says how far everybody is
+  alignas(64) std::atomic<uint32_t> phase_{1};    // the phase that all workers are in
   alignas(64) std::atomic<int64_t> finished_{0};  // tasks of the phase
   std::vector<Stretch> stretches_;                // of each worker
   std::vector<std::jthread> threads_;

@@ -11,14 +11,14 @@ namespace {
 
 using Candidate = Sampler::Candidate;
 
-// Sums of what is known to all its digits are this good.
+// A bound on the relative rounding error of a sum of exponentials over a vocabulary.
 constexpr double kSumError = 1e-9;
-// A choice is first looked for among so many of the best.
+// The number of best candidates that a token is first drawn from; more are ranked only if these do not settle it.
 constexpr size_t kFewBest = 256;
 
 double weight(const Candidate& c) { return std::exp(double(c.score)); }
 
-// Probabilities of candidates whose scores are measured from the best.
+// Probabilities of candidates, whose scores are differences from the best one.
 std::vector<double> softmax(const std::vector<Candidate>& candidates) {
   std::vector<double> out(candidates.size());
   double sum = 0;
@@ -27,7 +27,7 @@ std::vector<double> softmax(const std::vector<Candidate>& candidates) {
   return out;
 }
 
-// The smallest number of best candidates that hold a probability of p, of all.
+// Top-p over all candidates: the smallest number of best ones whose probabilities sum to p.
 size_t top_p_of_all(const std::vector<Candidate>& candidates, double p) {
   const std::vector<double> probabilities = softmax(candidates);
   // From the worst up, a token goes while the sum so far, itself included, is at most 1 - p.
@@ -37,7 +37,7 @@ size_t top_p_of_all(const std::vector<Candidate>& candidates, double p) {
   return keep;
 }
 
-// The same of the best of more, whose sum of weights lies between two bounds; 0 where that does not tell.
+// Top-p over the best of more candidates, with bounds on the sum of all weights; 0 if the bounds leave it open.
 size_t top_p_of_best(const std::vector<Candidate>& candidates, double p, double least_mass, double most_mass) {
   double sum = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -57,14 +57,14 @@ std::vector<Candidate> best_of(std::span<const float> scores, size_t count) {
   std::vector<Candidate> best;
   const bool all = count >= scores.size();
   best.reserve(std::min(2 * count, scores.size()));
-  float dropped = -std::numeric_limits<float>::infinity();  // the best of what is not among them
+  float dropped = -std::numeric_limits<float>::infinity();  // the highest score that `best` does not have
   const auto drop = [&] {
     std::nth_element(best.begin(), best.begin() + ptrdiff_t(count), best.end(), better);
     dropped = best[count].score;
     best.resize(count);
   };
   for (size_t i = 0; i < scores.size(); ++i) {
-    if (scores[i] <= dropped && !all) continue;  // of those that tie with it none can stay
+    if (scores[i] <= dropped && !all) continue;  // candidates that tie with it are dropped as well
     best.push_back({TokenId(i), scores[i]});
     if (!all && best.size() == 2 * count) drop();
   }

@@ -316,7 +316,7 @@ class Lexer {
               static_cast<uint64_t>(is_ascii_digit(source_[at]) ? source_[at] - '0' : (source_[at] | 0x20) - 'a' + 10);
     }
     if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
-      fail("an escape in a string is no Unicode character", start);
+      fail("an escape in a string is not a Unicode character", start);
     }
     append_utf8(out, static_cast<uint32_t>(value));
   }

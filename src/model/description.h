@@ -170,7 +170,7 @@ struct BlockSpec {
 struct DraftSpec {
   std::vector<BlockSpec> blocks;
   NormSpec norm;
-  // What begins its names where it is no further layer of the model, but number 0 of a part of its own.
+  // The prefix of its names ("mtp.") if its layers are numbered from 0; empty: if their numbers follow the model's.
   std::string_view prefix = {};
 };
 

@@ -349,7 +349,7 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
 int64_t GgufModel::recurrent_head_dim() const {
   const int64_t heads = required(keys(), key("ssm.time_step_rank")), inner = required(keys(), key("ssm.inner_size"));
   if (inner % heads != 0)
-    keys().fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of the {} heads", inner, heads));
+    keys().fail_key(key("ssm.inner_size"), fmt::format("{} is not a multiple of the {} heads", inner, heads));
   return inner / heads;
 }
 
@@ -370,7 +370,7 @@ std::string GgufModel::granite_json() const {
   const Gguf& file = keys();
   const int64_t inner = required(file, key("ssm.inner_size")), hidden = required(file, key("embedding_length"));
   if (inner % hidden != 0)
-    file.fail_key(key("ssm.inner_size"), fmt::format("{} is no multiple of embedding_length, {}", inner, hidden));
+    file.fail_key(key("ssm.inner_size"), fmt::format("{} is not a multiple of embedding_length, {}", inner, hidden));
   std::string out = fmt::format(R"(,"mamba_expand":{})", inner / hidden);
   if (file.flag(key("rope.scaling.finetuned")).value_or(true)) out += R"(,"position_embedding_type":"rope")";
   if (file.integer(key("expert_count"), 0, kMaxCount).value_or(0) == 0) out += R"(,"num_local_experts":0)";
@@ -550,7 +550,7 @@ std::string GgufModel::config_json() const {
   const auto key_length = file.integer(length_key, 1, kMaxCount);
   if (!key_length && !windowed.empty()) file.fail_key(length_key, "missing");
   if (!key_length && hidden % *heads != 0) {
-    file.fail_key(key("attention.key_length"), fmt::format("missing, and {} elements are no {} heads", hidden, *heads));
+    file.fail_key(key("attention.key_length"), fmt::format("missing, and {} heads do not divide {}", *heads, hidden));
   }
   const int64_t head_dim = key_length.value_or(hidden / *heads);
   if (const auto value = file.integer(key(fmt::format("attention.value_length{}", kind)), 0, kMaxCount);

@@ -44,7 +44,7 @@ enum class Role : uint8_t {
   kFfnDown,
   kFfnPostNorm,        // after the feed-forward network
   kRouter,             // a mixture's scores of its experts
-  kRouterBias,         // what is added to them for the choice
+  kRouterBias,         // added to the scores for the choice of experts only
   kExpertGateUpsBias,  // of all experts
   kExpertDownsBias,
   kExpertGatesBias,

@@ -30,7 +30,7 @@ bool matches_regex(const std::string& pattern, std::string_view text) {
       &pcre2_code_free);
   if (!code)
     fail(ErrorKind::kModel,
-         fmt::format("config.json: quantization_config: {} is no regular expression", json_quote("re:" + pattern)));
+         fmt::format("config.json: quantization_config: {} is not a regular expression", json_quote("re:" + pattern)));
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
       pcre2_match_data_create_from_pattern(code.get(), nullptr), &pcre2_match_data_free);
   const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(
@@ -303,7 +303,7 @@ std::pair<int64_t, int64_t> read_block(const Json& json) {
     const auto [next, error] = std::from_chars(p, end, sizes[i]);
     if (error != std::errc{} || sizes[i] < 1 || sizes[i] > kMaxGroup ||
         (i == 0 ? next == end || *next != 'x' : next != end)) {
-      json.fail(fmt::format("'{}' is no block size (expected ROWSxCOLUMNS)", text));
+      json.fail(fmt::format("'{}' is not a block size (expected ROWSxCOLUMNS)", text));
     }
     p = next + 1;
   }

@@ -75,7 +75,7 @@ Weight bind(Module& module) {
   const int64_t group = nvfp4 ? 16 : 32;
   if (cols % group != 0) {
     fail_tensor(module.take(layout.codes),
-                fmt::format("rows of {} columns are no whole number of groups of {}", cols, group));
+                fmt::format("rows of {} columns are not a whole number of groups of {}", cols, group));
   }
   const TensorView& codes =
       module.take(layout.codes, {Dtype::kU8},

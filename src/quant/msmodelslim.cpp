@@ -52,7 +52,7 @@ ScaleGrid take_slim_grid(Module& module, std::string_view suffix, Module::GridKi
   if (count == 1) return module.take_grid(suffix, n, k, kind);
   if (groups > 0 && count == n * groups && k % groups == 0) return module.take_grid(suffix, 1, k / groups, kind);
   fail_tensor(tensor,
-              fmt::format("its shape {} is no grid of channels or groups over [{}, {}]", tensor.shape_text(), n, k));
+              fmt::format("its shape {} is not a grid of channels or groups over [{}, {}]", tensor.shape_text(), n, k));
 }
 
 // One of the tensors that static quantization of the inputs adds: `count` values of one of `types`.

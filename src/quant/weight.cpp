@@ -137,7 +137,7 @@ ScaleGrid rows_of(ScaleGrid grid, int64_t first, int64_t rows, int64_t step, con
   return grid;
 }
 
-// Rows of what is known of a weight, without its data and its repack.
+// The metadata of some rows of a weight, without its data and its repack.
 Weight rows_of(const Weight& whole, int64_t first, int64_t rows, int64_t step = 1) {
   Weight out;
   out.name = whole.name;

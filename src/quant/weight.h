@@ -50,7 +50,7 @@ struct ScaleGrid {
   int64_t col_pitch = 0;            // bytes from a group to its right neighbour
   int64_t row_origin = 0;           // the row of the grid's matrix that is row 0 of the weight (slices)
   SuperScales super;
-  double factor = 1;                                    // multiplies what is stored
+  double factor = 1;                                    // multiplies the stored value
   std::string tensor;                                   // "FILE: tensor NAME", for messages
   std::shared_ptr<const std::vector<std::byte>> owned;  // values that no file has
 
@@ -109,8 +109,8 @@ struct Weight {
   };
   std::shared_ptr<const Repack> repack;
   std::span<const std::byte> source;  // what `data` was before a repack, while that runs
-  // Bytes of `source` from what row n is made from to what row n + 1 is, where each row is made from its own bytes
-  // alone, so that some rows of a weight are repacked like a weight of their own. 0: not so.
+  // Bytes of `source` for each row, if a row is repacked from its own bytes alone: then some rows of a weight can be
+  // repacked like a weight of their own. 0: rows are not independent.
   int64_t source_pitch = 0;
   std::vector<std::byte> owned;  // codes, and grids behind them
   int64_t nan_codes = 0;         // fp8 codes that are NaN or infinite, known after a WeightScan

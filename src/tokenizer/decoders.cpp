@@ -352,7 +352,7 @@ class ReplaceRegexStage : public WholeTokens {
   const DecodeReplace& decoder_;
 };
 
-// Plain text to be replaced, found by Knuth, Morris and Pratt: what is held back is what has matched so far.
+// Replacement of a plain text, found by Knuth, Morris and Pratt: the part that has matched so far is held back.
 class ReplaceTextStage : public Stage {
  public:
   explicit ReplaceTextStage(const DecodeReplace& decoder) : decoder_(decoder), from_(decoder.pattern.text) {

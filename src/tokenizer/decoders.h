@@ -1,5 +1,5 @@
 // The last stage: the spellings of tokens to text. A chain of decoders runs token by token, so that decoding
-// a growing sequence gives the same text as decoding it at once: both are the same walk. What cannot be
+// a growing sequence gives the same text as decoding it at once: both run the same code. What cannot be
 // known yet (half a character, bytes that may turn out to be broken) waits inside the chain.
 #pragma once
 

@@ -14,7 +14,7 @@
 namespace qgen::tokenizer {
 namespace {
 
-// Whether some form joins this character to what is before it or reorders it there.
+// Whether a normalization form may join this character with those before it, or reorder it among them.
 bool can_join_left(uint32_t c) {
   if (c < 0x300) return false;
   if ((c >= 0x1160 && c <= 0x11FF) || (c >= 0xD7B0 && c <= 0xD7FF)) return true;  // vowels and finals of Hangul

@@ -36,13 +36,14 @@ if objdump -T "$work"/newer/* | grep -qE 'GLIBC_2\.(3[5-9]|[4-9][0-9])'; then
   bash tools/portable/check.sh "$work/newer" | grep -q 'needs more than glibc 2.34' || wrong "newer symbols passed the check"
 fi
 
-for file in README.md LICENSE docs/formats.md schemas/answer.schema.json share/zsh/site-functions/_qgen \
-  share/fish/vendor_completions.d/qgen.fish; do
+for file in README.md LICENSE docs/formats.md schemas/answer.schema.json; do
   [ -s "$release/$file" ] || wrong "$file is missing"
 done
 [ "$(ls "$release/licenses" | wc -l)" -ge 10 ] || wrong "licenses are missing: $(ls "$release/licenses")"
 cmp "$release/share/man/man1/qgen.1" <("$build/qgen" man) || bad=1
 cmp "$release/share/bash-completion/completions/qgen" <("$build/qgen" completion bash) || bad=1
+cmp "$release/share/zsh/site-functions/_qgen" <("$build/qgen" completion zsh) || bad=1
+cmp "$release/share/fish/vendor_completions.d/qgen.fish" <("$build/qgen" completion fish) || bad=1
 # Documents link to files of the release, or to tools of the repository.
 while read -r from to; do
   [[ $to == *tools/* ]] || [ -e "$release/$(dirname "$from")/$to" ] || wrong "$from links to $to, which is missing"

@@ -46,6 +46,12 @@ if [ $# -lt 2 ]; then
 fi
 bundle=${3:-$work/bundle}
 [ $# -ge 3 ] || bash tools/gpu_bundle.sh "$build" "$bundle" > "$work/log" || { cat "$work/log"; exit 1; }
+# Documents and licenses are those of a release.
+for file in README.md LICENSE docs/gpus.md bench/README.md schemas/bench.schema.json licenses/libfmt-dev licenses/doctest-dev \
+  share/bash-completion/completions/qgen share/zsh/site-functions/_qgen share/fish/vendor_completions.d/qgen.fish; do
+  [ -s "$bundle/$file" ] || wrong "$file is missing"
+done
+cmp "$bundle/share/man/man1/qgen.1" <("$build/qgen" man) || bad=1
 rm -rf "$root/bundle"
 cp -r "$bundle" "$root/bundle"
 # A loader without /proc does not know where a program lies; run.sh does.

@@ -84,7 +84,7 @@ TEST_CASE("a checkpoint can be a folder, a file, shards with or without an index
   };
   CHECK(contains(index_error(R"("x":"gone.safetensors")"), "names a file that is missing: gone.safetensors"));
   for (const char* path : {"../b.safetensors", "/etc/passwd", "sub/b.safetensors", "..", "", "b\\\\c"}) {
-    CHECK(contains(index_error(fmt::format(R"("x":"{}")", path)), "no plain file name"));
+    CHECK(contains(index_error(fmt::format(R"("x":"{}")", path)), "not a plain file name"));
   }
   CHECK(contains(index_error(R"("x":"a.safetensors")"), "tensor \"x\" is not in a.safetensors (found nowhere)"));
   CHECK(contains(index_error(fmt::format(R"("{}.weight":"a.safetensors","model.norm.weight":"b.safetensors")", kQ)),
@@ -262,9 +262,9 @@ TEST_CASE("tensors that are missing, odd or left over are errors that name them"
   CHECK(quantized(f32({8, 1}), ".weight_scale", "I8") == "");
   CHECK(quantized(f32({8}), ".weight_scale", "I8") == "");
   CHECK(quantized(f32({8, 2}), ".weight_scale", "I8") == "");
-  CHECK(contains(quantized(f32({3, 5})), "is no grid of blocks over [8, 8]"));
-  CHECK(contains(quantized(f32({5})), "is no grid of blocks"));
-  CHECK(contains(quantized(f32({0})), "is no grid of blocks"));
+  CHECK(contains(quantized(f32({3, 5})), "is not a grid of blocks over [8, 8]"));
+  CHECK(contains(quantized(f32({5})), "is not a grid of blocks"));
+  CHECK(contains(quantized(f32({0})), "is not a grid of blocks"));
   CHECK(contains(quantized(f32({1, 1}, NAN)), "holds nan"));
   CHECK(contains(quantized(f32({1, 1}, INFINITY)), "holds inf"));
   CHECK(contains(quantized(Tensor{"I32", {1}, std::string(4, 1)}), "type I32 cannot be read here"));
@@ -285,7 +285,7 @@ TEST_CASE("declared sizes are not guessed around, and bytes of zero points are i
   CHECK(load_error(tensors, config) == "");
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{1, 8}, {2, 2}, {4, 4}}) {
     tensors[kQ + ".weight_scale_inv"] = f32(shape);
-    CHECK(contains(load_error(tensors, config), "is no grid of blocks over [8, 8] (declared: 8x4)"));
+    CHECK(contains(load_error(tensors, config), "is not a grid of blocks over [8, 8] (declared: 8x4)"));
   }
   tensors = llama();
   tensors[kQ + ".weight"] = bytes("I8", {8, 8}, 7);

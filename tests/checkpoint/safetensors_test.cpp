@@ -130,7 +130,7 @@ TEST_CASE("safetensors: tensors that do not fit") {
   CHECK(
       contains(parse_error(safetensors_file(one("[1,1,1,1,1,1,1,1,2]", "[0,8]"), "12345678")), "too many dimensions"));
   CHECK(contains(parse_error(safetensors_file(R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", "1")),
-                 "no whole number of bytes"));
+                 "not a whole number of bytes"));
   CHECK(contains(parse_error(safetensors_file(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":[]})", "1")),
                  "not an object"));
 }

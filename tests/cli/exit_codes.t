@@ -159,14 +159,14 @@ exit: 2
 # 2: a token beyond the vocabulary
 $ qgen score -m $MODEL --tokens 1,9999
 stderr:
-  qgen: --tokens: '9999' is no token id (expected 0 to 511)
+  qgen: --tokens: '9999' is not a token id (expected 0 to 511)
   ...
 exit: 2
 
 # 2: a token that is not a number
 $ qgen score -m $MODEL --tokens 1,x
 stderr:
-  qgen: --tokens: 'x' is no token id (expected 0 to 511)
+  qgen: --tokens: 'x' is not a token id (expected 0 to 511)
   ...
 exit: 2
 

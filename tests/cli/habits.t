@@ -152,7 +152,7 @@ exit: 2
 $ for word in list pull serve show; do qgen $word 2>&1 | tail -n 1; done
   hint: `qgen models` lists what can be run and what is in the Hugging Face cache
   hint: `hf download ORG/NAME` fetches a model; qgen never uses the network
-  hint: qgen is no server; --batch - answers JSON lines as they come
+  hint: qgen is not a server; --batch - answers JSON lines as they come
   hint: `qgen inspect -m MODEL` shows what a model is made of
 exit: 2
 

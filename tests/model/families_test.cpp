@@ -29,7 +29,7 @@ TEST_CASE("GPT-2: names may begin with nothing, as in the first releases") {
 TEST_CASE("GPT-2: a trained model sorts letters") {
   const fs::path shared = shared_folder();
   if (shared.empty()) {
-    MESSAGE("skipped: gpt-nano-sort, which is not there (QGEN_SHARED)");
+    skipped_without_shared("gpt-nano-sort");
     return;
   }
   const fs::path folder = shared / "data/models/gpt-nano-sort";
@@ -109,7 +109,7 @@ TEST_CASE("families: wrong values of their keys are named") {
     const char *golden, *from, *to, *error;
   } kCases[] = {
       {"gpt2-bf16", "\"n_head\":4", "\"n_head\":0", "n_head: "},
-      {"gpt2-bf16", "\"n_head\":4", "\"n_head\":5", "hidden_size: 32 is no multiple of the 5 attention heads"},
+      {"gpt2-bf16", "\"n_head\":4", "\"n_head\":5", "hidden_size: 32 is not a multiple of the 5 attention heads"},
       {"gpt2-bf16", "\"n_embd\":32", "\"n_embd\":null", "n_embd"},
       {"gpt2-bf16", "\"n_layer\":2,", "", "n_layer"},
       {"gpt2-bf16", "\"n_layer\":2", "\"n_layer\":2,\"add_cross_attention\":true", "add_cross_attention: true is not"},

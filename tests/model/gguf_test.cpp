@@ -159,18 +159,19 @@ TEST_CASE("gguf: what is wrong is named") {
                    t.shape = {int64_t{1} << 31, int64_t{1} << 31};
                  }),
                  "its size overflows"));
-  CHECK(contains(with_tensor([](GgufTensor& t) { t.shape = {2, 48}; }), "no whole number of blocks of 32"));
+  CHECK(contains(with_tensor([](GgufTensor& t) { t.shape = {2, 48}; }), "not a whole number of blocks of 32"));
   CHECK(contains(with_tensor([](GgufTensor& t) { t.shape = {1, 6400}; }), "tensor b: truncated"));
   CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 16; }), "tensor b: type IQ2_XXS is not supported"));
   CHECK(contains(with_tensor([](GgufTensor& t) { t.type = 40; }), "type NVFP4 is not supported"));
   for (const auto& [type, columns] : {std::pair{12u, 128}, {14u, 250}, {2u, 48}, {39u, 16}, {23u, 32}}) {
     const int64_t block = type == 2 || type == 39 ? 32 : 256;
     INFO("type ", type);
-    CHECK(contains(with_tensor([&](GgufTensor& t) {
-                     t.type = type;
-                     t.shape = {2, columns};
-                   }),
-                   fmt::format("tensor b: rows of {} elements are no whole number of blocks of {}", columns, block)));
+    CHECK(
+        contains(with_tensor([&](GgufTensor& t) {
+                   t.type = type;
+                   t.shape = {2, columns};
+                 }),
+                 fmt::format("tensor b: rows of {} elements are not a whole number of blocks of {}", columns, block)));
     CHECK(contains(with_tensor([&](GgufTensor& t) {
                      t.type = type;
                      t.shape = {1, 25600};
@@ -679,7 +680,7 @@ TEST_CASE("gguf: Gemma 4's pieces are merged in the whole text, spaces and all")
 TEST_CASE("gguf: published vocabularies and the tokenizers of the fixtures") {
   const fs::path shared = shared_folder();
   if (shared.empty()) {
-    MESSAGE("QGEN_SHARED is not set: skipped");
+    skipped_without_shared("GGUF fixtures and the tokenizer vectors of gpt-2 and llama-spm");
     return;
   }
   for (const char* name : {"gguf-q8_0-stories", "gguf-q8_0-stories-split", "gguf-q8_0-qwen3"}) {

@@ -343,7 +343,7 @@ TEST_CASE("pack-quantized: zero points along the rows, odd widths, activation or
         CHECK(contains(problem(tensors, kRows, kCols), "m.weight_packed: wrong shape"));
         tensors["weight_packed"].shape = {kRows, pitch};
         tensors["weight_scale"].shape = {kGroups, kRows};
-        CHECK(contains(problem(tensors, kRows, kCols), "is no grid of blocks"));
+        CHECK(contains(problem(tensors, kRows, kCols), "is not a grid of blocks"));
       }
     }
   }

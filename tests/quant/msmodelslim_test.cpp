@@ -170,7 +170,7 @@ TEST_CASE("what is no msModelSlim layer is refused with its tensor's name") {
   CHECK(contains(error(codes("W4A8_DYNAMIC")), "x.weight: msModelSlim's type 'W4A8_DYNAMIC' is not supported"));
   CHECK(contains(error(codes()), "without their scale (expected x.weight_scale or x.deq_scale)"));
   CHECK(contains(error(codes().add<float>("x.weight_scale", Dtype::kF32, {3}, {1, 1, 1})),
-                 "x.weight_scale: its shape [3] is no grid"));
+                 "x.weight_scale: its shape [3] is not a grid"));
   CHECK(contains(error(codes().add<float>("x.weight_scale", Dtype::kF32, {0, 4}, {})), "x.weight_scale: its shape"));
   CHECK(contains(error(codes().add<int32_t>("x.weight_scale", Dtype::kI32, {2}, {1, 1})), "x.weight_scale: type I32"));
   CHECK(contains(error(codes()

@@ -30,7 +30,7 @@ parts=(
   "sanitize-5  initcheck"
   "sanitize-6  synccheck"
   "speed-rest  decoding with other sizes, caches and precisions"
-  "memory      what is planned against what is taken"
+  "memory      memory that plan counts against memory that is allocated"
   "start       from the program's start to its first scores, 9 GB of files"
   "profile     where a token's time goes, kernel by kernel"
   "beside      PyTorch with transformers on the same shapes"
@@ -247,7 +247,7 @@ run_sanitize-2() {
   wanted() { ! small_kernels "$1" && case $1 in *goldens* | *'longer than a batch'*) false ;; *) true ;; esac; }
   sanitize memcheck wanted
 }
-# The library's own kernels are not what is looked for, and slow to look at.
+# Without cuBLASLt: its kernels are not under test, and slow under racecheck.
 run_sanitize-3() { QGEN_CUBLASLT=off sanitize racecheck small_kernels; }
 run_sanitize-4() {
   wanted() { { is_attention "$1" || case $1 in *'smoke, a whole model'* | *'CUDA graph does'*) true ;; *) false ;; esac; } && ! is_library "$1"; }

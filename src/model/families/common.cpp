@@ -299,7 +299,7 @@ DecoderParts read_decoder(const Json& config, std::string_view family, const Dec
   }
   const auto head_dim = config.get(own_key(&DecoderKeys::head_dim));
   if (!head_dim && defaults.head_dim == 0 && model.hidden % attention.heads != 0) {
-    config.fail(fmt::format("hidden_size: {} is no multiple of the {} attention heads, and there is no head_dim",
+    config.fail(fmt::format("hidden_size: {} is not a multiple of the {} attention heads, and there is no head_dim",
                             model.hidden, attention.heads));
   }
   attention.head_dim = head_dim                ? head_dim->as_integer(2, kMaxWidth)

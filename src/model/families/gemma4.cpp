@@ -44,7 +44,7 @@ void add_ropes(const Json& config, Description& model, int64_t head_dim, int64_t
       const double part = read_number(*full, "partial_rotary_factor", 1);
       global.pairs_turned = part > 1 ? 0 : int64_t(part * double(global_dim) / 2);
       if (global.pairs_turned == 0)
-        full->fail(fmt::format("partial_rotary_factor: {} is no part of a head of {}", part, global_dim));
+        full->fail(fmt::format("partial_rotary_factor: {} is not a part of a head of {}", part, global_dim));
       if (read_number(*full, "factor", 1) != 1) full->fail("factor: not supported with rope_type 'proportional'");
     }
   }

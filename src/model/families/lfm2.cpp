@@ -8,7 +8,7 @@
 namespace qgen {
 namespace {
 
-// What is left of the width of the feed-forward network where block_auto_adjust_ff_dim says so.
+// The feed-forward width: with block_auto_adjust_ff_dim two thirds of the declared one, scaled and rounded up.
 int64_t adjusted_width(const Json& config, int64_t width) {
   if (!config.flag_or("block_auto_adjust_ff_dim", true)) return width;
   const auto multiple = config.get("block_multiple_of");
