@@ -11,7 +11,9 @@ import struct
 import sys
 from pathlib import Path
 
-FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("in_proj_qkv", "in_proj_z"))
+# Layers that vLLM makes one of: packed_modules_mapping of its models; deepseek_v2.py, fused_qkv_a_proj.
+FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("in_proj_qkv", "in_proj_z"), ("w1", "w3"),
+         ("q_a_proj", "kv_a_proj_with_mqa"))
 FLOATS = ("F32", "F16", "BF16")
 
 
@@ -97,6 +99,16 @@ class Checker:
                     there = f"{sibling}.weight" in self.tensors
                     self.want(not there or sibling in self.quantized, f"{module}: fused with {sibling}, which is not")
 
+        # vLLM, the same function: the experts of a layer are one module, skipped where an excluded name is in it.
+        for parent in {module[: module.index(".experts.") + len(".experts")] for module in self.quantized
+                       if ".experts." in module}:
+            for name in names:
+                self.want(parent not in name, f"{parent}: quantized, and {name} is declared not to be")
+            for name in self.tensors:
+                module = name[: -len(".weight")]
+                if name.endswith(".weight") and name.startswith(f"{parent}."):
+                    self.want(module in self.quantized, f"{parent}: quantized, and {module} is not")
+
     def check_scale(self, module, suffix, dtypes, shape):
         entry = self.tensors.get(f"{module}.{suffix}")
         if entry is None:
@@ -109,7 +121,7 @@ class Checker:
         block = self.declared.get("weight_block_size")
         # vLLM, fp8.py: Fp8Config wants both keys, and blocks only with dynamic activations.
         self.want(self.declared.get("activation_scheme") == "dynamic", "activation_scheme is not dynamic")
-        self.want(isinstance(block, list) and len(block) == 2, "weight_block_size is no pair")
+        self.want(isinstance(block, list) and len(block) == 2, "weight_block_size is not a pair")
         self.check_excluded(self.declared.get("modules_to_not_convert") or [])
         for module, (rows, cols) in self.quantized.items():
             grid = (-(-rows // block[0]), -(-cols // block[1]))

@@ -1,6 +1,7 @@
 #include "base/new_file.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -95,7 +96,7 @@ void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
 
 fs::path NewFile::readable() const { return name_of_descriptor(descriptor_); }
 
-void NewFile::keep() {
+void NewFile::keep(Existing existing) {
   if (::fsync(descriptor_) != 0) fail_file(target_, errno);
   if (temporary_.empty()) {
     // The file gets a temporary name just before it is renamed; where there is no file to replace it gets its own at
@@ -105,7 +106,7 @@ void NewFile::keep() {
              0;
     };
     if (link(target_)) return sync_folder(folder_of(target_));
-    for (int i = 0; i < kMostTries && errno == EEXIST; ++i) {
+    for (int i = 0; existing == Existing::kReplace && i < kMostTries && errno == EEXIST; ++i) {
       const fs::path name = free_name();
       if (!link(name)) continue;
       temporary_ = name;
@@ -113,7 +114,10 @@ void NewFile::keep() {
     }
     if (temporary_.empty()) fail_file(target_, errno);
   }
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_file(target_, errno);
+  const int renamed = existing == Existing::kReplace
+                          ? ::rename(temporary_.c_str(), target_.c_str())
+                          : ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE);
+  if (renamed != 0) fail_file(target_, errno);
   temporary_.clear();
   sync_folder(folder_of(target_));
 }

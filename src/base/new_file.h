@@ -27,8 +27,10 @@ class NewFile {
   void write(uint64_t offset, std::span<const std::byte> bytes);
   // A name by which this process can read it before it has its own.
   std::filesystem::path readable() const;
-  // Brings it to the disk and gives it its name.
-  void keep();
+  // Brings it to the disk and gives it its name. kRefuse: where something has got the name by now that stays, and this
+  // is an error.
+  enum class Existing { kReplace, kRefuse };
+  void keep(Existing existing = Existing::kReplace);
 
  private:
   void open(Readers readers);

@@ -84,7 +84,7 @@ void GgufKeys::text(std::string_view key, std::string_view value) {
 
 void GgufKeys::number(std::string_view key, int64_t value) {
   if (value < 0 || value > int64_t{UINT32_MAX})
-    fail(ErrorKind::kRuntime, fmt::format("GGUF key {}: {} is no 32-bit number", key, value));
+    fail(ErrorKind::kRuntime, fmt::format("GGUF key {}: {} is not an unsigned 32-bit number", key, value));
   begin(key, Type::kU32);
   put(written_, uint32_t(value));
 }

@@ -50,7 +50,7 @@ struct GgufTensorShape {
   uint64_t bytes() const;
 };
 
-// Any thread may write any part of a tensor; the file appears under its name with keep().
+// Any thread may write any part of a tensor; the file appears under its name with keep(), as NewFile has it.
 class GgufWriter {
  public:
   GgufWriter(const std::filesystem::path& path, const GgufKeys& keys, std::span<const GgufTensorShape> tensors);
@@ -60,7 +60,7 @@ class GgufWriter {
   }
   // The file as it is so far, for this process: all it says of tensors is there from the beginning.
   std::filesystem::path readable() const { return file_.readable(); }
-  void keep() { file_.keep(); }
+  void keep(NewFile::Existing existing = NewFile::Existing::kReplace) { file_.keep(existing); }
   uint64_t size() const { return begins_.back(); }
 
  private:

@@ -111,6 +111,12 @@ int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
       return quantize_progress(shard, done, total, seconds);
     });
   };
+  control.comparing = [&](const quantize::ShardReport& shard, size_t done, size_t all) {
+    if (!terminal.progress) return;
+    terminal.progress([&] {
+      return fmt::format("comparing file {} of {}: matrix {} of {}", shard.index, shard.count, done + 1, all);
+    });
+  };
   control.shard_done = [&](const quantize::ShardReport& shard) {
     if (terminal.progress) terminal.progress({});
     if (text && !options.quiet) print_table(shard_line(shard));

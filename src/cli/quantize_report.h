@@ -14,7 +14,7 @@
 namespace qgen::cli {
 
 // What a run that failed says of what it has written.
-constexpr std::string_view kNotForUse = "not for use: a matrix is beyond a limit; the files are kept";
+constexpr std::string_view kNotForUse = "not for use: a matrix is beyond a limit; the files are kept and marked";
 
 // "file 2 of 5: 1.2 GB of 3.4 GB, 40 s left"; `seconds` since the beginning.
 std::string quantize_progress(const quantize::ShardReport& shard, uint64_t done, uint64_t total, double seconds);

@@ -1,4 +1,5 @@
 // How close the weights of one checkpoint are to those of another, in any two formats.
+#include <cmath>
 #include <memory>
 
 #include <fmt/format.h>
@@ -19,6 +20,19 @@ struct VerifyOptions {
   bool json = false;
 };
 
+std::string vector_json(const quantize::VectorDifference& vector) {
+  return fmt::format(R"({{"name":{},"size":{},"largest_error":{}}})", json_quote(vector.name), vector.size,
+                     std::isfinite(vector.largest_error) ? fmt::format("{:.9g}", vector.largest_error) : "null");
+}
+
+// Norms, biases and the like that are not the same: they are in no table, since none may differ.
+std::string vectors_text(const std::vector<quantize::VectorDifference>& vectors) {
+  std::string out;
+  for (const quantize::VectorDifference& vector : vectors)
+    out += fmt::format("  FAIL  vector {} differs by up to {:.3g}\n", vector.name, vector.largest_error);
+  return out;
+}
+
 int verify(const VerifyOptions& options) {
   require_model(options.model);
   if (options.against.empty())
@@ -31,20 +45,24 @@ int verify(const VerifyOptions& options) {
     if (terminal.progress) terminal.progress([&] { return fmt::format("comparing {} of {} matrices", done, all); });
   });
   if (terminal.progress) terminal.progress({});
+  const auto vectors = quantize::compare_vectors(*plan, *reference);
+  const std::string_view verdict = vectors.empty() ? worst_verdict(comparisons) : "FAIL";
   if (options.json) {
-    std::vector<std::string> items;
+    std::vector<std::string> items, differing;
     for (const quantize::Comparison& comparison : comparisons) items.push_back(comparison_json(comparison));
-    print_stdout(fmt::format(R"({{"schema":1,"model":{},"against":{},"verdict":"{}","comparisons":{}}})"
+    for (const quantize::VectorDifference& vector : vectors) differing.push_back(vector_json(vector));
+    print_stdout(fmt::format(R"({{"schema":1,"model":{},"against":{},"verdict":"{}","comparisons":{},"vectors":{}}})"
                              "\n",
                              json_quote(plan->checkpoint.location().name),
-                             json_quote(reference->checkpoint.location().name), worst_verdict(comparisons),
-                             json_list(items)));
+                             json_quote(reference->checkpoint.location().name), verdict, json_list(items),
+                             json_list(differing)));
   } else {
-    print_table(comparisons_text(fmt::format("{} ({}) beside {} ({})", plan->checkpoint.location().name, plan->method(),
-                                             reference->checkpoint.location().name, reference->method()),
-                                 comparisons));
+    const std::string title =
+        one_line(fmt::format("{} ({}) beside {} ({})", plan->checkpoint.location().name, plan->method(),
+                             reference->checkpoint.location().name, reference->method()));
+    print_table(comparisons_text(title, comparisons) + vectors_text(vectors));
   }
-  return worst_verdict(comparisons) == "FAIL" ? int(ErrorKind::kRuntime) : 0;
+  return verdict == "FAIL" ? int(ErrorKind::kRuntime) : 0;
 }
 
 Command::Bound bind() {

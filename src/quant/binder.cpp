@@ -317,7 +317,7 @@ ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
     std::string declared;
     for (const auto& [group_rows, group_cols] : config_.groups)
       declared += fmt::format(" {}x{}", group_rows, group_cols);
-    fail_tensor(tensor, fmt::format("its shape {} is no grid of blocks over [{}, {}]{}", tensor.shape_text(), rows_,
+    fail_tensor(tensor, fmt::format("its shape {} is not a grid of blocks over [{}, {}]{}", tensor.shape_text(), rows_,
                                     cols_, declared.empty() ? "" : fmt::format(" (declared:{})", declared)));
   }
   return take_grid(suffix, candidates[0].first, candidates[0].second, kind);

@@ -135,6 +135,8 @@ class Binder {
   // Whether norms may have been smoothed: a bias of their own, `NORM.module.weight` and `NORM.module.bias`
   // (msModelSlim's outlier suppression).
   bool may_smooth_norms() const { return !config_.description.empty(); }
+  // The tensors that were used so far, by their names.
+  const std::set<std::string>& consumed() const { return consumed_; }
   // An unquantized vector of n elements, which may be stored as a matrix (of several heads), or a matrix of n elements
   // with `cols` columns whose rows lie one after the other; further dimensions of 1 do not count.
   Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1);
@@ -143,7 +145,7 @@ class Binder {
   using Ignored = IgnoredTensor;
   // After all binding. Tensors that no engine needs (activation and cache scales, unused parts) are returned;
   // quantization parameters that no method took, and anything else under one of the model's own `prefixes`, are errors.
-  // What is in one of the `unused` parts is not.
+  // Tensors in one of the `unused` parts are not errors.
   std::vector<Ignored> finish(std::span<const std::string> prefixes, std::span<const UnusedPart> unused,
                               std::string_view family) const;
 

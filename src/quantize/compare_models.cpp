@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -10,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file_map.h"
+#include "model/step_numbers.h"
 #include "quant/weight_scan.h"
 #include "quantize/shard_writer.h"
 
@@ -104,37 +107,60 @@ std::vector<int64_t> row_places(const Weight& weight, const std::map<const Weigh
   return out;
 }
 
-// What a step computes, as numbers.
-std::vector<double> numbers_of(const Plan& plan, const Step& step) {
-  std::vector<double> out = {double(step.op.index()), double(step.layer)};
-  const auto add = [&](std::initializer_list<double> more) { out.insert(out.end(), more); };
-  for_each_norm(step, [&](const Norm& norm) { add({double(norm.kind), norm.eps, double(norm.group)}); });
-  std::visit(Overloaded{[&](const LookupStep& s) { add({s.scale}); },
-                        [&](const LinearStep& s) {
-                          for (const Projection& p : s.projections)
-                            add({double(p.activation), p.scale, p.softcap, double(p.add), double(p.gate != nullptr),
-                                 double(p.bias != nullptr), double(p.weight->rows)});
-                        },
-                        [&](const CombineStep& s) {
-                          add({s.x_scale, s.y_scale, double(s.activation)});
-                        },
-                        [&](const AttendStep& s) {
-                          add({double(s.heads), double(s.kv_heads), double(s.key_dim), double(s.value_dim), s.scale,
-                               s.softcap, double(s.window), double(s.chunk), s.temperature_beta,
-                               double(s.rotated_first), double(s.rope >= 0)});
-                          if (s.rope < 0) return;
-                          const Rope& rope = plan.ropes[size_t(s.rope)];
-                          add({double(rope.dim), rope.attention_factor});
-                          for (const double f : inverse_frequencies(rope, plan.model.context)) add({f});
-                        },
-                        [&](const RouteStep& s) {
-                          add({double(s.chosen), double(s.score), double(s.normalized), s.scale, double(s.groups)});
-                        },
-                        [&](const ExpertsStep& s) {
-                          add({double(s.activation), s.limit, double(s.experts())});
-                        },
-                        [](const auto&) {}},
-             step.op);
+// A vector of a step, in the order of rows that both plans have.
+struct StepVector {
+  const Vector* vector;
+  std::vector<float> values;
+};
+
+// How far a value may be from itself, relative, where one of the two has lost precision to the type of the other.
+double rounding_between(const Vector& a, const Vector& b) {
+  constexpr double kF32 = 1e-6, kF16 = 0x1p-11, kBf16 = 0x1p-8;
+  const auto is = [&](Dtype type) {
+    return std::ranges::any_of(std::initializer_list<const Vector*>{&a, &b}, [&](const Vector* vector) {
+      return vector->given.empty() && vector->derived == nullptr && vector->type == type;
+    });
+  };
+  const bool both_stored = a.derived == nullptr && b.derived == nullptr && a.given.empty() && b.given.empty();
+  if (both_stored && a.type == b.type) return kF32;
+  return is(Dtype::kBf16) ? kBf16 : is(Dtype::kF16) ? kF16 : kF32;
+}
+
+// Without those that are all zeros. `pairs`: of the plan, whose rows of q and k lie elsewhere, and their biases.
+std::vector<StepVector> vectors_of(const Step& step, const std::map<const Weight*, AdjacentPairs>& pairs) {
+  std::map<const Vector*, const Weight*> weights;
+  if (const auto* linear = std::get_if<LinearStep>(&step.op)) {
+    for (const Projection& projection : linear->projections) weights[projection.bias] = projection.weight;
+  }
+  std::vector<StepVector> out;
+  for_each_vector(step, [&](const Vector& vector) {
+    std::vector<float> values = vector.values();
+    if (std::ranges::all_of(values, [](float value) { return value == 0; })) return;
+    const auto weight = weights.find(&vector);
+    const auto pair = weight == weights.end() ? pairs.end() : pairs.find(weight->second);
+    if (pair != pairs.end()) {
+      std::vector<float> moved(values.size());
+      for (size_t n = 0; n < values.size(); ++n) moved[n] = values[size_t(pair->second.row_of(int64_t(n)))];
+      values = std::move(moved);
+    }
+    // The weights of a head's norm go with its elements, wherever those lie.
+    if (std::holds_alternative<AttendStep>(step.op)) std::ranges::sort(values);
+    out.push_back({&vector, std::move(values)});
+  });
+  return out;
+}
+
+std::optional<VectorDifference> difference_of(const StepVector& a, const StepVector& b) {
+  VectorDifference out{a.vector->name, a.vector->size, 0};
+  const double rounding = rounding_between(*a.vector, *b.vector);
+  bool same = a.values.size() == b.values.size();
+  for (size_t i = 0; i < a.values.size() && i < b.values.size(); ++i) {
+    const double x = a.values[i], y = b.values[i], error = std::fabs(x - y);
+    const double size = std::max(std::fabs(x), std::fabs(y)) + std::fabs(a.vector->add) + std::fabs(b.vector->add);
+    same = same && error <= rounding * size;
+    out.largest_error = std::max(out.largest_error, error);
+  }
+  if (same) return {};
   return out;
 }
 
@@ -185,12 +211,35 @@ std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
   return out;
 }
 
+std::vector<VectorDifference> compare_vectors(const Plan& plan, const Plan& reference) {
+  std::vector<VectorDifference> out;
+  if (plan.steps.size() != reference.steps.size()) return out;
+  const auto pairs = adjacent_pairs(plan), other_pairs = adjacent_pairs(reference);
+  std::set<std::string> seen;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const auto vectors = vectors_of(plan.steps[i], pairs), others = vectors_of(reference.steps[i], other_pairs);
+    const auto add = [&](VectorDifference difference) {
+      if (seen.insert(difference.name).second) out.push_back(std::move(difference));
+    };
+    for (size_t v = 0; v < std::max(vectors.size(), others.size()); ++v) {
+      if (v >= others.size() || v >= vectors.size()) {
+        const StepVector& lone = v < vectors.size() ? vectors[v] : others[v];
+        const auto most = std::ranges::max_element(lone.values, {}, [](float x) { return std::fabs(x); });
+        add({lone.vector->name, lone.vector->size, std::fabs(double(*most))});
+      } else if (auto difference = difference_of(vectors[v], others[v])) {
+        add(std::move(*difference));
+      }
+    }
+  }
+  return out;
+}
+
 std::string different_step(const Plan& plan, const Plan& reference) {
   constexpr double kRounding = 1e-6;  // of F32
   if (plan.steps.size() != reference.steps.size())
     return fmt::format("{} steps in place of {}", plan.steps.size(), reference.steps.size());
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const auto a = numbers_of(plan, plan.steps[i]), b = numbers_of(reference, reference.steps[i]);
+    const auto a = step_numbers(plan, plan.steps[i]), b = step_numbers(reference, reference.steps[i]);
     const bool same = std::ranges::equal(
         a, b, [](double x, double y) { return std::fabs(x - y) <= kRounding * std::max(std::fabs(x), std::fabs(y)); });
     if (!same) return fmt::format("layer {}: {}", reference.steps[i].layer, step_name(reference.steps[i]));

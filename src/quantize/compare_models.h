@@ -20,6 +20,16 @@ std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
                                        const std::function<void(size_t done, size_t all)>& told = {},
                                        int64_t most = -1);
 
+// A vector (of a norm, a bias, of sinks) that differs by more than the rounding of the types it is stored in. One that
+// only one of the two has counts unless it is all zeros.
+struct VectorDifference {
+  std::string name;
+  int64_t size = 0;
+  double largest_error = 0;
+};
+// Those of two plans with the same steps; none of others, where something was moved between vectors and matrices.
+std::vector<VectorDifference> compare_vectors(const Plan& plan, const Plan& reference);
+
 // The first step in which two plans compute something else, whatever their weights are: "layer 3: attend"; "" where
 // they compute the same.
 std::string different_step(const Plan& plan, const Plan& reference);

@@ -1,5 +1,6 @@
 #include "quantize/gguf_job.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -13,9 +14,14 @@
 #include "model/open.h"
 #include "model/planner.h"
 #include "quantize/compare_models.h"
+#include "quantize/failed_mark.h"
+#include "quantize/gguf_compare.h"
 #include "quantize/gguf_layout.h"
 #include "quantize/matrix_quantizer.h"
 #include "quantize/preparation.h"
+#include "quantize/quantized_source.h"
+#include "quantize/repacked.h"
+#include "quantize/source_files.h"
 
 namespace qgen::quantize {
 namespace {
@@ -31,54 +37,65 @@ struct Task {
   int64_t first, count;
 };
 
+// Matrices batch by batch; what a batch needs goes away with it.
 class Writer {
  public:
   Writer(const GgufLayout& layout, const fs::path& path, const Recipe& recipe, const ColumnWeights& weights)
-      : layout_(layout), recipe_(recipe), file_(path, layout.keys, layout.shapes) {
+      : layout_(layout), recipe_(recipe), weights_(weights), file_(path, layout.keys, layout.shapes) {
     for (size_t i = 0; i < layout.shapes.size(); ++i) {
       int64_t row = 0;
       for (const SourceMatrix* matrix : layout.contents[i].matrices) {
-        if (layout.shapes[i].type == Dtype::kQ8_0) {
-          const auto own = weights.find(matrix);
-          quantizers_.try_emplace(matrix, *matrix, recipe, own == weights.end() ? nullptr : own->second.data());
-        }
-        const int64_t rows = strip_rows(*matrix);
-        for (int64_t first = 0; first < matrix->rows; first += rows)
-          tasks_.push_back({i, matrix, row, first, std::min(rows, matrix->rows - first)});
+        matrices_.push_back(matrix);
+        places_[matrix] = {i, row};
         row += matrix->rows;
+        quantized_ += layout.shapes[i].type == Dtype::kQ8_0;
+        source_bytes_ += rows_bytes(*matrix, matrix->rows);
       }
       const auto& vector = layout.contents[i].vector;
       if (!vector.empty()) file_.write(i, 0, std::as_bytes(std::span(vector)));
     }
   }
 
-  int64_t quantized() const { return int64_t(quantizers_.size()); }
+  int64_t quantized() const { return quantized_; }
   uint64_t bytes() const { return file_.size(); }
-  uint64_t source_bytes() const {
-    uint64_t total = 0;
-    for (const Task& task : tasks_) total += task_bytes(task);
-    return total;
-  }
+  uint64_t source_bytes() const { return source_bytes_; }
 
-  // The file before write(): without the values of matrices.
+  // The file before keep(); before write() without the values of matrices.
   fs::path readable() const { return file_.readable(); }
 
   // `told`: now and then how many bytes of the source are done, on the calling thread; it may throw.
   void write(const std::function<void(uint64_t bytes)>& told) {
     std::atomic<uint64_t> done{0};
-    on_all_cores(
-        tasks_.size(),
-        [&](size_t index) {
-          run(tasks_[index]);
-          done += task_bytes(tasks_[index]);
-        },
-        [&] { told(done); });
-    file_.keep();
+    for (const auto batch : in_batches(matrices_)) {
+      const Repacked repacked(batch);
+      std::vector<Task> tasks;
+      for (const SourceMatrix* matrix : batch) {
+        const int64_t rows = strip_rows(*matrix);
+        const Place& place = places_.at(matrix);
+        for (int64_t first = 0; first < matrix->rows; first += rows)
+          tasks.push_back({place.tensor, matrix, place.row, first, std::min(rows, matrix->rows - first)});
+      }
+      on_all_cores(
+          tasks.size(),
+          [&](size_t index) {
+            run(tasks[index]);
+            done += rows_bytes(*tasks[index].matrix, tasks[index].count);
+          },
+          [&] { told(done); });
+    }
   }
 
+  // Gives the file its name. `replace`: in place of one that has it, else that is an error.
+  void keep(bool replace) { file_.keep(replace ? NewFile::Existing::kReplace : NewFile::Existing::kRefuse); }
+
  private:
-  static uint64_t task_bytes(const Task& task) {
-    return uint64_t(task.count * task.matrix->cols) * uint64_t(dtype_bits(task.matrix->type) / 8);
+  struct Place {
+    size_t tensor;
+    int64_t row;  // of the matrix' row 0
+  };
+
+  static uint64_t rows_bytes(const SourceMatrix& matrix, int64_t rows) {
+    return uint64_t(rows * matrix.cols) * uint64_t(dtype_bits(matrix.type) / 8);
   }
 
   void run(const Task& task) {
@@ -98,14 +115,17 @@ class Writer {
   }
 
   // Q8_0: the scale of each 32 columns in front of their codes.
-  std::vector<std::byte> blocks(const Task& task) {
+  std::vector<std::byte> blocks(const Task& task) const {
     const int64_t cols = task.matrix->cols, groups = cols / kQ8_0BlockElements;
+    const auto own = weights_.find(task.matrix);
+    const MatrixQuantizer quantizer(*task.matrix, recipe_, own == weights_.end() ? nullptr : own->second.data(),
+                                    MatrixQuantizer::Scales::kOfStrips);
     std::vector<std::byte> codes(size_t(task.count * cols));
-    MatrixQuantizer& quantizer = quantizers_.at(task.matrix);
-    quantizer.strip(task.first, task.count, codes);
+    std::vector<float> scales(size_t(task.count * groups));
+    quantizer.strip(task.first, task.count, codes, scales);
     std::vector<std::byte> out(size_t(task.count * groups * kQ8_0BlockBytes));
     for (int64_t i = 0; i < task.count * groups; ++i) {
-      const uint16_t scale = float_to_f16(quantizer.scales()[size_t(task.first * groups + i)]);
+      const uint16_t scale = float_to_f16(scales[size_t(i)]);
       std::memcpy(out.data() + i * kQ8_0BlockBytes, &scale, sizeof scale);
       std::memcpy(out.data() + i * kQ8_0BlockBytes + int64_t(sizeof scale), codes.data() + i * kQ8_0BlockElements,
                   size_t(kQ8_0BlockElements));
@@ -120,9 +140,12 @@ class Writer {
 
   const GgufLayout& layout_;
   const Recipe& recipe_;
+  const ColumnWeights& weights_;
   GgufWriter file_;
-  std::map<const SourceMatrix*, MatrixQuantizer> quantizers_;
-  std::vector<Task> tasks_;
+  std::vector<const SourceMatrix*> matrices_;
+  std::map<const SourceMatrix*, Place> places_;
+  int64_t quantized_ = 0;
+  uint64_t source_bytes_ = 0;
 };
 
 void check_target(const JobOptions& options) {
@@ -134,7 +157,7 @@ void check_target(const JobOptions& options) {
   if (!options.force) refuse_existing("--out", options.out);
 }
 
-// The plan of what is to be written must be that of the original.
+// The file to be written must have the plan of the original.
 void check_same_steps(const fs::path& written, const Plan& original) {
   std::string difference;
   try {
@@ -156,31 +179,41 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   check_target(options);
   Preparation prepared(options);
   const Source& source = prepared.source();
+  const fs::path mark = failed_mark_beside(options.out);
+  const SourceFiles source_files(source);
+  for (const fs::path& target : {options.out, mark}) source_files.refuse(target);
   const GgufLayout layout = lay_out_gguf(source, prepared.reasons());
   JobReport report = prepared.take_report();
   for (const auto& [reason, count] : layout.left) report.kept[reason] += count;
+  const auto check_stopped = [&] {
+    if (control.stopped && control.stopped()) fail(ErrorKind::kRuntime, "stopped", "nothing was written");
+  };
 
   ShardReport shard;
   shard.file = options.out.filename().string();
   shard.index = shard.count = 1;
   Writer writer(layout, options.out, options.recipe, prepared.weights());
   shard.quantized = writer.quantized();
-  shard.copied = int64_t(layout.shapes.size()) - shard.quantized;
+  shard.copied = std::ranges::count_if(layout.shapes, [](const auto& shape) { return shape.type != Dtype::kQ8_0; });
   shard.bytes_read = report.bytes_read = writer.source_bytes();
   shard.bytes_written = report.bytes_written = writer.bytes();
-  const auto original = make_plan(open_checkpoint(source.checkpoint.location()));
+  const auto original = source.quantized ? plan_of(source) : make_plan(open_checkpoint(source.checkpoint.location()));
   check_same_steps(writer.readable(), *original);
   writer.write([&](uint64_t done) {
-    if (control.stopped && control.stopped()) fail(ErrorKind::kRuntime, "stopped", "nothing was written");
+    check_stopped();
     if (control.progress) control.progress(shard, done, shard.bytes_read);
   });
   shard.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
   const auto verifying = Clock::now();
-  const auto written = make_plan(open_checkpoint(locate_model(options.out.string())));
-  shard.comparisons = compare_models(*written, *original, {}, options.verified);
+  shard.comparisons = compare_gguf(layout, writer.readable(), options.verified, [&](size_t done, size_t all) {
+    check_stopped();
+    if (control.comparing) control.comparing(shard, done, all);
+  });
   shard.verify_seconds = std::chrono::duration<double>(Clock::now() - verifying).count();
+  writer.keep(options.force);
   report.shards.push_back(std::move(shard));
+  mark_failed(mark, report.shards);
   if (control.shard_done) control.shard_done(report.shards.back());
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return report;

@@ -99,8 +99,8 @@ class Layout {
     }
   }
 
-  // Where a module goes; nothing for what is no part of the text model. A model Error about a part of it that has no
-  // name in GGUF.
+  // The GGUF place of a module; none for modules outside the text model. Throws a model Error for a part of the text
+  // model that has no name in GGUF.
   std::optional<Place> place_of(const std::string& module, const std::string& tensor) {
     if (const auto found = roles_.find(module); found != roles_.end()) return found->second;
     const auto begins = [&](const std::string& prefix) { return tensor.starts_with(prefix); };

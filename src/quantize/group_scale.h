@@ -46,7 +46,7 @@ class GroupQuantizer {
   double squares(const Group& group, float largest) const;
   std::vector<double> errors(const Group& group, float largest) const;
 
-  // The scale from what is known of a whole group. `quantile`: of the magnitudes, where the mode asks for it.
+  // The scale from statistics of a whole group. `quantile`: of the magnitudes, where the mode asks for it.
   Scale from_largest(float largest) const;
   Scale from_squares(float largest, double squares, int64_t positions) const;
   Scale from_quantile(float largest, double quantile) const;

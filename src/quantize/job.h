@@ -61,13 +61,16 @@ struct JobReport {
 struct JobControl {
   // Bytes of the shard that are done, and of all; called now and then on the calling thread.
   std::function<void(const ShardReport& shard, uint64_t done, uint64_t total)> progress;
+  // Before each of the matrices that are read back.
+  std::function<void(const ShardReport& shard, size_t done, size_t all)> comparing;
   std::function<void(const ShardReport& shard)> shard_done;
   std::function<bool()> stopped;  // the run ends with a runtime Error that says how to go on
 };
 
 // With a format of GGUF `out` is one file, which appears once it is complete; there is nothing to go on with.
 // Throws an Error where something cannot be read, written or quantized. What was written stays for a later run with
-// `resume`; the checkpoint that is read is never touched.
+// `resume`; the checkpoint that is read is never touched. Matrices with the verdict FAIL are named in a mark beside the
+// files, which loading them speaks of.
 JobReport run_job(const JobOptions& options, const JobControl& control = {});
 
 }  // namespace qgen::quantize

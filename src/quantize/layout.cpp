@@ -60,9 +60,7 @@ std::vector<std::string> unquantized_linears(const Source& source, std::span<con
       out.insert(source.matrices[i].name);
   }
   for (const TensorView* tensor : source.copied) {
-    if (tensor->shape.size() != 3) continue;
-    const size_t experts = tensor->name.find(".experts.");
-    if (experts != tensor->name.npos) out.insert(tensor->name.substr(0, experts + std::string_view(".experts").size()));
+    if (const std::string module = module_of_stack(*tensor); !module.empty()) out.insert(module);
   }
   return {out.begin(), out.end()};
 }
@@ -218,9 +216,13 @@ std::string config_json(const Source& source, std::span<const std::string_view> 
       add("quantization_config", declared);
       added = true;
     }
-    add(key, value.written_in(text));
+    const auto changed = source.config.find(std::string(key));
+    add(key, changed == source.config.end() ? value.written_in(text) : changed->second);
   }
   if (!added) add("quantization_config", declared);
+  for (const auto& [key, value] : source.config) {
+    if (!config.get(key)) add(key, value);
+  }
   return out + "\n}\n";
 }
 

@@ -42,14 +42,14 @@ void release_rows(const SourceMatrix& matrix, int64_t first, int64_t rows) {
   release_pages(matrix.plain.subspan(size_t(first * row_bytes), size_t(rows * row_bytes)));
 }
 
-MatrixQuantizer::MatrixQuantizer(const SourceMatrix& matrix, const Recipe& recipe, const float* weights)
+MatrixQuantizer::MatrixQuantizer(const SourceMatrix& matrix, const Recipe& recipe, const float* weights, Scales scales)
     : matrix_(matrix),
       recipe_(recipe),
       weights_(weights),
       group_cols_(recipe.group_cols(matrix.cols)),
       grid_cols_((matrix.cols + group_cols_ - 1) / group_cols_) {
   const int64_t group_rows = recipe.group_rows(matrix.rows);
-  scales_.resize(size_t((matrix.rows + group_rows - 1) / group_rows * grid_cols_));
+  if (scales == Scales::kKept) scales_.resize(size_t((matrix.rows + group_rows - 1) / group_rows * grid_cols_));
 }
 
 bool MatrixQuantizer::has_whole_scale() const {
@@ -128,6 +128,12 @@ void MatrixQuantizer::find_whole_scale(bool parallel) {
 }
 
 void MatrixQuantizer::strip(int64_t first, int64_t rows, std::span<std::byte> out) {
+  const int64_t group_rows = recipe_.format == Format::kFp8 ? recipe_.block : 1;
+  strip(first, rows, out,
+        whole_ ? std::span<float>() : std::span(scales_).subspan(size_t(first / group_rows * grid_cols_)));
+}
+
+void MatrixQuantizer::strip(int64_t first, int64_t rows, std::span<std::byte> out, std::span<float> scales) const {
   RowReader reader(matrix_);
   GroupQuantizer quantizer(recipe_, recipe_.scale_type(matrix_.type));
   const int64_t group_rows = recipe_.format == Format::kFp8 ? recipe_.block : 1;
@@ -142,7 +148,7 @@ void MatrixQuantizer::strip(int64_t first, int64_t rows, std::span<std::byte> ou
       group.positions = recipe_.format == Format::kFp8 ? recipe_.block * recipe_.block : group.rows * group.cols;
       const std::optional<Scale> scale = whole_ ? whole_ : quantizer.scale(group);
       if (!scale) fail_values(matrix_);
-      if (!whole_) scales_[size_t(row / group_rows * grid_cols_ + c)] = scale->stored;
+      if (!whole_) scales[size_t((row - first) / group_rows * grid_cols_ + c)] = scale->stored;
       for (int64_t r = 0; r < group.rows; ++r)
         quantizer.codes(group, r, *scale, out.data() + (row - first + r) * matrix_.cols + col);
     }

@@ -20,8 +20,11 @@ void release_rows(const SourceMatrix& matrix, int64_t first, int64_t rows);
 
 class MatrixQuantizer {
  public:
-  // `weights`: (cols), how much the error of each column counts, or nullptr. Both outlive the object.
-  MatrixQuantizer(const SourceMatrix& matrix, const Recipe& recipe, const float* weights = nullptr);
+  // `weights`: (cols), how much the error of each column counts, or nullptr. Both outlive the object. kOfStrips: it
+  // keeps no scales but gives those of each strip.
+  enum class Scales { kKept, kOfStrips };
+  MatrixQuantizer(const SourceMatrix& matrix, const Recipe& recipe, const float* weights = nullptr,
+                  Scales scales = Scales::kKept);
 
   // Before the first strip, where one scale serves the matrix (else nothing is done): looks at all of it, on all cores
   // or on this one. Throws a model Error where the matrix holds NaN or infinity, as strip() does.
@@ -33,6 +36,8 @@ class MatrixQuantizer {
 
   // The codes of `rows` rows from `first` on, whole blocks, into `out`, (rows, cols). From any thread.
   void strip(int64_t first, int64_t rows, std::span<std::byte> out);
+  // The same with the scales of these rows' groups in `scales` instead, where a matrix has none that serves all of it.
+  void strip(int64_t first, int64_t rows, std::span<std::byte> out, std::span<float> scales) const;
 
   // After all strips: the scales of the groups, row by row, and the bytes of their stored type.
   const std::vector<float>& scales() const { return scales_; }

@@ -6,15 +6,33 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "model/families/table.h"
 #include "quantize/selection.h"
 #include "quantize/smooth.h"
 #include "quantize/statistics.h"
 
 namespace qgen::quantize {
 
+namespace {
+
+// Matrices that are stored (inputs, outputs), GPT-2's Conv1D, are no linear layers to transformers and
+// compressed-tensors. One scale for a matrix is the same either way round, and qgen reads it.
+void refuse_transposed(const Source& source, const Recipe& recipe) {
+  if (recipe.is_gguf() || recipe.format == Format::kInt8Tensor) return;
+  const Json config = source.checkpoint.config();
+  if (find_family(config) == nullptr || !describe(config).transposed) return;
+  fail(ErrorKind::kModel,
+       fmt::format("{}: matrices that are stored (inputs, outputs) are not written as {}",
+                   source.checkpoint.location().name, format_name(recipe.format)),
+       "no server reads them so; --to int8-tensor writes what qgen reads");
+}
+
+}  // namespace
+
 Preparation::Preparation(const JobOptions& options)
     : options_(options), source_(open_source(options.model, !options.recipe.compat)) {
   report_.source_quantized = source_.quantized;
+  refuse_transposed(source_, options.recipe);
   choose();
   if (!options.statistics.empty()) use_statistics();
 }
@@ -22,11 +40,15 @@ Preparation::Preparation(const JobOptions& options)
 void Preparation::choose() {
   std::vector<Candidate> candidates;
   for (const SourceMatrix& matrix : source_.matrices) candidates.push_back({matrix.name, matrix.rows, matrix.cols});
+  check_patterns(candidates, options_.selection);
   reasons_ = reasons_to_keep(candidates, options_.selection, options_.recipe);
   int64_t chosen = 0;
   for (const std::string_view reason : reasons_) {
     chosen += reason.empty();
     if (!reason.empty()) ++report_.kept[std::string(reason)];
+  }
+  for (const TensorView* tensor : source_.copied) {
+    if (!module_of_stack(*tensor).empty()) ++report_.kept["stack of experts"];
   }
   if (chosen == 0) {
     std::string why;

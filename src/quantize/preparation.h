@@ -1,5 +1,5 @@
-// What is known of a run of `qgen quantize` before anything is written: the checkpoint, smoothed where that is wanted,
-// which of its matrices are quantized, and how much the error of each of their columns counts.
+// The preparation of a run of `qgen quantize`, before anything is written: the checkpoint, smoothed if asked for, the
+// choice of the matrices that are quantized, and the weight of each of their columns in the quantization error.
 #pragma once
 
 #include <span>

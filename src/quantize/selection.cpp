@@ -7,10 +7,14 @@
 
 #include <fnmatch.h>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
+
 namespace qgen::quantize {
 namespace {
 
-// What is left alone, by a part of its name. The first rows are those of QuixiAI's quantize_fp8.py for Qwen3.5, whose
+// Matrices left unquantized, by part of name. The first rows are those of QuixiAI's quantize_fp8.py for Qwen3.5, whose
 // README gives the reasons; the others say the same for other families.
 struct Kept {
   std::string_view part;
@@ -58,13 +62,22 @@ constexpr Kept kKeptToo[] = {{"word_embeddings", kEmbedding},
                              {"mm_projector", kVision},
                              {"patch", kVision}};
 
-// The parts of a matrix that engines fuse: modules of the same parent.
-constexpr std::array<std::string_view, 3> kFusedParts[] = {
-    {"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}, {"in_proj_qkv", "in_proj_z"}, {"w1", "w3"}};
+// The parts of a matrix that engines fuse: modules of the same parent. Source: vLLM's packed_modules_mapping; the
+// latents of queries and keys are its fused_qkv_a_proj (deepseek_v2.py).
+constexpr std::array<std::string_view, 3> kFusedParts[] = {{"q_proj", "k_proj", "v_proj"},
+                                                           {"gate_proj", "up_proj"},
+                                                           {"in_proj_qkv", "in_proj_z"},
+                                                           {"w1", "w3"},
+                                                           {"q_a_proj", "kv_a_proj_with_mqa"}};
+// What stands in for a set of parts: all matrices below it are one layer to vLLM, which skips it as a whole where an
+// excluded name is in it (quant_utils.py, is_layer_skipped()).
+constexpr std::string_view kExperts = ".experts.";
 
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-bool matches(const std::string& pattern, const std::string& name) {
+bool matches(std::string pattern, const std::string& name) {
+  constexpr std::string_view kWeight = ".weight";
+  if (pattern.ends_with(kWeight)) pattern.resize(pattern.size() - kWeight.size());
   if (pattern.find_first_of("*?") == pattern.npos) return name.find(pattern) != name.npos;
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
@@ -104,6 +117,20 @@ std::string_view reason_of_shape(const Candidate& matrix, const Recipe& recipe) 
 
 }  // namespace
 
+void check_patterns(std::span<const Candidate> matrices, const Selection& selection) {
+  const auto check = [&](std::string_view option, const std::vector<std::string>& patterns) {
+    for (const std::string& pattern : patterns) {
+      const auto matched = [&](const Candidate& matrix) { return matches(pattern, matrix.name); };
+      if (matrices.empty() || std::ranges::any_of(matrices, matched)) continue;
+      fail(ErrorKind::kUsage, fmt::format("{} {}: no matrix has such a name", option, pattern),
+           fmt::format("names are like {}; with * or ? a pattern is for the whole of it",
+                       matrices[matrices.size() / 2].name));
+    }
+  };
+  check("--keep", selection.keep);
+  check("--only", selection.only);
+}
+
 std::vector<std::string_view> reasons_to_keep(std::span<const Candidate> matrices, const Selection& selection,
                                               const Recipe& recipe) {
   std::vector<std::string_view> out;
@@ -121,6 +148,10 @@ std::vector<std::string_view> reasons_to_keep(std::span<const Candidate> matrice
   std::map<std::pair<std::string_view, size_t>, std::vector<size_t>> fused;
   for (size_t i = 0; i < matrices.size(); ++i) {
     const std::string_view name = matrices[i].name, part = last_part(name);
+    if (const size_t experts = name.find(kExperts); experts != name.npos) {
+      fused[{name.substr(0, experts + kExperts.size()), std::size(kFusedParts)}].push_back(i);
+      continue;
+    }
     for (size_t set = 0; set < std::size(kFusedParts); ++set) {
       if (std::find(kFusedParts[set].begin(), kFusedParts[set].end(), part) != kFusedParts[set].end())
         fused[{name.substr(0, name.size() - part.size()), set}].push_back(i);

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/file_map.h"
 #include "base/numbers.h"
-#include "quant/weight_scan.h"
+#include "quantize/repacked.h"
 
 namespace qgen::quantize {
 namespace {
@@ -40,38 +40,102 @@ struct Task {
   int64_t first, count;  // rows, or bytes of a copy
 };
 
-std::vector<Task> tasks_of(const Shard& shard, const Recipe& recipe) {
-  std::vector<Task> out;
-  const auto add = [&](size_t tensor, int64_t total, int64_t unit) {
-    for (int64_t first = 0; first < total; first += unit) out.push_back({tensor, first, std::min(unit, total - first)});
-  };
-  for (size_t i = 0; i < shard.tensors.size(); ++i) {
-    const OutputTensor& tensor = shard.tensors[i];
-    if (tensor.part == Part::kCopy) {
-      add(i, int64_t(tensor.copied->bytes.size()), kCopyBytes);
-    } else if (tensor.part != Part::kScales) {
-      add(i, tensor.matrix->rows, strip_rows(*tensor.matrix, recipe));
-    }
-  }
-  return out;
+void add_tasks(std::vector<Task>& out, size_t tensor, int64_t total, int64_t unit) {
+  for (int64_t first = 0; first < total; first += unit) out.push_back({tensor, first, std::min(unit, total - first)});
 }
+
+// Copies first, then the matrices batch by batch; what a batch needs goes away with it.
+class ShardWriter {
+ public:
+  ShardWriter(const Shard& shard, const std::filesystem::path& path, const Recipe& recipe, const ColumnWeights& weights,
+              const std::function<void(uint64_t)>& told)
+      : shard_(shard), recipe_(recipe), weights_(weights), told_(told), writer_(path, shapes_of(shard)) {}
+
+  void run() {
+    std::vector<Task> copies;
+    std::vector<const SourceMatrix*> matrices;
+    for (size_t i = 0; i < shard_.tensors.size(); ++i) {
+      const OutputTensor& tensor = shard_.tensors[i];
+      if (tensor.part == Part::kCopy) {
+        add_tasks(copies, i, int64_t(tensor.copied->bytes.size()), kCopyBytes);
+      } else if (tensor.part == Part::kScales) {
+        scales_[tensor.matrix] = i;
+      } else {
+        values_[tensor.matrix] = i;
+        matrices.push_back(tensor.matrix);
+      }
+    }
+    on_all_cores(
+        copies.size(), [&](size_t i) { copy(copies[i]); }, [&] { tell(); });
+    for (const auto batch : in_batches(matrices)) write(batch);
+    writer_.keep();
+  }
+
+ private:
+  static std::vector<TensorShape> shapes_of(const Shard& shard) {
+    std::vector<TensorShape> out;
+    for (const OutputTensor& tensor : shard.tensors) out.push_back(tensor.shape);
+    return out;
+  }
+
+  void tell() const {
+    if (told_) told_(done_);
+  }
+
+  void copy(const Task& task) {
+    const OutputTensor& tensor = shard_.tensors[task.tensor];
+    const auto bytes = tensor.copied->bytes.subspan(size_t(task.first), size_t(task.count));
+    writer_.write(task.tensor, uint64_t(task.first), bytes);
+    if (tensor.mapped) release_pages(bytes);
+    done_ += uint64_t(task.count);
+  }
+
+  void write(std::span<const SourceMatrix* const> matrices) {
+    const Repacked repacked(matrices);
+    std::map<const SourceMatrix*, MatrixQuantizer> quantizers;
+    std::vector<Task> tasks;
+    for (const SourceMatrix* matrix : matrices) {
+      const size_t tensor = values_.at(matrix);
+      if (shard_.tensors[tensor].part == Part::kCodes) {
+        quantizers.try_emplace(matrix, *matrix, recipe_, weights_or_null(weights_, *matrix))
+            .first->second.find_whole_scale(true);
+      }
+      add_tasks(tasks, tensor, matrix->rows, strip_rows(*matrix, recipe_));
+      tell();
+    }
+    const auto work = [&](size_t i) { write_rows(tasks[i], quantizers); };
+    on_all_cores(tasks.size(), work, [&] { tell(); });
+    for (const auto& [matrix, quantizer] : quantizers) writer_.write(scales_.at(matrix), 0, quantizer.stored_scales());
+  }
+
+  void write_rows(const Task& task, std::map<const SourceMatrix*, MatrixQuantizer>& quantizers) {
+    const OutputTensor& tensor = shard_.tensors[task.tensor];
+    const SourceMatrix& matrix = *tensor.matrix;
+    const int64_t row_bytes = matrix.cols * element_bytes(matrix.type);
+    if (tensor.part == Part::kCodes) {
+      std::vector<std::byte> codes(size_t(task.count * matrix.cols));
+      quantizers.at(&matrix).strip(task.first, task.count, codes);
+      writer_.write(task.tensor, uint64_t(task.first * matrix.cols), codes);
+    } else if (!matrix.plain.empty() && matrix.multipliers == nullptr) {
+      writer_.write(task.tensor, uint64_t(task.first * row_bytes),
+                    matrix.plain.subspan(size_t(task.first * row_bytes), size_t(task.count * row_bytes)));
+    } else {
+      writer_.write(task.tensor, uint64_t(task.first * row_bytes), decoded_rows(matrix, task.first, task.count));
+    }
+    release_rows(matrix, task.first, task.count);
+    done_ += uint64_t(task.count * row_bytes);
+  }
+
+  const Shard& shard_;
+  const Recipe& recipe_;
+  const ColumnWeights& weights_;
+  const std::function<void(uint64_t)>& told_;
+  SafetensorsWriter writer_;
+  std::map<const SourceMatrix*, size_t> values_, scales_;  // their tensors
+  std::atomic<uint64_t> done_{0};
+};
 
 }  // namespace
-
-Repacked::Repacked(const Shard& shard) {
-  for (const OutputTensor& tensor : shard.tensors) {
-    if (tensor.part == Part::kScales || tensor.matrix == nullptr || tensor.matrix->weight == nullptr) continue;
-    if (tensor.matrix->weight->repack != nullptr) weights_.push_back(tensor.matrix->weight.get());
-  }
-  repack_weights(weights_);
-}
-
-Repacked::~Repacked() {
-  for (Weight* weight : weights_) {
-    weight->owned = {};
-    weight->data = {};
-  }
-}
 
 uint64_t source_bytes(const Shard& shard) {
   uint64_t total = 0;
@@ -84,52 +148,7 @@ uint64_t source_bytes(const Shard& shard) {
 
 void write_shard(const Shard& shard, const std::filesystem::path& path, const Recipe& recipe,
                  const ColumnWeights& weights, const std::function<void(uint64_t)>& told) {
-  std::vector<TensorShape> shapes;
-  for (const OutputTensor& tensor : shard.tensors) shapes.push_back(tensor.shape);
-  SafetensorsWriter writer(path, shapes);
-  std::map<const SourceMatrix*, MatrixQuantizer> quantizers;
-  for (const OutputTensor& tensor : shard.tensors) {
-    if (tensor.part != Part::kCodes) continue;
-    quantizers.try_emplace(tensor.matrix, *tensor.matrix, recipe, weights_or_null(weights, *tensor.matrix))
-        .first->second.find_whole_scale(true);
-    if (told) told(0);
-  }
-  const std::vector<Task> tasks = tasks_of(shard, recipe);
-  std::atomic<uint64_t> done{0};
-  const auto work = [&](size_t index) {
-    const Task& task = tasks[index];
-    const OutputTensor& tensor = shard.tensors[task.tensor];
-    if (tensor.part == Part::kCopy) {
-      const auto bytes = tensor.copied->bytes.subspan(size_t(task.first), size_t(task.count));
-      writer.write(task.tensor, uint64_t(task.first), bytes);
-      if (tensor.mapped) release_pages(bytes);
-      done += uint64_t(task.count);
-      return;
-    }
-    const SourceMatrix& matrix = *tensor.matrix;
-    if (tensor.part == Part::kCodes) {
-      std::vector<std::byte> codes(size_t(task.count * matrix.cols));
-      quantizers.at(&matrix).strip(task.first, task.count, codes);
-      writer.write(task.tensor, uint64_t(task.first * matrix.cols), codes);
-    } else if (!matrix.plain.empty() && matrix.multipliers == nullptr) {
-      const int64_t row_bytes = matrix.cols * element_bytes(matrix.type);
-      writer.write(task.tensor, uint64_t(task.first * row_bytes),
-                   matrix.plain.subspan(size_t(task.first * row_bytes), size_t(task.count * row_bytes)));
-    } else {
-      writer.write(task.tensor, uint64_t(task.first * matrix.cols * element_bytes(matrix.type)),
-                   decoded_rows(matrix, task.first, task.count));
-    }
-    release_rows(matrix, task.first, task.count);
-    done += uint64_t(task.count * matrix.cols * element_bytes(matrix.type));
-  };
-  on_all_cores(tasks.size(), work, [&] {
-    if (told) told(done);
-  });
-  for (size_t i = 0; i < shard.tensors.size(); ++i) {
-    const OutputTensor& tensor = shard.tensors[i];
-    if (tensor.part == Part::kScales) writer.write(i, 0, quantizers.at(tensor.matrix).stored_scales());
-  }
-  writer.keep();
+  ShardWriter(shard, path, recipe, weights, told).run();
 }
 
 Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool, std::span<const int64_t> places) {

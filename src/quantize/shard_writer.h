@@ -17,19 +17,7 @@ namespace qgen::quantize {
 // How much the error of each column of a matrix counts; none where all count the same.
 using ColumnWeights = std::map<const SourceMatrix*, std::vector<float>>;
 
-// While it lives, the weights of a quantized source that a shard is made from are ready to be read: those that need a
-// repack have it.
-class Repacked {
- public:
-  explicit Repacked(const Shard& shard);
-  ~Repacked();
-  Repacked(const Repacked&) = delete;
-
- private:
-  std::vector<Weight*> weights_;
-};
-
-// Writes a shard, of a source that is ready. `told`: now and then how many bytes of the source are done, on the calling
+// Writes a shard. `told`: now and then how many bytes of the source are done, on the calling
 // thread; it may throw. Throws a model Error where a matrix holds NaN or infinity, a runtime Error where the file
 // cannot be written.
 void write_shard(const Shard& shard, const std::filesystem::path& path, const Recipe& recipe,

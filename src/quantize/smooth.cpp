@@ -58,7 +58,7 @@ std::map<std::string, Place> find_places(const Plan& plan, const Source& source)
       for (const Projection& projection : linear->projections) {
         for (const Weight* weight : {projection.weight, projection.gate}) {
           if (weight == nullptr) continue;
-          // What is laid out anew is not the file's matrix, and a table's columns belong to others as well.
+          // A repacked weight is not the file's matrix, and a lookup table's columns have other readers as well.
           if (weight->repack != nullptr || tables.contains(weight)) others.insert(vector.name);
           known.modules.insert(weight->name);
         }
@@ -103,10 +103,10 @@ void replace(Source& source, const TensorView* old, std::span<const float> value
   std::replace(source.copied.begin(), source.copied.end(), old, static_cast<const TensorView*>(&changed.tensor));
 }
 
-// A factor beyond this is no outlier that could be moved; SmoothQuant's own code ends at its inverse.
+// The bound on factors: no outlier that can be moved needs a larger one. SmoothQuant's own code clamps at its inverse.
 constexpr double kMostFactor = 1e5;
 
-// What each column of the weights is multiplied by, 1 where nothing is known.
+// SmoothQuant's factor for each column of the weights; 1 where all inputs or all weights of the column are zero.
 std::vector<float> factors(std::span<const float> inputs, std::span<const float> weights, double alpha) {
   std::vector<float> out(inputs.size(), 1.0f);
   for (size_t k = 0; k < out.size(); ++k) {
@@ -163,7 +163,7 @@ Smoothed smooth(Source& source, std::span<const std::string_view> reasons, const
     for (size_t k = 0; k < norm.size(); ++k) {
       const double before = norm[k] + place.add;
       norm[k] = float(before / s[k] - place.add);
-      // The weights make good for what is stored, rounded.
+      // The weights' factor is recomputed from the norm as it is stored (rounded), so that products stay the same.
       const float rounded = round_to(norm[k], place.weight->dtype);
       const double after = rounded + place.add;
       if (before == 0 || after == 0) {

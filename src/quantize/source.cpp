@@ -3,19 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
-#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/numbers.h"
-#include "model/families/table.h"
 #include "model/mistral_files.h"
 #include "model/open.h"
-#include "model/planner.h"
-#include "quant/binder.h"
-#include "quant/weight_scan.h"
+#include "quant/declaration.h"
+#include "quantize/quantized_source.h"
 
 namespace qgen::quantize {
 namespace {
@@ -24,11 +20,15 @@ constexpr std::string_view kWeight = ".weight";
 
 bool is_float(Dtype type) { return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBf16; }
 
+// What config.json does not declare the types say: methods without a declaration keep codes under names of their own.
 bool is_quantized(const Checkpoint& checkpoint) {
   const auto declared = QuantConfig::read(checkpoint.config(), checkpoint.files(), true);
   if (declared.json || !declared.method.empty()) return true;
   return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), [](const TensorView& tensor) {
-    return tensor.name.ends_with(kWeight) && tensor.shape.size() == 2 && !is_float(tensor.dtype);
+    const bool weight = tensor.name.ends_with(kWeight) && !is_float(tensor.dtype);
+    const bool codes = tensor.name.find(".weight") != tensor.name.npos && dtype_bits(tensor.dtype) == 8 &&
+                       tensor.dtype != Dtype::kBool;
+    return tensor.shape.size() == 2 && (weight || codes);
   });
 }
 
@@ -98,77 +98,6 @@ void add_plain(Source& source, bool split_experts) {
   }
 }
 
-// The type of most of the floats that are no scales: what a quantized matrix is stored as when it is left alone.
-Dtype plain_type(const Checkpoint& checkpoint) {
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    if (is_float(tensor.dtype) && tensor.name.find("norm") != tensor.name.npos) return tensor.dtype;
-  }
-  return Dtype::kBf16;
-}
-
-// Whether a tensor that no engine needs belongs to the quantization that is undone: scales of inputs and of the cache.
-bool is_quantization_parameter(std::string_view name) {
-  const std::string_view last = name.substr(name.rfind('.') + 1);
-  for (const std::string_view part : {"scale", "offset", "zero_point", "quant"}) {
-    if (last.find(part) != last.npos) return true;
-  }
-  return false;
-}
-
-// The matrices that a family's description asks for, bound as for a run; then those of layers that it does not run
-// (that draft tokens, say).
-void add_quantized(Source& source) {
-  const Checkpoint& checkpoint = source.checkpoint;
-  // Refuses what a run would refuse, and says what it would ignore.
-  const auto plan = make_plan(open_checkpoint(checkpoint.location()));
-  Description model = describe(checkpoint.config());
-  const auto has = [&](const std::string& tensor) { return checkpoint.find(tensor) != nullptr; };
-  if (model.names.prefix() != "") find_place(model, has);
-  Binder binder(checkpoint);
-  const Dtype plain = plain_type(checkpoint);
-  std::map<std::string, SourceMatrix*> by_module;
-  const auto add = [&](const std::string& module, int64_t rows, int64_t cols) {
-    SourceMatrix& matrix = source.matrices.emplace_back();
-    matrix.name = module;
-    matrix.rows = rows;
-    matrix.cols = cols;
-    matrix.type = plain;
-    matrix.weight = std::make_shared<Weight>(binder.matrix(module, rows, cols));
-    if (!matrix.weight->quantized() && matrix.weight->scale.empty()) matrix.type = float_type(matrix.weight->codes);
-    by_module[module] = &matrix;
-  };
-  for (const TensorRequest& request : plan_requests(model, checkpoint.location().name, has)) {
-    if (request.stacked > 0) {
-      fail(ErrorKind::kModel,
-           fmt::format("{}: {}: stacks of quantized experts cannot be converted", checkpoint.location().name,
-                       request.name),
-           "start from the unquantized checkpoint");
-    }
-    if (request.cols > 0 && binder.has_matrix(request.name) && !by_module.contains(request.name))
-      add(request.name, request.rows, request.cols);
-  }
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    if (!tensor.name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
-    const std::string module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
-    if (!by_module.contains(module)) add(module, tensor.shape[0], tensor.shape[1]);
-  }
-  std::set<std::string_view> used;
-  for (const Binder::Binding& binding : binder.bindings()) {
-    for (const std::string& name : binding.tensors) {
-      const TensorView* tensor = checkpoint.find(name);
-      used.insert(tensor->name);
-      by_module.at(binding.module)->tensors.push_back(tensor);
-    }
-  }
-  for (const Binder::Ignored& tensor : plan->ignored) {
-    if (const TensorView* found = checkpoint.find(tensor.tensor); is_quantization_parameter(tensor.tensor))
-      used.insert(found->name);
-  }
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    if (!used.contains(tensor.name)) source.copied.push_back(&tensor);
-  }
-}
-
 }  // namespace
 
 Dtype float_type(Codes codes) {
@@ -213,6 +142,14 @@ void decode_row(const Weight& weight, int64_t n, std::span<float> out) {
   }
 }
 
+void Source::add_changed(TensorView tensor, std::span<const float> values) {
+  Changed& added = changed.emplace_back();
+  added.bytes = stored_floats(values, tensor.dtype);
+  added.tensor = std::move(tensor);
+  added.tensor.bytes = added.bytes;
+  copied.push_back(&added.tensor);
+}
+
 std::span<const float> RowReader::tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
   const std::span<const float> out = stored_tile(first, rows, col, cols);
   if (matrix_.multipliers == nullptr) return out;
@@ -251,6 +188,16 @@ void RowReader::widen(int64_t row, int64_t col, int64_t cols, float* out) const 
     case Dtype::kF16: kernels_.widen_f16(from, cols, out); break;
     default: std::memcpy(out, from, size_t(cols) * sizeof(float)); break;
   }
+}
+
+std::string module_of_stack(const TensorView& tensor) {
+  constexpr std::string_view kExperts = ".experts";
+  if (tensor.shape.size() != 3 || tensor.shape[1] == 1 || !is_float(tensor.dtype)) return {};
+  const size_t experts = tensor.name.find(fmt::format("{}.", kExperts));
+  if (experts != tensor.name.npos) return tensor.name.substr(0, experts + kExperts.size());
+  // Convolutions have as many dimensions.
+  if (!tensor.name.ends_with(kWeight) || tensor.name.find("conv") != tensor.name.npos) return {};
+  return tensor.name.substr(0, tensor.name.size() - kWeight.size());
 }
 
 Source open_source(const std::string& model, bool split_experts) {

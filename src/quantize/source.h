@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -70,7 +71,15 @@ struct Source {
     std::vector<std::byte> bytes;
   };
   std::deque<Changed> changed;
+  std::map<std::string, std::string> config;  // members of config.json that are written with another value, as JSON
+
+  // Puts `tensor`, with values of its type, among those that are copied.
+  void add_changed(TensorView tensor, std::span<const float> values);
 };
+
+// The module that a stack of matrices belongs to which is copied as a whole: the experts of a layer; "" for other
+// tensors.
+std::string module_of_stack(const TensorView& tensor);
 
 // `split_experts`: stacks of experts become matrices of their own, as servers want FP8 experts. Throws a model Error
 // about what cannot be read, a GGUF file among it.

@@ -27,7 +27,7 @@ std::unique_ptr<Plan> load(const fs::path& model, Format format, bool head) {
 
 TEST_CASE("GPT-2 in INT8 has the codes, scales and scores of its document") {
   if (shared_folder().empty()) {
-    MESSAGE("skipped: GPT-2's INT8 fixture, which is not there (QGEN_SHARED)");
+    test::skipped_without_shared("quantizer/gpt2-int8.safetensors");
     return;
   }
   const FileMap file(shared_folder() / "fixtures/quantizer/gpt2-int8.safetensors");
@@ -105,7 +105,7 @@ TEST_CASE("Tables and the head stay; a tied head that is asked for lies beside t
 
 TEST_CASE("A model that is quantized already is refused") {
   if (shared_folder().empty()) {
-    MESSAGE("skipped: a shared fixture, which is not there (QGEN_SHARED)");
+    test::skipped_without_shared("gguf-q8_0-qwen3");
     return;
   }
   auto plan = make_plan(open_checkpoint(locate_model((shared_folder() / "fixtures/gguf-q8_0-qwen3").string())));

@@ -86,6 +86,7 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
     CHECK_FALSE(report.failed());
     const auto written = load_plan(out), original = load_plan(model);
     CHECK(different_step(*written, *original).empty());
+    CHECK(compare_vectors(*written, *original).empty());
     const int64_t context = int64_t(golden.ids.size());
     CHECK(normwise_error(reference_logits(*written, golden.ids, context),
                          reference_logits(*original, golden.ids, context)) < 0.06);

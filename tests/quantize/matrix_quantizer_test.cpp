@@ -78,7 +78,7 @@ struct Values {
 TEST_CASE("--compat gives the tool's scales and codes, and rounding the scale first errs no more") {
   const fs::path folder = shared_folder() / "fixtures/quantizer";
   if (shared_folder().empty()) {
-    MESSAGE("skipped: the quantizer's fixtures, which are not there (QGEN_SHARED)");
+    test::skipped_without_shared("the quantizer's fixtures");
     return;
   }
   const FileMap inputs(folder / "inputs.safetensors"), outputs(folder / "outputs.safetensors");

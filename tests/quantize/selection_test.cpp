@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "base/error.h"
 #include "quantize/recipe.h"
 
 namespace qgen::quantize {
@@ -37,6 +38,45 @@ TEST_CASE("matrices of linear layers and experts are chosen") {
     INFO(name);
     CHECK(reason_of(name) == "");
   }
+}
+
+// The reasons of matrices of these names, all of one size, with these patterns left as they are.
+std::vector<std::string_view> reasons_of(const std::vector<std::string>& names, const std::vector<std::string>& keep,
+                                         Format format = Format::kInt8) {
+  Recipe recipe;
+  recipe.format = format;
+  std::vector<Candidate> matrices;
+  for (const std::string& name : names) matrices.push_back({name, 256, 256});
+  return reasons_to_keep(matrices, {keep, {}}, recipe);
+}
+
+TEST_CASE("what engines fuse is quantized together or not at all") {
+  const std::string_view fused = "fused with one that is kept", kept = "deselected";
+  using Reasons = std::vector<std::string_view>;
+  CHECK(reasons_of({"l.0.q_a_proj", "l.0.kv_a_proj_with_mqa", "l.0.q_b_proj"}, {"kv_a"}) == Reasons{fused, kept, ""});
+  CHECK(reasons_of({"l.0.mlp.experts.0.up_proj", "l.0.mlp.experts.1.down_proj", "l.1.mlp.experts.0.up_proj",
+                    "l.0.mlp.shared_experts.up_proj"},
+                   {"l.0.mlp.experts.0.up_proj"}) == Reasons{kept, fused, "", ""});
+  // A GGUF file has a type for each tensor.
+  CHECK(reasons_of({"l.0.q_proj", "l.0.k_proj"}, {"k_proj"}, Format::kQ8_0) == Reasons{"", kept});
+}
+
+TEST_CASE("a pattern is a part of a name, or with wildcards all of it; one that fits nothing is an error") {
+  const std::vector<Candidate> matrices = {{"model.layers.0.self_attn.q_proj", 64, 64},
+                                           {"model.layers.0.mlp.up_proj", 64, 64}};
+  const auto error_of = [&](const Selection& selection) -> std::string {
+    try {
+      check_patterns(matrices, selection);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kUsage);
+      return error.message();
+    }
+    return "";
+  };
+  for (const char* pattern : {"q_proj", "q_proj.weight", "*.q_proj", "model.layers.?.mlp.*.weight", "layers.0"})
+    CHECK(error_of({{pattern}, {}}) == "");
+  CHECK(error_of({{"mlp", "q_proj*"}, {}}) == "--keep q_proj*: no matrix has such a name");
+  CHECK(error_of({{}, {"layers.1"}}) == "--only layers.1: no matrix has such a name");
 }
 
 }  // namespace

@@ -1,0 +1,69 @@
+#include "quantize/gguf_compare.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "model/open.h"
+#include "quant/binder.h"
+#include "quantize/repacked.h"
+#include "quantize/shard_writer.h"
+
+namespace qgen::quantize {
+namespace {
+
+// A matrix of the source, and the tensor that it is in, as one of several where that is a stack.
+struct Written {
+  size_t tensor, part;
+  const SourceMatrix* matrix;
+};
+
+std::vector<Written> all_written(const GgufLayout& layout) {
+  std::vector<Written> out;
+  for (size_t i = 0; i < layout.contents.size(); ++i) {
+    const auto& matrices = layout.contents[i].matrices;
+    for (size_t part = 0; part < matrices.size(); ++part) out.push_back({i, part, matrices[part]});
+  }
+  return out;
+}
+
+std::vector<int64_t> row_places(const GgufContent& content, int64_t rows) {
+  std::vector<int64_t> out;
+  for (int64_t n = 0; n < rows && content.head_rows > 0; ++n) out.push_back(content.row_of(n));
+  return out;
+}
+
+Weight read_back(Binder& binder, const GgufTensorShape& shape, const Written& written) {
+  const std::string module = shape.name.substr(0, shape.name.rfind('.'));
+  const int64_t rows = written.matrix->rows, cols = written.matrix->cols;
+  if (shape.shape.size() < 3) return binder.matrix(module, rows, cols);
+  auto stack = binder.stack(module, shape.shape[0], rows, cols);
+  return std::move(stack[written.part]);
+}
+
+}  // namespace
+
+std::vector<Comparison> compare_gguf(const GgufLayout& layout, const std::filesystem::path& file, int64_t most,
+                                     const std::function<void(size_t done, size_t all)>& told) {
+  const std::vector<Written> matrices = all_written(layout);
+  const auto all = int64_t(matrices.size()), count = most < 0 ? all : std::min(most, all);
+  if (count == 0) return {};
+  const Checkpoint checkpoint = open_checkpoint(locate_model(file.string()));
+  Binder binder(checkpoint);
+  std::vector<Comparison> out;
+  for (int64_t turn = 0; turn < count; ++turn) {
+    const Written& written = matrices[size_t((2 * turn + 1) * all / (2 * count))];
+    const SourceMatrix& matrix = *written.matrix;
+    told(size_t(turn), size_t(count));
+    const Weight weight = read_back(binder, layout.shapes[written.tensor], written);
+    const Repacked repacked(std::span(&written.matrix, 1));
+    const auto places = row_places(layout.contents[written.tensor], matrix.rows);
+    out.push_back({matrix.name, matrix.rows, matrix.cols, compare(matrix, weight, false, places)});
+    release_pages(weight.data);
+  }
+  return out;
+}
+
+}  // namespace qgen::quantize
