@@ -7,11 +7,12 @@ namespace qgen {
 std::string format_bytes(double bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;
-  while (bytes >= 1000 && unit < 4) {
+  while (bytes >= 999.5 && unit < 4) {
     bytes /= 1024;
     ++unit;
   }
-  const int decimals = unit == 0 || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2;
+  // Three digits, of what the number is once it is rounded: 9.996 is 10.0.
+  const int decimals = unit == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
   return fmt::format("{:.{}f} {}", bytes, decimals, units[unit]);
 }
 

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/json.h"
 #include "base/numbers.h"
+#include "base/units.h"
 #include "base/utf8.h"
 #include "chat/reasoning.h"
 #include "tests/support.h"
@@ -107,6 +108,16 @@ TEST_CASE("JSON: non-finite numbers, integers, and errors that name file and key
   CHECK(contains(error_of([] { JsonDocument::parse("{\"a\":", "f"); }), "f: not valid JSON"));
   CHECK(contains(error_of([] { JsonDocument::parse("\"\xFF\"", "f"); }), "UTF-8"));
   CHECK(contains(error_of([] { JsonDocument::parse(std::string(100000, '['), "f"); }), "not valid JSON"));
+}
+
+TEST_CASE("sizes have three digits, also where rounding makes the next one") {
+  constexpr double kMi = 1024.0 * 1024;
+  CHECK(format_bytes(480 * 1024) == "480 KiB");
+  CHECK(format_bytes(9.994 * kMi) == "9.99 MiB");
+  CHECK(format_bytes(9.996 * kMi) == "10.0 MiB");
+  CHECK(format_bytes(99.96 * kMi) == "100 MiB");
+  CHECK(format_bytes(999.6 * kMi) == "0.98 GiB");
+  CHECK(format_bytes(999) == "999 B");
 }
 
 TEST_CASE("reasoning is split from the answer, whatever the pieces") {

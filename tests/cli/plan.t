@@ -13,8 +13,8 @@ $ qgen plan -m $MODEL
 
 # Other weights are never copied for NaN codes
 $ qgen plan -m $INT8 | grep weights; qgen plan -m $MODEL --device reference | grep weights
-    weights   [0-9.]+ KiB (re)
-    weights   288 KiB
+    weights +[0-9.]+ KiB (re)
+    weights +288 KiB (re)
 
 # As JSON; the parts make the total
 $ qgen plan -m $MODEL --json
