@@ -6,7 +6,7 @@
 A BF16 model of random weights in the shape of the config.json is written, read into the page cache, and in each round copied, and
 quantized to block FP8 by qgen and, where torch is installed, by the formulas of QuixiAI's quantize_fp8.py (blocks of 128 x 128,
 vectorized over all blocks of a matrix; mse tries 50 scales one after the other). Reading and writing files is part of all three;
---out should lie in memory (tmpfs), so that nobody waits for a disk. Prints Markdown: medians of the rounds, and of their ratios.
+--out should be a tmpfs, so that no time is spent on a disk. Prints Markdown: medians of the rounds, and of their ratios.
 """
 
 import argparse

@@ -112,7 +112,7 @@ QGEN_DEVICE int page_offset(const Cache& cache, int position) {
 
 QGEN_DEVICE void note_overflow(const Cache& cache, int token) {
   *cache.overflow = 1;
-  // Whoever writes in one launch writes the same.
+  // Warps of one launch store the same mark: a race between them is harmless.
   if (cache.overflow_of_tokens[token] == 0) cache.overflow_of_tokens[token] = cache.overflow_mark;
 }
 

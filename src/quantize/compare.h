@@ -50,4 +50,7 @@ class LikenessSum {
   int64_t count_ = 0;
 };
 
+// Number i of `count` indices that are spread evenly over [0, all).
+inline size_t spread(int64_t i, int64_t count, int64_t all) { return size_t((2 * i + 1) * all / (2 * count)); }
+
 }  // namespace qgen::quantize

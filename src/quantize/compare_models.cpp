@@ -181,14 +181,12 @@ void let_go(Weight& weight) {
 }  // namespace
 
 std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
-                                       const std::function<void(size_t done, size_t all)>& told, int64_t most) {
+                                       const std::function<void(size_t done, size_t all)>& told) {
   const std::vector<Weight*> weights = in_order(plan), others = in_order(reference);
   check_shapes(weights, others, plan, reference);
   const auto pairs = adjacent_pairs(plan), other_pairs = adjacent_pairs(reference);
-  const auto all = int64_t(others.size()), count = most < 0 ? all : std::min(most, all);
   std::vector<Comparison> out;
-  for (int64_t turn = 0; turn < count; ++turn) {
-    const auto i = size_t((2 * turn + 1) * all / (2 * count));
+  for (size_t i = 0; i < others.size(); ++i) {
     Weight &weight = *weights[i], &other = *others[i];
     prepare(weight);
     prepare(other);
@@ -206,7 +204,7 @@ std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
     }
     let_go(weight);
     let_go(other);
-    if (told) told(size_t(turn) + 1, size_t(count));
+    if (told) told(i + 1, others.size());
   }
   return out;
 }

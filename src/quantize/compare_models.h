@@ -13,12 +13,11 @@
 namespace qgen::quantize {
 
 // How close the matrices of `plan` are to those of `reference`, for all that are quantized in one of them or differ:
-// matched by the steps that use them. The weights are repacked and freed one
-// after the other. `told`: after each, of so many. `most`: so many of them, spread over the model; -1: all. A model
-// Error where the two are not of one shape. Rows of q and k that are laid out for another rotation are found.
+// matched by the steps that use them. The weights are repacked and freed one after the other. `told`: after each, of so
+// many. A model Error where the two are not of one shape. Rows of q and k that are laid out for another rotation are
+// found.
 std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
-                                       const std::function<void(size_t done, size_t all)>& told = {},
-                                       int64_t most = -1);
+                                       const std::function<void(size_t done, size_t all)>& told = {});
 
 // A vector (of a norm, a bias, of sinks) that differs by more than the rounding of the types it is stored in. One that
 // only one of the two has counts unless it is all zeros.

@@ -18,7 +18,7 @@ std::filesystem::path failed_mark_beside(const std::filesystem::path& gguf);
 // Writes the mark if a comparison failed; else what an earlier run left goes away.
 void mark_failed(const std::filesystem::path& mark, std::span<const ShardReport> shards);
 
-// What the mark of a model says, in a sentence for whoever loads it; "" without one.
+// The warning at load about a model with such a mark: the first matrix and how many more; "" without one.
 std::string failed_warning(const ModelLocation& location);
 
 }  // namespace qgen::quantize

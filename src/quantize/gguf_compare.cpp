@@ -54,7 +54,7 @@ std::vector<Comparison> compare_gguf(const GgufLayout& layout, const std::filesy
   Binder binder(checkpoint);
   std::vector<Comparison> out;
   for (int64_t turn = 0; turn < count; ++turn) {
-    const Written& written = matrices[size_t((2 * turn + 1) * all / (2 * count))];
+    const Written& written = matrices[spread(turn, count, all)];
     const SourceMatrix& matrix = *written.matrix;
     told(size_t(turn), size_t(count));
     const Weight weight = read_back(binder, layout.shapes[written.tensor], written);

@@ -44,7 +44,7 @@ std::vector<Comparison> verify(const Shard& shard, const fs::path& path, const s
   Binder binder(checkpoint);
   std::vector<Comparison> out;
   for (int64_t i = 0; i < count; ++i) {
-    const SourceMatrix* const matrix = matrices[size_t((2 * i + 1) * all / (2 * count))];
+    const SourceMatrix* const matrix = matrices[spread(i, count, all)];
     told(size_t(i), size_t(count));
     const Repacked repacked(std::span(&matrix, 1));
     const Weight weight = binder.matrix(matrix->name, matrix->rows, matrix->cols);

@@ -1,4 +1,4 @@
-// What a run of `quantize` leaves behind: marks, checksums, and a source that nobody touched.
+// Output folders of `quantize`: marks, checksums, and a source whose files stay as they are.
 #include "quantize/job.h"
 
 #include "quantize/checksum.h"
