@@ -163,6 +163,7 @@ wait: 1500 ms
 signal: INT
 
 $ qgen bench -m $MODEL -p 4,300 -n 0 -d 0 -r 200 --device reference --output json
+needs: test -z "$QGEN_TIME_FACTOR"
 exit: 130
 json: stdout schemas/bench.schema.json
 wait: 3 s

@@ -130,6 +130,7 @@ $ mkdir vast && echo '{"model_type": "llama", "hidden_size": 1048576, "num_hidde
 > END
   4 qgen: vast: does not fit* (glob)
   True
+needs: test -z "$QGEN_TIME_FACTOR"
 
 # And the account is made with it
 $ mkdir many && cp config.json many/ && (ulimit -v 8000000; exec qgen plan -m many -c 1000000 --threads 1) > /dev/null

@@ -50,6 +50,7 @@ $ python3 $ROOT/tests/cli/scripted_model.py $'talk\nhint: x' "Yes" && printf '{%
   ...
 tty: in out err
 expect: hint: x ·
+expect: > 
 send: ^D
 stderr: ...
 where: r"talk\nhint: x · " in out + err
