@@ -51,16 +51,31 @@ std::string quoted_list(const std::vector<std::string>& items, std::string_view 
   return out + fmt::format("\n{}]", indent);
 }
 
+// Experts that stay as they were have two more kinds of names: transformers asks for the module that holds them all,
+// vLLM (get_moe_method() of its compressed-tensors) and SGLang (get_moe_scheme()) for the parts of the first expert, by
+// the names that they have in most models.
+void add_experts(const std::string& module, std::set<std::string>& out) {
+  out.insert(module);
+  for (const char* part : {"gate_proj", "up_proj", "down_proj"}) out.insert(fmt::format("{}.0.{}", module, part));
+}
+
 // Linear layers that stay as they were, each by its whole name, which all engines match exactly.
 std::vector<std::string> unquantized_linears(const Source& source, std::span<const std::string_view> reasons) {
   std::set<std::string> out = {"lm_head"};
   for (size_t i = 0; i < source.matrices.size(); ++i) {
     const std::string_view reason = reasons[i];
-    if (!reason.empty() && reason != "embedding" && reason != "no matrix of a linear layer")
-      out.insert(source.matrices[i].name);
+    if (reason.empty() || reason == "embedding" || reason == "no matrix of a linear layer") continue;
+    const std::string& name = source.matrices[i].name;
+    out.insert(name);
+    if (const size_t at = name.find(".experts."); at != name.npos) add_experts(name.substr(0, at) + ".experts", out);
   }
   for (const TensorView* tensor : source.copied) {
-    if (const std::string module = module_of_stack(*tensor); !module.empty()) out.insert(module);
+    const std::string module = module_of_stack(*tensor);
+    if (module.empty()) continue;
+    out.insert(module);
+    // Granite's stacks lie beside each other: X.input_linear and X.output_linear.
+    const bool named = module.ends_with(".experts");
+    add_experts(named ? module : module.substr(0, module.rfind('.')) + ".experts", out);
   }
   return {out.begin(), out.end()};
 }
