@@ -18,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kTemporary = ".qgen-";
+constexpr size_t kTemporaryDigits = 16;
 constexpr int kMostTries = 100;  // to find an unused name
 constexpr int kMostLinks = 40;   // as Linux follows
 
@@ -81,7 +83,7 @@ void NewFile::open(Readers readers) {
 // Short, whatever the target is called, and hidden.
 fs::path NewFile::free_name() const {
   std::random_device random;
-  return target_.parent_path() / fmt::format(".qgen-{:08x}{:08x}", random(), random());
+  return target_.parent_path() / fmt::format("{}{:08x}{:08x}", kTemporary, random(), random());
 }
 
 void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
@@ -120,6 +122,11 @@ void NewFile::keep(Existing existing) {
   if (renamed != 0) fail_file(target_, errno);
   temporary_.clear();
   sync_folder(folder_of(target_));
+}
+
+bool is_temporary_name(std::string_view name) {
+  return name.starts_with(kTemporary) && name.size() == kTemporary.size() + kTemporaryDigits &&
+         name.find_first_not_of("0123456789abcdef", kTemporary.size()) == name.npos;
 }
 
 void refuse_existing(std::string_view option, const fs::path& target) {

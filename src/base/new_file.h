@@ -41,6 +41,9 @@ class NewFile {
   int descriptor_ = -1;
 };
 
+// Whether a file's name is one that a NewFile has while it has not got its own.
+bool is_temporary_name(std::string_view name);
+
 // Throws a usage Error that begins with `option` where something has the name already, be it a dangling link.
 void refuse_existing(std::string_view option, const std::filesystem::path& target);
 

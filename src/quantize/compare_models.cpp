@@ -68,13 +68,16 @@ struct AdjacentPairs {
   }
 };
 
+// Layers without a rotation between others (SmolLM3) have their rows in the order of all.
 std::map<const Weight*, AdjacentPairs> adjacent_pairs(const Plan& plan) {
   std::map<const Weight*, AdjacentPairs> out;
+  const auto adjacent = [](const Rope& rope) { return rope.pairs == Rope::Pairs::kAdjacent; };
+  const auto of_others = std::ranges::find_if(plan.ropes, adjacent);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const auto* attend = std::get_if<AttendStep>(&plan.steps[i].op);
-    if (attend == nullptr || attend->rope < 0) continue;
-    const Rope& rope = plan.ropes[size_t(attend->rope)];
-    if (rope.pairs != Rope::Pairs::kAdjacent) continue;
+    if (attend == nullptr || of_others == plan.ropes.end()) continue;
+    const Rope& rope = attend->rope < 0 ? *of_others : plan.ropes[size_t(attend->rope)];
+    if (!adjacent(rope)) continue;
     for (size_t before = 0; before < i; ++before) {
       const auto* linear = std::get_if<LinearStep>(&plan.steps[before].op);
       if (linear == nullptr || plan.steps[before].layer != plan.steps[i].layer) continue;

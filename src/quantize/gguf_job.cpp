@@ -180,7 +180,7 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   Preparation prepared(options);
   const Source& source = prepared.source();
   const fs::path mark = failed_mark_beside(options.out);
-  const SourceFiles source_files(source);
+  const SourceFiles source_files(source, options.statistics);
   for (const fs::path& target : {options.out, mark}) source_files.refuse(target);
   const GgufLayout layout = lay_out_gguf(source, prepared.reasons());
   JobReport report = prepared.take_report();
@@ -197,12 +197,17 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   shard.copied = std::ranges::count_if(layout.shapes, [](const auto& shape) { return shape.type != Dtype::kQ8_0; });
   shard.bytes_read = report.bytes_read = writer.source_bytes();
   shard.bytes_written = report.bytes_written = writer.bytes();
-  const auto original = source.quantized ? plan_of(source) : make_plan(open_checkpoint(source.checkpoint.location()));
+  const auto original = source.quantized ? plan_of(source) : make_plan(open_checkpoint(source.location));
   check_same_steps(writer.readable(), *original);
-  writer.write([&](uint64_t done) {
-    check_stopped();
-    if (control.progress) control.progress(shard, done, shard.bytes_read);
-  });
+  try {
+    writer.write([&](uint64_t done) {
+      check_stopped();
+      if (control.progress) control.progress(shard, done, shard.bytes_read);
+    });
+  } catch (const Error&) {
+    source_files.check_unchanged();  // the cause, where they are not
+    throw;
+  }
   shard.seconds = std::chrono::duration<double>(Clock::now() - start).count();
 
   const auto verifying = Clock::now();
@@ -211,9 +216,12 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
     if (control.comparing) control.comparing(shard, done, all);
   });
   shard.verify_seconds = std::chrono::duration<double>(Clock::now() - verifying).count();
-  writer.keep(options.force);
+  source_files.check_unchanged();
   report.shards.push_back(std::move(shard));
-  mark_failed(mark, report.shards);
+  // A file that fails is never without its mark.
+  if (report.failed()) mark_failed(mark, report.shards);
+  writer.keep(options.force);
+  if (!report.failed()) mark_failed(mark, report.shards);
   if (control.shard_done) control.shard_done(report.shards.back());
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return report;

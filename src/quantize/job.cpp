@@ -68,7 +68,12 @@ class Job {
     JobReport report = prepared_.take_report();
     OutputFolder folder(options_, prepared_.source(), shards_);
     for (size_t i = 0; i < shards_.size(); ++i) {
-      report.shards.push_back(run_shard(i, folder));
+      try {
+        report.shards.push_back(run_shard(i, folder));
+      } catch (const Error&) {
+        folder.source_files().check_unchanged();  // the cause, where they are not
+        throw;
+      }
       if (control_.shard_done) control_.shard_done(report.shards.back());
     }
     folder.copy_side_files();

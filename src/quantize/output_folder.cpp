@@ -1,13 +1,14 @@
 #include "quantize/output_folder.h"
 
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <set>
 #include <vector>
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -24,35 +25,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Size and time of the last change of a file that is read.
-std::string state_json(const fs::path& file) {
-  std::error_code error;
-  const uint64_t size = fs::file_size(file, error);
-  const auto time = fs::last_write_time(file, error).time_since_epoch();
-  return fmt::format(R"({{"size": {}, "changed": {}}})", size,
-                     std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-}
-
 // What the new folder must have been made from, and how, for a run to go on in it: the mark up to the list of files
 // that are done.
-std::string job_text(const JobOptions& options, const Source& source) {
+std::string job_text(const JobOptions& options, const SourceFiles& source) {
   const Recipe& recipe = options.recipe;
   std::string files;
-  std::string_view before;
-  for (const TensorView& tensor : source.checkpoint.tensors()) {
-    if (tensor.file == before) continue;
-    before = tensor.file;
-    files += fmt::format("{}\n    {}: {}", files.empty() ? "" : ",", json_quote(tensor.file), state_json(tensor.file));
-  }
+  for (const auto& [file, state] : source.states())
+    files += fmt::format("{}\n    {}: {}", files.empty() ? "" : ",", json_quote(file), state);
   const auto list = [](const std::vector<std::string>& items) {
     std::vector<std::string> quoted;
     for (const std::string& item : items) quoted.push_back(json_quote(item));
     return json_list(quoted);
   };
-  const std::string statistics =
-      options.statistics.empty()
-          ? "null"
-          : fmt::format("{{{}: {}}}", json_quote(options.statistics.string()), state_json(options.statistics));
   return fmt::format(
       R"({{
   "note": "This checkpoint is not complete. `qgen quantize --resume` goes on.",
@@ -62,13 +46,12 @@ std::string job_text(const JobOptions& options, const Source& source) {
   "compat": {},
   "keep": {},
   "only": {},
-  "statistics": {},
   "smoothing": {},
   "files": {{{}
   }},
   "done": {{)",
       json_quote(format_name(recipe.format)), json_quote(recipe.mode_text()), recipe.block, recipe.compat,
-      list(options.selection.keep), list(options.selection.only), statistics, options.smoothing.value_or(-1), files);
+      list(options.selection.keep), list(options.selection.only), options.smoothing.value_or(-1), files);
 }
 
 // The names that known tools give to files about a quantization, which is not that of the new files.
@@ -78,15 +61,18 @@ bool is_quantization_file(const std::string& name) {
   return names.contains(name) || (name.starts_with("quant_model_description") && name.ends_with(".json"));
 }
 
-bool is_side_file(const fs::path& path) {
-  constexpr uint64_t kLargest = 256 << 20;
+bool is_side_name(const fs::path& path) {
   const std::set<std::string> weights = {".safetensors", ".bin",     ".pt", ".pth",  ".gguf",
                                          ".onnx",        ".msgpack", ".h5", ".ckpt", ".ot"};
   const std::string name = path.filename().string();
-  std::error_code error;
   return !name.starts_with('.') && name != "config.json" && name != kIncompleteMark && name != kFailedMark &&
-         !name.ends_with(".index.json") && !is_quantization_file(name) && !weights.contains(path.extension()) &&
-         fs::is_regular_file(path, error) && fs::file_size(path, error) <= kLargest;
+         !name.ends_with(".index.json") && !is_quantization_file(name) && !weights.contains(path.extension());
+}
+
+bool is_side_file(const fs::path& path) {
+  constexpr uint64_t kLargest = 256 << 20;
+  std::error_code error;
+  return is_side_name(path) && fs::is_regular_file(path, error) && fs::file_size(path, error) <= kLargest;
 }
 
 // Those of a folder and of the sub-folder of templates, by their names in it.
@@ -104,16 +90,18 @@ std::vector<std::string> side_files(const fs::path& folder) {
 
 }  // namespace
 
-OutputFolder::Descriptor::~Descriptor() {
+void OutputFolder::Descriptor::close() {
   if (number >= 0) ::close(number);
+  number = -1;
 }
 
 OutputFolder::OutputFolder(const JobOptions& options, const Source& source, std::span<const Shard> shards)
-    : source_files_(source),
+    : source_files_(source, options.statistics),
       source_(source.checkpoint.location().folder),
+      converted_(source.other_layout ? &source.checkpoint.files() : nullptr),
       folder_(options.out),
       mark_(folder_ / kIncompleteMark),
-      job_(job_text(options, source)) {
+      job_(job_text(options, source_files_)) {
   std::error_code error;
   if (fs::equivalent(folder_, source_, error))
     fail(ErrorKind::kUsage, fmt::format("--out {}: the folder of the model itself", folder_.string()));
@@ -121,23 +109,41 @@ OutputFolder::OutputFolder(const JobOptions& options, const Source& source, std:
   if (existed && !fs::is_directory(folder_, error))
     fail(ErrorKind::kUsage, fmt::format("--out {}: not a folder", folder_.string()));
   const bool marked = existed && is_there(mark_);
-  if (existed && !marked && !options.force && !fs::is_empty(folder_, error)) {
-    fail(ErrorKind::kUsage, fmt::format("--out {}: the folder is not empty", folder_.string()),
-         "another folder, or --force to replace files of the same names");
-  }
-  if (options.resume && !marked)
-    fail(ErrorKind::kUsage, fmt::format("--resume: {} is not an unfinished checkpoint", folder_.string()));
+  if (!marked || options.resume) check_state(options, marked);
   refuse_source_files(shards);
   fs::create_directories(folder_, error);
   if (error) fail(ErrorKind::kRuntime, fmt::format("--out {}: {}", folder_.string(), error.message()));
-  lock();
-  if (marked && !options.resume && !options.force && !read_file(mark_).empty()) {
+  const bool created = lock();
+  try {
+    // Another run may have begun or ended since.
+    check_state(options, !created);
+    if (options.resume) go_on();
+    refuse_others(shards);
+    remove_temporary_files();
+    write_mark();
+  } catch (...) {
+    if (created) ::unlink(mark_.c_str());  // a folder that is refused stays as it was
+    throw;
+  }
+}
+
+// `marked`: whether the mark is there that says the folder is not complete.
+void OutputFolder::check_state(const JobOptions& options, bool marked) const {
+  std::error_code error;
+  if (options.resume && !marked)
+    fail(ErrorKind::kUsage, fmt::format("--resume: {} is not an unfinished checkpoint", folder_.string()));
+  if (options.force || options.resume) return;
+  if (marked && !is_cut_off(read_file(mark_))) {
     fail(ErrorKind::kUsage, fmt::format("--out {}: holds an unfinished checkpoint", folder_.string()),
          "--resume goes on with it, --force begins again");
   }
-  if (options.resume) go_on();
-  refuse_others(shards);
-  write_mark();
+  if (marked || !fs::is_directory(folder_, error)) return;
+  const bool others = std::ranges::any_of(fs::directory_iterator(folder_),
+                                          [&](const fs::directory_entry& entry) { return entry.path() != mark_; });
+  if (others) {
+    fail(ErrorKind::kUsage, fmt::format("--out {}: the folder is not empty", folder_.string()),
+         "another folder, or --force to replace files of the same names");
+  }
 }
 
 void OutputFolder::refuse_source_files(std::span<const Shard> shards) const {
@@ -149,18 +155,48 @@ void OutputFolder::refuse_source_files(std::span<const Shard> shards) const {
   for (const std::string& name : names) source_files_.refuse(folder_ / name);
 }
 
-void OutputFolder::lock() {
-  lock_.number = ::open(mark_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (lock_.number < 0)
-    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(errno)));
-  if (::flock(lock_.number, LOCK_EX | LOCK_NB) != 0)
-    fail(ErrorKind::kRuntime, fmt::format("--out {}: another run writes into this folder", folder_.string()));
+// Whether the disk was full when this mark was written, before anything else.
+bool OutputFolder::is_cut_off(std::string_view mark) const {
+  return mark.size() < job_.size() && job_.starts_with(mark);
+}
+
+// On the mark, which is made where there is none: then it gives true. A run that ends removes the mark it holds, so
+// that the file behind the name may have become another one meanwhile.
+bool OutputFolder::lock() {
+  for (;;) {
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    lock_.close();
+    lock_.number = ::open(mark_.c_str(), flags | O_CREAT | O_EXCL, 0666);
+    const bool created = lock_.number >= 0;
+    if (!created && errno == EEXIST) {
+      lock_.number = ::open(mark_.c_str(), flags);
+      if (lock_.number < 0 && errno == ENOENT) continue;
+    }
+    if (lock_.number < 0)
+      fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(errno)));
+    if (::flock(lock_.number, LOCK_EX | LOCK_NB) != 0)
+      fail(ErrorKind::kRuntime, fmt::format("--out {}: another run writes into this folder", folder_.string()));
+    struct stat held = {}, named = {};
+    if (::fstat(lock_.number, &held) == 0 && ::stat(mark_.c_str(), &named) == 0 && held.st_dev == named.st_dev &&
+        held.st_ino == named.st_ino)
+      return created;
+  }
+}
+
+// What NewFile left of runs that were killed.
+void OutputFolder::remove_temporary_files() const {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    if (is_temporary_name(entry.path().filename().string())) found.push_back(entry.path());
+  }
+  std::error_code ignored;
+  for (const fs::path& path : found) fs::remove(path, ignored);
 }
 
 void OutputFolder::go_on() {
   const std::string mark = read_file(mark_);
-  if (mark.empty()) {
-    fail(ErrorKind::kUsage, fmt::format("--resume: {} is empty, nothing was written", mark_.string()),
+  if (is_cut_off(mark)) {
+    fail(ErrorKind::kUsage, fmt::format("--resume: {} is not complete, nothing was written", mark_.string()),
          "the same command without --resume begins again");
   }
   if (!mark.starts_with(job_)) {
@@ -199,10 +235,17 @@ void OutputFolder::write_mark() {
     separator = ",";
   }
   text += "\n  }\n}\n";
-  if (::pwrite(lock_.number, text.data(), text.size(), 0) != ssize_t(text.size()) ||
-      ::ftruncate(lock_.number, off_t(text.size())) != 0 || ::fsync(lock_.number) != 0) {
-    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(errno)));
+  const auto fail_mark = [&](int error) {
+    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(error)),
+         error == ENOSPC ? "free some space, then go on" : "");
+  };
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = ::pwrite(lock_.number, text.data() + done, text.size() - done, off_t(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail_mark(written < 0 ? errno : EIO);
+    done += size_t(written);
   }
+  if (::ftruncate(lock_.number, off_t(text.size())) != 0 || ::fsync(lock_.number) != 0) fail_mark(errno);
 }
 
 fs::path OutputFolder::path_of(const std::string& file) const {
@@ -228,6 +271,12 @@ void OutputFolder::write(const std::string& file, std::string_view text) const {
 }
 
 void OutputFolder::copy_side_files() const {
+  if (converted_ != nullptr) {
+    for (const std::string& name : converted_->names()) {
+      if (is_side_name(name)) write(name, converted_->read(name));
+    }
+    return;
+  }
   for (const std::string& name : side_files(source_)) {
     const fs::path parent = (folder_ / name).parent_path();
     std::error_code error;
@@ -238,6 +287,7 @@ void OutputFolder::copy_side_files() const {
 }
 
 void OutputFolder::finish() {
+  source_files_.check_unchanged();
   if (::unlink(mark_.c_str()) != 0)
     fail(ErrorKind::kRuntime, fmt::format("{}: cannot remove: {}", mark_.string(), std::strerror(errno)));
   sync_folder(folder_);

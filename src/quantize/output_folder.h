@@ -29,25 +29,33 @@ class OutputFolder {
   void write(const std::string& file, std::string_view text) const;
   // Tokenizer, chat templates, generation settings and the like: every small file of the model that holds no weights.
   void copy_side_files() const;
+  // The folder is complete; a model Error where what was read has changed meanwhile.
   void finish();
+  const SourceFiles& source_files() const { return source_files_; }
 
  private:
   // An open file, closed with the object.
   struct Descriptor {
     int number = -1;
-    ~Descriptor();
+    void close();
+    ~Descriptor() { close(); }
   };
 
   // Before anything is written.
   void refuse_source_files(std::span<const Shard> shards) const;
-  void lock();
+  void check_state(const JobOptions& options, bool marked) const;
+  bool is_cut_off(std::string_view mark) const;
+  bool lock();
+  void remove_temporary_files() const;
   void refuse_others(std::span<const Shard> shards) const;
   // Takes over what an unfinished run left, or says why not.
   void go_on();
   void write_mark();
 
   SourceFiles source_files_;
-  std::filesystem::path source_, folder_, mark_;
+  std::filesystem::path source_;
+  const ModelFiles* converted_;  // in place of the files of `source_`; null: none
+  std::filesystem::path folder_, mark_;
   std::string job_;                          // the beginning of the mark
   std::map<std::string, std::string> done_;  // checksums of files
   Descriptor lock_;

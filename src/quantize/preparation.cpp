@@ -32,6 +32,7 @@ void refuse_transposed(const Source& source, const Recipe& recipe) {
 Preparation::Preparation(const JobOptions& options)
     : options_(options), source_(open_source(options.model, !options.recipe.compat)) {
   report_.source_quantized = source_.quantized;
+  for (const auto& [reason, count] : source_.left) report_.kept[reason] += count;
   refuse_transposed(source_, options.recipe);
   choose();
   if (!options.statistics.empty()) use_statistics();

@@ -97,10 +97,10 @@ class Undoing {
   explicit Undoing(Source& source)
       : source_(source),
         checkpoint_(source.checkpoint),
-        plan_(make_plan(open_checkpoint(checkpoint_.location()))),  // refuses what a run would refuse
+        plan_(make_plan(open_checkpoint(source.location))),  // refuses what a run would refuse
         binder_(checkpoint_),
         biases_(checkpoint_),
-        plain_(plain_type(checkpoint_)) {}
+        plain_(source.float_type.value_or(plain_type(checkpoint_))) {}
 
   void run() {
     add_matrices();
@@ -344,6 +344,8 @@ class Undoing {
     }
     for (const TensorView& tensor : checkpoint_.tensors()) {
       if (used.contains(tensor.name)) continue;
+      // The plan has the names of the files.
+      if (source_.other_layout && tensor.elements() == 1 && is_quantization_parameter(tensor.name)) continue;
       if (tensor.shape.size() == 2 && (dtype_bits(tensor.dtype) == 8 || tensor.dtype == Dtype::kI32))
         refuse(fmt::format("tensor {}: codes of a layer that is not run cannot be converted", tensor.name));
       source_.copied.push_back(&tensor);
@@ -379,7 +381,9 @@ std::unique_ptr<Plan> plan_of(const Source& source) {
   for (const TensorView* tensor : source.copied) tensors.push_back(*tensor);
   const std::vector<std::byte> zeros(tensors.size());
   const ModelLocation& location = source.checkpoint.location();
-  return make_plan(Checkpoint::blank(location, read_config(location), std::move(tensors), zeros, true), true);
+  const ModelFiles& files = source.checkpoint.files();
+  auto config = JsonDocument::parse(files.read("config.json"), files.subject("config.json"));
+  return make_plan(Checkpoint::blank(location, std::move(config), std::move(tensors), zeros, true), true);
 }
 
 }  // namespace qgen::quantize

@@ -8,9 +8,12 @@
 
 #include "base/error.h"
 #include "base/numbers.h"
-#include "model/mistral_files.h"
 #include "model/open.h"
+#include "model/planner.h"
+#include "model/rope.h"
 #include "quant/declaration.h"
+#include "quantize/compare_models.h"
+#include "quantize/hugging_face.h"
 #include "quantize/quantized_source.h"
 
 namespace qgen::quantize {
@@ -98,6 +101,23 @@ void add_plain(Source& source, bool split_experts) {
   }
 }
 
+// What config.json says in transformers' words must be the model that the files are of.
+void check_same_model(const ModelLocation& location) {
+  const auto original = make_plan(open_checkpoint(location));
+  Checkpoint view = as_hugging_face(open_checkpoint(location)).checkpoint;
+  std::string difference;
+  try {
+    difference = different_step(*make_plan(std::move(view)), *original);
+  } catch (const Error& error) {
+    difference = error.message();
+  }
+  if (difference.empty()) return;
+  fail(ErrorKind::kModel,
+       fmt::format("{}: files of family {} in this layout cannot be converted ({})", location.name,
+                   original->model.family, difference),
+       "start from the model's Hugging Face files");
+}
+
 }  // namespace
 
 Dtype float_type(Codes codes) {
@@ -150,6 +170,12 @@ void Source::add_changed(TensorView tensor, std::span<const float> values) {
   copied.push_back(&added.tensor);
 }
 
+int64_t SourceMatrix::stored_row(int64_t n) const {
+  if (head_rows == 0) return n;
+  const int64_t i = n % head_rows;
+  return n - i + adjacent_place(i, head_rows);
+}
+
 std::span<const float> RowReader::tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
   const std::span<const float> out = stored_tile(first, rows, col, cols);
   if (matrix_.multipliers == nullptr) return out;
@@ -164,13 +190,13 @@ std::span<const float> RowReader::stored_tile(int64_t first, int64_t rows, int64
   const size_t size = size_t(rows) * size_t(cols);
   if (values_.size() < size) values_.resize(size);
   if (!matrix_.plain.empty()) {
-    for (int64_t r = 0; r < rows; ++r) widen(first + r, col, cols, values_.data() + r * cols);
+    for (int64_t r = 0; r < rows; ++r) widen(matrix_.stored_row(first + r), col, cols, values_.data() + r * cols);
     return {values_.data(), size};
   }
   if (first != first_decoded_ || rows != rows_decoded_) {
     decoded_.resize(size_t(rows * matrix_.cols));
     for (int64_t r = 0; r < rows; ++r)
-      decode_row(*matrix_.weight, first + r,
+      decode_row(*matrix_.weight, matrix_.stored_row(first + r),
                  std::span(decoded_).subspan(size_t(r * matrix_.cols), size_t(matrix_.cols)));
     first_decoded_ = first;
     rows_decoded_ = rows;
@@ -202,21 +228,26 @@ std::string module_of_stack(const TensorView& tensor) {
 
 Source open_source(const std::string& model, bool split_experts) {
   Source source;
-  source.checkpoint = open_checkpoint(locate_model(model));
-  const std::string& name = source.checkpoint.location().name;
-  if (!source.checkpoint.location().gguf_files.empty()) {
-    fail(ErrorKind::kModel, fmt::format("{}: a GGUF file cannot be quantized", name),
-         "start from the model's safetensors files");
-  }
-  if (is_mistral_native(source.checkpoint)) {
-    fail(ErrorKind::kModel, fmt::format("{}: Mistral's own layout cannot be quantized", name),
-         "start from the files for transformers (config.json, model-*.safetensors)");
+  source.location = locate_model(model);
+  source.checkpoint = open_checkpoint(source.location);
+  std::map<std::string, int64_t> head_rows;
+  source.other_layout = has_other_layout(source.checkpoint);
+  if (source.other_layout) {
+    check_same_model(source.location);
+    HuggingFaceView view = as_hugging_face(std::move(source.checkpoint));
+    source.checkpoint = std::move(view.checkpoint);
+    source.float_type = view.float_type;
+    source.left = std::move(view.left);
+    head_rows = std::move(view.head_rows);
   }
   source.quantized = is_quantized(source.checkpoint);
   if (source.quantized) {
     add_quantized(source);
   } else {
     add_plain(source, split_experts);
+  }
+  for (SourceMatrix& matrix : source.matrices) {
+    if (const auto rows = head_rows.find(matrix.name); rows != head_rows.end()) matrix.head_rows = rows->second;
   }
   return source;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -27,8 +28,12 @@ struct SourceMatrix {
   std::shared_ptr<Weight> weight;          // of a quantized checkpoint
   std::vector<const TensorView*> tensors;  // that it comes from
   bool mapped = true;                      // `plain` lies in a file
+  int64_t head_rows = 0;                   // of a head whose rows lie as adjacent pairs want them (rope.h); 0: none
   // (cols): what each column is multiplied by when it is read; null: 1
   std::shared_ptr<const std::vector<float>> multipliers;
+
+  // Where row n of W lies.
+  int64_t stored_row(int64_t n) const;
 };
 
 // Rows of a matrix in F32, as one strip or tile by tile. Not shared between threads.
@@ -61,10 +66,15 @@ std::vector<std::byte> stored_floats(std::span<const float> values, Dtype type);
 void decode_row(const Weight& weight, int64_t n, std::span<float> out);
 
 struct Source {
-  Checkpoint checkpoint;
+  ModelLocation location;                 // of the files
+  Checkpoint checkpoint;                  // of a GGUF model, or one in Mistral's own layout, as hugging_face.h has it
   std::deque<SourceMatrix> matrices;      // those that may be quantized
   std::vector<const TensorView*> copied;  // what belongs to no matrix
   bool quantized = false;                 // the checkpoint is quantized itself
+  bool other_layout = false;              // its files are GGUF, or Mistral's own
+  // Of a matrix that is quantized in the checkpoint and not in the one that is written; nothing: as that of the norms.
+  std::optional<Dtype> float_type;
+  std::map<std::string, int64_t> left;  // how many tensors belong to neither, by the reason
   // Tensors that are written in place of those of the files, and their values.
   struct Changed {
     TensorView tensor;
@@ -82,7 +92,7 @@ struct Source {
 std::string module_of_stack(const TensorView& tensor);
 
 // `split_experts`: stacks of experts become matrices of their own, as servers want FP8 experts. Throws a model Error
-// about what cannot be read, a GGUF file among it.
+// about what cannot be read.
 Source open_source(const std::string& model, bool split_experts);
 
 }  // namespace qgen::quantize

@@ -1,13 +1,14 @@
 #include "quantize/source_files.h"
 
+#include <chrono>
 #include <optional>
-#include <string>
 
 #include <sys/stat.h>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/file_map.h"
 
 namespace qgen::quantize {
 namespace {
@@ -20,9 +21,27 @@ std::optional<std::pair<uint64_t, uint64_t>> identity(const fs::path& path) {
   return std::pair(uint64_t(status.st_dev), uint64_t(status.st_ino));
 }
 
+std::string state_json(const fs::path& file) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(file, error);
+  if (error) return "null";
+  const auto time = fs::last_write_time(file, error).time_since_epoch();
+  return fmt::format(R"({{"size": {}, "changed": {}}})", size,
+                     std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+}
+
 }  // namespace
 
-SourceFiles::SourceFiles(const Source& source) {
+SourceFiles::SourceFiles(const Source& source, const fs::path& statistics) {
+  const auto note = [&](const fs::path& path) {
+    std::error_code error;
+    const fs::path real = fs::weakly_canonical(path, error);
+    const std::string name = error ? path.string() : real.string();
+    states_.try_emplace(name, state_json(name));
+  };
+  const fs::path config = source.checkpoint.location().folder / "config.json";
+  if (!source.other_layout && is_there(config)) note(config);
+  if (!statistics.empty()) note(statistics);
   const auto add = [&](const fs::path& path) {
     if (const auto found = identity(path)) files_.insert(*found);
   };
@@ -34,7 +53,10 @@ SourceFiles::SourceFiles(const Source& source) {
   }
   std::string before;
   for (const TensorView& tensor : source.checkpoint.tensors()) {
-    if (tensor.file != before) add(tensor.file);
+    if (tensor.file != before) {
+      add(tensor.file);
+      note(tensor.file);
+    }
     before = tensor.file;
   }
 }
@@ -42,6 +64,14 @@ SourceFiles::SourceFiles(const Source& source) {
 bool SourceFiles::contains(const fs::path& path) const {
   const auto found = identity(path);
   return found && files_.contains(*found);
+}
+
+void SourceFiles::check_unchanged() const {
+  for (const auto& [file, state] : states_) {
+    if (state_json(file) == state) continue;
+    fail(ErrorKind::kModel, fmt::format("{}: changed while it was read", file),
+         "begin again once it no longer changes (--force)");
+  }
 }
 
 void SourceFiles::refuse(const fs::path& target) const {

@@ -143,6 +143,23 @@ stderr:
   hint: half/INCOMPLETE.qgen.json says which; --force begins again
 exit: 2
 
+# Experts that stay as they were are declared by the names that servers ask for
+$ for model in gpt_oss granite_hybrid; do qgen quantize -m $ROOT/tests/golden/$model-bf16 --to fp8-channel --out kept-$model -q; python3 $ROOT/tools/check_published.py kept-$model; done; qgen quantize -m $ROOT/tests/golden/qwen3_moe-bf16 --to fp8-channel --keep experts --out kept -q; python3 $ROOT/tools/check_published.py kept
+  good: 2 quantized of 39 tensors
+  good: 7 quantized of 35 tensors
+  good: 5 quantized of 43 tensors
+
+# A GGUF file becomes a checkpoint, and the same file again
+$ GGUF=$ROOT/tests/golden-gguf/qwen3_moe.gguf; qgen quantize -m $GGUF --to fp8-channel --out of-gguf -q; python3 $ROOT/tools/check_published.py of-gguf; qgen verify -m of-gguf --against $GGUF | sed -n 2p; qgen quantize -m $GGUF --to q8_0 --out again.gguf -q; qgen verify -m again.gguf --against $GGUF | sed -n 2p
+  good: * (glob)
+    2 matrices compared: 2 GOOD
+    28 matrices compared: 28 GOOD
+$ qgen quantize -m $ROOT/tests/golden-gguf/lfm2.gguf --to int8 --out no
+stderr:
+  qgen: lfm2.gguf: recurrent layers and latent attention in this layout cannot be converted
+  hint: start from the model's Hugging Face files
+exit: 3
+
 # A disk that takes no more: the rest stays refused, and --resume gives what one run would have
 $ (ulimit -f 1; trap '' XFSZ; qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out full -q); ls full; qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out full --resume -q && cmp before full/model.safetensors && ls full
   INCOMPLETE.qgen.json

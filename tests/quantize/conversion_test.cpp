@@ -22,8 +22,6 @@ constexpr double kMixtures = 2;  // times as much: a router may choose another e
 // Checkpoints that cannot be converted to any format, and a part of what is said about them.
 std::string_view refusal_of(const std::string& name) {
   constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-      {"gguf", "a GGUF file cannot be quantized"},
-      {"mistral-native", "Mistral's own layout cannot be quantized"},
       {"gpt_oss", "stacks of quantized experts cannot be converted"},
       {"granite_hybrid-fp8", "stacks of quantized experts cannot be converted"},
       {"mistral4", "stacks of quantized experts cannot be converted"},

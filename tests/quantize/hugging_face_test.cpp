@@ -1,0 +1,98 @@
+// GGUF models, and those in Mistral's own layout, as sources: what is written has the names, rows, norms and
+// config.json of the Hugging Face checkpoint.
+#include <set>
+
+#include "quantize/compare_models.h"
+#include "quantize/job.h"
+#include "tests/support.h"
+
+namespace qgen::test {
+namespace {
+
+using namespace quantize;
+
+JobOptions options_for(const fs::path& model, const fs::path& out, quantize::Format format) {
+  JobOptions options;
+  options.model = model.string();
+  options.out = out;
+  options.recipe.format = format;
+  options.verified = 0;
+  return options;
+}
+
+std::unique_ptr<Plan> plan_of_files(const fs::path& model) {
+  return make_plan(open_checkpoint(locate_model(model.string())));
+}
+
+}  // namespace
+
+TEST_CASE("quantize: llama.cpp's files become checkpoints with the same values") {
+  const TemporaryFolder folder;
+  // Their others have recurrences, latents, sinks, or experts that transformers stacks.
+  const std::set<std::string> known = {"ernie4_5_moe", "glm4_moe",  "minimax_m2", "olmoe",
+                                       "qwen2_moe",    "qwen3_moe", "seed_oss",   "smollm3"};
+  size_t converted = 0;
+  for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden-gguf")) {
+    if (entry.path().extension() != ".gguf") continue;
+    const std::string name = entry.path().stem().string();
+    CAPTURE(name);
+    // One matrix is quantized, so that any other difference shows.
+    JobOptions options = options_for(entry.path(), folder.path() / name, quantize::Format::kInt8);
+    options.selection.only = {"layers.1.self_attn.o_proj"};
+    ErrorKind kind{};
+    const std::string error = error_of([&] { run_job(options); }, &kind);
+    CHECK(error.empty() == known.contains(name));
+    if (!error.empty()) {
+      CHECK(kind == ErrorKind::kModel);
+      CHECK_MESSAGE((contains(error, "cannot be converted") || contains(error, "config.json cannot say")), error);
+      continue;
+    }
+    const auto original = plan_of_files(entry.path()), written = plan_of_files(options.out);
+    CHECK(different_step(*written, *original).empty());
+    CHECK(compare_vectors(*written, *original).empty());
+    size_t quantized = 0;
+    for (const Comparison& comparison : compare_models(*written, *original)) {
+      const bool chosen = comparison.name == "model.layers.1.self_attn.o_proj";
+      quantized += chosen;
+      CHECK((comparison.likeness.largest_error > 0) == chosen);
+    }
+    CHECK(quantized == 1);
+    ++converted;
+  }
+  CHECK(converted == known.size());
+}
+
+TEST_CASE("quantize: a checkpoint that became a GGUF file comes back with the same steps") {
+  size_t round_trips = 0;
+  std::set<std::string> families;
+  for (const fs::path& model : golden_folders()) {
+    const std::string name = model.filename().string();
+    CAPTURE(name);
+    const auto original = plan_of_files(model);
+    const bool from_gguf = !original->checkpoint.location().gguf_files.empty();
+    TemporaryFolder folder;
+    const fs::path gguf = folder.path() / "there.gguf", back = folder.path() / "back";
+    // What has no place in GGUF files is tested elsewhere.
+    if (!error_of([&] { run_job(options_for(model, gguf, quantize::Format::kQ8_0)); }).empty()) continue;
+    const std::string error = error_of([&] { run_job(options_for(gguf, back, quantize::Format::kInt8)); });
+    if (contains(error, "cannot be converted") || contains(error, "config.json cannot say") ||
+        contains(error, "no matrix can be quantized"))
+      continue;
+    REQUIRE_MESSAGE(error.empty(), error);
+    const auto written = plan_of_files(back);
+    // Smoothed norms, multipliers and biases of a quantization were undone on the way there.
+    const bool undone = contains(name, "msl-") || contains(name, "-sq-");
+    const auto before = undone ? plan_of_files(gguf) : plan_of_files(model);
+    CHECK(different_step(*written, *before) == "");
+    CHECK(compare_vectors(*written, *before).empty());
+    CHECK(!written->checkpoint.config().get("rope_adjacent_pairs").has_value());
+    if (!from_gguf) families.insert(original->model.family);
+    ++round_trips;
+  }
+  CHECK(round_trips > 40);
+  for (const char* family : {"llama", "mistral", "ministral3", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma",
+                             "granite", "phi3", "olmo2", "cohere2", "glm4"})
+    CHECK_MESSAGE(families.contains(family), std::string(family));
+}
+
+}  // namespace qgen::test

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Checkpoints that `qgen quantize` makes from GGUF files, beside transformers.
+
+    tools/gguf_source_oracle.py --qgen build/qgen [--to fp8-channel] MODEL...
+
+Each MODEL is a GGUF file, or a folder that is made into one first (`--to q8_0`). It is quantized to --to, loaded in transformers with
+compressed-tensors, and its logits on fixed ids are compared with those of `qgen score --device reference`. What says how the model computes
+(config.json) comes from the keys of the GGUF file alone, so that a key with another meaning shows. Inputs are not quantized. Models that
+cannot be converted are named. Prints one row for each, exits with 1 where logits differ by more than 1e-4 of the largest.
+
+Needs what tools/requirements-oracle.txt lists.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+IDS = [1, 5, 9, 2, 7, 11, 3, 4, 8]
+TOLERANCE = 1e-4
+
+
+def run(*command):
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    return None if result.returncode == 0 else result.stderr.strip().splitlines()[0]
+
+
+def transformers_logits(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    for module in model.modules():
+        if hasattr(module, "quantization_scheme"):
+            module.quantization_enabled = False
+    torch.nn.Module.float(model)
+    with torch.no_grad():
+        return model(torch.tensor([IDS])).logits[0].double().numpy()
+
+
+def qgen_logits(qgen, folder, work):
+    path = work / "logits.f32"
+    # Longrope's divisors follow the context there, and the text in transformers.
+    context = ("--context", len(IDS), "--device", "reference")
+    problem = run(qgen, "score", "-m", folder, "--tokens", ",".join(map(str, IDS)), "--logits", path, *context)
+    if problem:
+        raise RuntimeError(problem)
+    return np.fromfile(path, np.float32).reshape(len(IDS), -1).astype(np.float64)
+
+
+def check(qgen, model, target, work):
+    gguf, out = model, work / "out"
+    if model.is_dir():
+        gguf = work / "model.gguf"
+        problem = run(qgen, "quantize", "-m", model, "--to", "q8_0", "--out", gguf, "-q", "--verify", "0")
+        if problem:
+            return None, f"has no place in a GGUF file ({problem})"
+    problem = run(qgen, "quantize", "-m", gguf, "--to", target, "--out", out, "-q", "--verify", "0")
+    if problem:
+        return None, problem
+    expected = transformers_logits(out)
+    difference = float(np.abs(qgen_logits(qgen, out, work) - expected).max() / np.abs(expected).max())
+    return difference <= TOLERANCE, f"{difference:.1e}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--qgen", type=Path, default=Path("build/qgen"))
+    parser.add_argument("--to", default="fp8-channel")
+    parser.add_argument("models", type=Path, nargs="+")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    failed = False
+    print("| model | logits differ by |\n|---|---|")
+    for model in options.models:
+        with tempfile.TemporaryDirectory() as work:
+            good, text = check(options.qgen, model, options.to, Path(work))
+        failed |= good is False
+        print(f"| {model.name} | {text}{' FAIL' if good is False else ''} |", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
