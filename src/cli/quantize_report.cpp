@@ -201,15 +201,17 @@ std::string job_summary(const quantize::JobOptions& options, const quantize::Job
 std::string comparison_json(const Comparison& comparison) {
   const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null"; };
   return fmt::format(
-      R"({{"name":{},"rows":{},"columns":{},"cosine":{},"mean_error":{},"largest_error":{},"verdict":"{}"}})",
+      R"({{"name":{},"rows":{},"columns":{},"cosine":{},"cosine_verdict":"{}","mean_error":{},"mean_error_verdict":"{}","largest_error":{},"largest_error_verdict":"{}","verdict":"{}"}})",
       json_quote(comparison.name), comparison.rows, comparison.cols, number(comparison.likeness.cosine),
-      number(comparison.likeness.mean_error), number(comparison.likeness.largest_error),
-      verdict_name(comparison.likeness.verdict()));
+      verdict_name(comparison.likeness.cosine_verdict()), number(comparison.likeness.mean_error),
+      verdict_name(comparison.likeness.mean_verdict()), number(comparison.likeness.largest_error),
+      verdict_name(comparison.likeness.largest_verdict()), verdict_name(comparison.likeness.verdict()));
 }
 
 std::string job_json(const quantize::JobOptions& options, const quantize::JobReport& report,
                      const std::optional<Evaluation>& evaluation) {
-  std::vector<std::string> shards, kept;
+  std::vector<std::string> shards, kept, recommendations;
+  for (const std::string& line : advice(options, all_comparisons(report))) recommendations.push_back(json_quote(line));
   for (const quantize::ShardReport& shard : report.shards) {
     std::vector<std::string> comparisons;
     for (const Comparison& comparison : shard.comparisons) comparisons.push_back(comparison_json(comparison));
@@ -220,12 +222,12 @@ std::string job_json(const quantize::JobOptions& options, const quantize::JobRep
   }
   for (const auto& [reason, count] : report.kept) kept.push_back(fmt::format("{}:{}", json_quote(reason), count));
   return fmt::format(
-      R"({{"schema":1,"model":{},"out":{},"format":"{}","mode":"{}","compat":{},"smoothed":{},"source_quantized":{},"bytes_read":{},"bytes_written":{},"seconds":{:.3f},"kept":{{{}}},"files":{}{},"verdict":"{}"}})"
+      R"({{"schema":1,"model":{},"out":{},"format":"{}","mode":"{}","compat":{},"smoothed":{},"source_quantized":{},"bytes_read":{},"bytes_written":{},"seconds":{:.3f},"kept":{{{}}},"files":{}{},"recommendations":{},"verdict":"{}"}})"
       "\n",
       json_quote(options.model), json_quote(options.out.string()), quantize::format_name(options.recipe.format),
       quantize::mode_name(options.recipe.mode), options.recipe.compat, report.smoothed, report.source_quantized,
       report.bytes_read, report.bytes_written, report.seconds, fmt::join(kept, ","), json_list(shards),
-      evaluation ? evaluation_json(*evaluation) : "",
+      evaluation ? evaluation_json(*evaluation) : "", json_list(recommendations),
       report.failed()                                         ? "FAIL"
       : count_of(all_comparisons(report), Verdict::kWarn) > 0 ? "WARN"
                                                               : "GOOD");

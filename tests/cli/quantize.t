@@ -112,8 +112,12 @@ $ qgen quantize -m $ROOT/tests/golden/gpt2-bf16 --to int8-tensor --out gpt2 -q; 
 # As JSON
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to fp8-channel --mode mse --verify all --out f8 --report json
 json: stdout schemas/quantize.schema.json
-where: it["verdict"] == "GOOD" and it["mode"] == "mse"
+where: it["verdict"] == "GOOD" and it["mode"] == "mse" and it["recommendations"] == []
 where: len(it["files"][0]["comparisons"]) == it["files"][0]["quantized"]
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8-tensor --mode percentile --percentile 50 --out clipped -q --report json 2> /dev/null
+json: stdout schemas/quantize.schema.json
+where: it["verdict"] == "FAIL" and it["recommendations"][0].startswith("cosine: a scale for each row") and it["files"][0]["comparisons"][0]["cosine_verdict"] == "FAIL"
+exit: 1
 
 # Nothing is overwritten
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out w8a8
