@@ -6,7 +6,8 @@
 Each MODEL is a GGUF file, or a folder that is made into one first (`--to q8_0`). It is quantized to --to, loaded in transformers with
 compressed-tensors, and its logits on fixed ids are compared with those of `qgen score --device reference`. What says how the model computes
 (config.json) comes from the keys of the GGUF file alone, so that a key with another meaning shows. Inputs are not quantized. Models that
-cannot be converted are named. Prints one row for each, exits with 1 where logits differ by more than 1e-4 of the largest.
+cannot be converted are named. Of models with a tokenizer the ids of a text are compared as well, and that generation has an end token.
+Prints one row for each, exits with 1 where ids differ, or logits by more than 1e-4 of the largest.
 
 Needs what tools/requirements-oracle.txt lists.
 """
@@ -23,6 +24,7 @@ import transformers
 
 IDS = [1, 5, 9, 2, 7, 11, 3, 4, 8]
 TOLERANCE = 1e-4
+TEXT = "Once upon a time, in 1234 there\n\nwas a café: it's  ÜBER <|x|> nice"
 
 
 def run(*command):
@@ -50,6 +52,18 @@ def qgen_logits(qgen, folder, work):
     return np.fromfile(path, np.float32).reshape(len(IDS), -1).astype(np.float64)
 
 
+def tokenizer_problem(qgen, folder):
+    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model")):
+        return None
+    ids = transformers.AutoTokenizer.from_pretrained(folder)(TEXT).input_ids
+    result = subprocess.run([qgen, "tokens", "-m", folder], input=TEXT, capture_output=True, text=True, check=True)
+    found = [int(word) for word in result.stdout.split()]
+    if ids != found:
+        return f"other ids: {ids[:12]} there, {found[:12]} here"
+    end = transformers.GenerationConfig.from_pretrained(folder).eos_token_id
+    return None if end else "no end token in generation_config.json"
+
+
 def check(qgen, model, target, work):
     gguf, out = model, work / "out"
     if model.is_dir():
@@ -62,7 +76,8 @@ def check(qgen, model, target, work):
         return None, problem
     expected = transformers_logits(out)
     difference = float(np.abs(qgen_logits(qgen, out, work) - expected).max() / np.abs(expected).max())
-    return difference <= TOLERANCE, f"{difference:.1e}"
+    problem = tokenizer_problem(qgen, out)
+    return difference <= TOLERANCE and not problem, f"{difference:.1e}" + (f", {problem}" if problem else "")
 
 
 def main():

@@ -31,6 +31,40 @@ std::string_view torch_name(Dtype type) {
   return type == Dtype::kF32 ? "float32" : type == Dtype::kF16 ? "float16" : "bfloat16";
 }
 
+// A JSON object with one more member.
+std::string with_member(const std::string& object, std::string_view key, std::string_view value) {
+  const size_t end = object.rfind('}');
+  const bool first = object.find('"') == object.npos;
+  return fmt::format("{}{}{}:{}{}", object.substr(0, end), first ? "" : ",", json_quote(key), value,
+                     object.substr(end));
+}
+
+// Linear layers that have a bias in transformers' classes: of attention and of dense networks, where config.json says
+// so or always, and then all of them. Source: transformers 5.23, models/*/modeling_*.py.
+struct Biases {
+  std::string_view families;
+  bool query_key_value, out, network, head;
+};
+constexpr Biases kBiases[] = {{"llama granite smollm3 ernie4_5 ernie4_5_moe", true, true, true, false},
+                              {"qwen3 qwen3_moe cohere cohere2 olmo2 olmoe hunyuan_v1_dense", true, true, false, false},
+                              {"gemma gemma2 gemma3_text", true, true, false, false},
+                              {"qwen2 qwen2_moe glm4 glm4_moe stablelm", true, false, false, false},
+                              {"seed_oss", true, true, true, false},
+                              {"starcoder2", true, true, true, false},
+                              {"phi", true, true, true, true}};
+
+// Those of a family, none where it has no row.
+Biases biases_of(std::string_view family) {
+  for (const Biases& row : kBiases) {
+    for (size_t at = 0; at < row.families.size();) {
+      const size_t end = std::min(row.families.find(' ', at), row.families.size());
+      if (row.families.substr(at, end - at) == family) return row;
+      at = end + 1;
+    }
+  }
+  return {family, false, false, false, false};
+}
+
 // The files that the view reads, and vectors with other values than theirs.
 struct Original {
   Checkpoint checkpoint;
@@ -58,6 +92,7 @@ class View {
     auto document = JsonDocument::parse(config, from.files().subject(kConfig));
     model_ = describe(document->root());
     find_roles();
+    check_biases();
     for (const TensorView& tensor : from.tensors()) add(tensor);
     ModelFiles files = files_with(std::move(config));
     ModelLocation location = from.location();
@@ -104,7 +139,7 @@ class View {
     const bool head = original_->checkpoint.find(names_.of(Role::kHead) + std::string(kWeight)) != nullptr;
     members["tie_word_embeddings"] = tied ? (tied->as_bool() ? "true" : "false") : head ? "false" : "true";
     if (const auto end = config.get("eos_token_id"); end && end->is_array() && end->count() == 0)
-      members.erase("eos_token_id");
+      members["eos_token_id"] = "null";
     // Its configurations have defaults of their own, beyond the vocabulary of a smaller model.
     members.try_emplace("pad_token_id", "null");
     // What transformers asks config.json for and others see by the tensors: biases, norms of heads. The keys of one
@@ -114,6 +149,7 @@ class View {
     say("attention_bias", qkv_bias);
     say("mlp_bias", has(Role::kFfnUp, ".bias"));
     if (family_->name == "starcoder2" || family_->name.starts_with("ernie4_5")) say("use_bias", qkv_bias);
+    if (family_->name == "seed_oss") say("attention_out_bias", has(Role::kAttnOut, ".bias"));
     if (family_->name == "stablelm") {
       say("use_qkv_bias", qkv_bias);
       say("qk_layernorm", qk_norm);
@@ -218,6 +254,37 @@ class View {
       }
     }
     if (model.transposed) refuse("matrices that transformers stores (inputs, outputs) cannot be converted");
+  }
+
+  // transformers leaves out a bias that its class does not have, and fills one that is missing with zeros.
+  void check_biases() const {
+    const Biases biases = biases_of(family_->name);
+    const auto refuse_bias = [&](const std::string& tensor, std::string_view problem) {
+      refuse(fmt::format("tensor {}: {}, which config.json cannot say of family {}", tensor, problem, family_->name));
+    };
+    const auto check = [&](std::initializer_list<Role> roles, bool may, int64_t layer) {
+      std::string there, missing;
+      for (const Role role : roles) {
+        const std::string module = names_.of(role, layer);
+        if (module.empty() || original_->checkpoint.find(module + std::string(kWeight)) == nullptr) continue;
+        const std::string bias = module + ".bias";
+        (original_->checkpoint.find(bias) != nullptr ? there : missing) = bias;
+      }
+      if (there.empty()) return;
+      if (!may) refuse_bias(there, "a bias");
+      if (!missing.empty()) refuse_bias(missing, "no such bias beside others");
+    };
+    for (int64_t layer = 0; layer < int64_t(model_.layers.size()); ++layer) {
+      const bool separate = family_->name == "seed_oss" || !biases.out;
+      if (separate) {
+        check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv}, biases.query_key_value, layer);
+        check({Role::kAttnOut}, biases.out, layer);
+      } else {
+        check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv, Role::kAttnOut}, true, layer);
+      }
+      check({Role::kFfnGate, Role::kFfnUp, Role::kFfnDown}, biases.network, layer);
+    }
+    check({Role::kHead}, biases.head, 0);
   }
 
   struct Place {
@@ -336,7 +403,24 @@ class View {
       texts[name] = [original = original_, name] { return original->checkpoint.files().read(name); };
     }
     texts.erase("params.json");
-    texts[std::string(kConfig)] = [config = std::move(config)] { return config; };
+    // The tensors' owner, too, whatever files there are.
+    texts[std::string(kConfig)] = [original = original_, config = std::move(config)] { return config; };
+    if (mistral_) return ModelFiles(original_->checkpoint.files().place(), std::move(texts));
+    // Without these transformers takes a class by the family, which may split words in another way, and no end token.
+    const bool pieces = texts.contains("tokenizer.model");
+    const std::string_view tokenizer = !pieces                              ? "PreTrainedTokenizerFast"
+                                       : family_->name.starts_with("gemma") ? "GemmaTokenizer"
+                                                                            : "LlamaTokenizer";
+    texts["tokenizer_config.json"] = [original = original_, tokenizer] {
+      return with_member(original->checkpoint.files().read("tokenizer_config.json"), "tokenizer_class",
+                         json_quote(tokenizer));
+    };
+    const auto end = original_->checkpoint.config().get("eos_token_id");
+    const bool ends = end && end->is_array() && end->count() > 0;
+    texts["generation_config.json"] = [original = original_, ends, ids = ends ? simdjson::minify(end->raw()) : ""] {
+      const std::string text = original->checkpoint.files().read("generation_config.json");
+      return ends ? with_member(text, "eos_token_id", ids) : text;
+    };
     return ModelFiles(original_->checkpoint.files().place(), std::move(texts));
   }
 

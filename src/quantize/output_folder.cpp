@@ -65,8 +65,9 @@ bool is_side_name(const fs::path& path) {
   const std::set<std::string> weights = {".safetensors", ".bin",     ".pt", ".pth",  ".gguf",
                                          ".onnx",        ".msgpack", ".h5", ".ckpt", ".ot"};
   const std::string name = path.filename().string();
-  return !name.starts_with('.') && name != "config.json" && name != kIncompleteMark && name != kFailedMark &&
-         !name.ends_with(".index.json") && !is_quantization_file(name) && !weights.contains(path.extension());
+  return !name.starts_with('.') && name != "config.json" && name != "params.json" && name != kIncompleteMark &&
+         name != kFailedMark && !name.ends_with(".index.json") && !is_quantization_file(name) &&
+         !weights.contains(path.extension());
 }
 
 bool is_side_file(const fs::path& path) {
@@ -98,7 +99,7 @@ void OutputFolder::Descriptor::close() {
 OutputFolder::OutputFolder(const JobOptions& options, const Source& source, std::span<const Shard> shards)
     : source_files_(source, options.statistics),
       source_(source.checkpoint.location().folder),
-      converted_(source.other_layout ? &source.checkpoint.files() : nullptr),
+      converted_(source.location.gguf_files.empty() ? nullptr : &source.checkpoint.files()),
       folder_(options.out),
       mark_(folder_ / kIncompleteMark),
       job_(job_text(options, source_files_)) {

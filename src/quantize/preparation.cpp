@@ -87,7 +87,9 @@ void Preparation::use_statistics() {
   }
   if (found == 0) {
     fail(ErrorKind::kUsage, fmt::format("{}: names none of the model's weights", options_.statistics.string()),
-         "`qgen calibrate` writes one for the model");
+         source_.other_layout
+             ? "`qgen calibrate` of a checkpoint in Hugging Face's layout (as --to int8 writes it) gives its names"
+             : "`qgen calibrate` writes one for the model");
   }
   if (smoothed.without_maxima > 0) {
     report_.warnings.push_back(fmt::format("--smooth: {} norms are left as they are, {} has no maxima behind them",

@@ -39,12 +39,18 @@ SourceFiles::SourceFiles(const Source& source, const fs::path& statistics) {
     const std::string name = error ? path.string() : real.string();
     states_.try_emplace(name, state_json(name));
   };
-  const fs::path config = source.checkpoint.location().folder / "config.json";
-  if (!source.other_layout && is_there(config)) note(config);
-  if (!statistics.empty()) note(statistics);
   const auto add = [&](const fs::path& path) {
     if (const auto found = identity(path)) files_.insert(*found);
   };
+  for (const fs::path& part : source.location.gguf_files) {  // one may hold keys alone
+    add(part);
+    note(part);
+  }
+  for (const char* name : {"config.json", "params.json"}) {
+    const fs::path config = source.location.folder / name;
+    if (source.location.gguf_files.empty() && is_there(config)) note(config);
+  }
+  if (!statistics.empty()) note(statistics);
   // GGUF files beside the others may be results of earlier runs.
   std::error_code error;
   for (fs::directory_iterator entry(source.checkpoint.location().folder, error), end; !error && entry != end;
