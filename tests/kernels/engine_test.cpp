@@ -158,7 +158,11 @@ TEST_CASE("kernels: the engine reproduces the goldens") {
   const char* const wanted = std::getenv("QGEN_GOLDENS");  // the beginning of their names
   double worst = 0;
   size_t compared_goldens = 0, tokens = 0;
+  [[maybe_unused]] size_t seen = 0;
   for (const Golden& golden : goldens()) {
+#if defined(__SANITIZE_ADDRESS__)
+    if (seen++ % 3 != 0) continue;  // with its checks all would take hours; neighbours have the same kernels
+#endif
     if (wanted != nullptr && !golden.name.starts_with(wanted)) continue;
     INFO(golden.name);
     const auto plan = load_plan(golden.folder);
@@ -181,7 +185,7 @@ TEST_CASE("kernels: the engine reproduces the goldens") {
     for (const Activations activations : {Activations::kF32, Activations::k16Bit}) {
       const bool exact = activations == Activations::kF32;
 #if defined(__SANITIZE_ADDRESS__)
-      if (exact == (compared_goldens % 2 == 0)) continue;  // by turns: with its checks all would take hours
+      if (exact == (compared_goldens % 2 == 0)) continue;  // one precision, by turns, for the same reason
 #endif
       const auto engine = make_gpu_engine(*plan, context, exact ? KvType::kF32 : KvType::kF16, activations);
       std::vector<float> logits;

@@ -4,7 +4,10 @@
 
 #include "quantize/compare_models.h"
 #include "quantize/job.h"
+#include "quantize/source.h"
+#include "quantize/source_files.h"
 #include "tests/support.h"
+#include "tokenizer/tokenizer.h"
 
 namespace qgen::test {
 namespace {
@@ -93,6 +96,50 @@ TEST_CASE("quantize: a checkpoint that became a GGUF file comes back with the sa
   for (const char* family : {"llama", "mistral", "ministral3", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma",
                              "granite", "phi3", "olmo2", "cohere2", "glm4"})
     CHECK_MESSAGE(families.contains(family), std::string(family));
+}
+
+TEST_CASE("quantize: a bias that transformers' class lacks is refused") {
+  const TemporaryFolder folder;
+  const fs::path gguf = folder.path() / "qwen2.gguf";
+  run_job(options_for(source_folder() / "tests/golden/qwen2-bf16", gguf, quantize::Format::kQ8_0));
+  // The same file as a Llama: biases of q, k and v, none of the output.
+  std::string bytes = read_file(gguf);
+  for (size_t at = 0; (at = bytes.find("qwen2", at)) != bytes.npos;) bytes.replace(at, 5, "llama");
+  const fs::path llama = folder.write("llama.gguf", bytes);
+  ErrorKind kind{};
+  const std::string error =
+      error_of([&] { run_job(options_for(llama, folder.path() / "out", quantize::Format::kInt8)); }, &kind);
+  CHECK(kind == ErrorKind::kModel);
+  CHECK_MESSAGE(contains(error, "attn_output.bias: no such bias beside others"), error);
+  CHECK(!fs::exists(folder.path() / "out"));
+}
+
+TEST_CASE("quantize: every part of a GGUF model is a file of the model, also one without tensors") {
+  const TemporaryFolder folder;
+  const fs::path gguf = folder.path() / "model.gguf", part = folder.write("part.gguf", "keys alone");
+  run_job(options_for(source_folder() / "tests/golden/llama-bf16", gguf, quantize::Format::kQ8_0));
+  Source source = open_source(gguf.string(), true);
+  source.location.gguf_files.push_back(part);
+  const SourceFiles files(source, {});
+  CHECK(files.contains(gguf));
+  CHECK(files.contains(part));
+  CHECK_NOTHROW(files.check_unchanged());
+  folder.write("part.gguf", "other keys");
+  CHECK(contains(error_of([&] { files.check_unchanged(); }), "part.gguf: changed while it was read"));
+}
+
+TEST_CASE("quantize: what transformers reads beside the weights of a GGUF model") {
+  const TemporaryFolder folder;
+  const fs::path gguf = folder.path() / "model.gguf", out = folder.path() / "out";
+  run_job(options_for(source_folder() / "models/stories260K-FP8", gguf, quantize::Format::kQ8_0));
+  run_job(options_for(gguf, out, quantize::Format::kInt8));
+  CHECK(contains(read_file(out / "tokenizer_config.json"), R"("tokenizer_class":"LlamaTokenizer")"));
+  CHECK(contains(read_file(out / "generation_config.json"), R"("eos_token_id":[2])"));
+  CHECK(contains(read_file(out / "config.json"), R"("LlamaForCausalLM")"));
+  const auto tokenizer = Tokenizer::load(model_files(locate_model(out.string())));
+  const auto original =
+      Tokenizer::load(model_files(locate_model((source_folder() / "models/stories260K-FP8").string())));
+  CHECK(tokenizer->encode("Once upon a time, 12").ids == original->encode("Once upon a time, 12").ids);
 }
 
 }  // namespace qgen::test
