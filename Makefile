@@ -74,8 +74,8 @@ asan: setup ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
 	@export QGEN_TIME_FACTOR=50; $(call run_tests,$(BUILD)-asan)
 
 tsan: setup ## the tests of rooms with threads under ThreadSanitizer
-	@tools/setup.sh clang $(TEST_PACKAGES)
-	@cmake -S . -B $(BUILD)-tsan -DQGEN_CUDA=OFF -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -fsanitize=thread" > /dev/null
+	@tools/setup.sh $(TEST_PACKAGES)
+	@cmake -S . -B $(BUILD)-tsan -DQGEN_CUDA=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -fsanitize=thread" > /dev/null
 	@cmake --build $(BUILD)-tsan --target qgen_tests -j $(JOBS)
 	@$(BUILD)-tsan/tests/qgen_tests --no-intro --source-file="*/tests/cpu/*,*/tests/engine/*,*/tests/generate/*,*/tests/quantize/*"
 

@@ -393,7 +393,8 @@ inline std::vector<StepCase> attend_cases() {
     step.v = step.k;
     step.v_norm = {Norm::Kind::kRms, nullptr, nullptr, 1e-5, 16};
   });
-  for (const auto& [heads, key_dim, value_dim] : {std::array{4, 26, 20}, {3, 56, 40}, {5, 576, 512}}) {
+  for (const auto& sizes : {std::array{4, 26, 20}, {3, 56, 40}, {5, 576, 512}}) {
+    const int heads = sizes[0], key_dim = sizes[1], value_dim = sizes[2];
     out.push_back({"attention: values in keys of " + std::to_string(key_dim), [=](PlanMaker& m) {
                      AttendStep step = m.attention({heads, 1, key_dim, value_dim});
                      step.state = m.latent_state(key_dim, value_dim);
