@@ -18,13 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from quantize_speed import bf16
+
 TARGETS = "fp8,fp8-channel,fp8-tensor,int8,int8-tensor,mxfp8,q8_0"
 MODES = "max,rms,percentile,mse"
-
-
-def bf16(values):
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def outlier_model(folder):

@@ -22,34 +22,11 @@ import numpy as np
 import torch
 import transformers
 
+from quantized_oracle import as_declared, forward, qgen_logits, run_qgen
+
 IDS = [1, 5, 9, 2, 7, 11, 3, 4, 8]
 TOLERANCE = 1e-4
 TEXT = "Once upon a time, in 1234 there\n\nwas a café: it's  ÜBER <|x|> nice"
-
-
-def run(*command):
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
-    return None if result.returncode == 0 else result.stderr.strip().splitlines()[0]
-
-
-def transformers_logits(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    for module in model.modules():
-        if hasattr(module, "quantization_scheme"):
-            module.quantization_enabled = False
-    torch.nn.Module.float(model)
-    with torch.no_grad():
-        return model(torch.tensor([IDS])).logits[0].double().numpy()
-
-
-def qgen_logits(qgen, folder, work):
-    path = work / "logits.f32"
-    # Longrope's divisors follow the context there, and the text in transformers.
-    context = ("--context", len(IDS), "--device", "reference")
-    problem = run(qgen, "score", "-m", folder, "--tokens", ",".join(map(str, IDS)), "--logits", path, *context)
-    if problem:
-        raise RuntimeError(problem)
-    return np.fromfile(path, np.float32).reshape(len(IDS), -1).astype(np.float64)
 
 
 def tokenizer_problem(qgen, folder):
@@ -66,16 +43,18 @@ def tokenizer_problem(qgen, folder):
 
 def check(qgen, model, target, work):
     gguf, out = model, work / "out"
-    if model.is_dir():
-        gguf = work / "model.gguf"
-        problem = run(qgen, "quantize", "-m", model, "--to", "q8_0", "--out", gguf, "-q", "--verify", "0")
-        if problem:
-            return None, f"has no place in a GGUF file ({problem})"
-    problem = run(qgen, "quantize", "-m", gguf, "--to", target, "--out", out, "-q", "--verify", "0")
-    if problem:
-        return None, problem
-    expected = transformers_logits(out)
-    difference = float(np.abs(qgen_logits(qgen, out, work) - expected).max() / np.abs(expected).max())
+    try:
+        if model.is_dir():
+            gguf = work / "model.gguf"
+            run_qgen(qgen, "quantize", "-m", model, "--to", "q8_0", "--out", gguf, "-q", "--verify", "0")
+        run_qgen(qgen, "quantize", "-m", gguf, "--to", target, "--out", out, "-q", "--verify", "0")
+    except RuntimeError as error:
+        return None, str(error).splitlines()[0]
+    loaded = torch.nn.Module.float(as_declared(out, None))  # what is F16 in the files as well
+    expected = forward(loaded, IDS)
+    # Longrope's divisors follow the context there, and the text in transformers.
+    found = qgen_logits(qgen, out, IDS, "--context", len(IDS), "--device", "reference")
+    difference = float(np.abs(found - expected).max() / np.abs(expected).max())
     problem = tokenizer_problem(qgen, out)
     return difference <= TOLERANCE and not problem, f"{difference:.1e}" + (f", {problem}" if problem else "")
 

@@ -27,11 +27,6 @@ std::string name_of_descriptor(int descriptor) { return fmt::format("/proc/self/
 
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
 
-[[noreturn]] void fail_file(const fs::path& target, int error) {
-  fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", target.string(), std::strerror(error)),
-       error == ENOSPC ? "free some space, then go on" : "");
-}
-
 // The file that a name stands for, behind symbolic links, which stay. A pipe or a device is never replaced.
 fs::path file_behind(fs::path target) {
   std::error_code error;
@@ -57,7 +52,7 @@ NewFile::NewFile(fs::path target, Readers readers, uint64_t size) : target_(file
   if (error != 0 && error != EOPNOTSUPP && error != ENOSYS && error != EINVAL) {
     ::close(descriptor_);
     if (!temporary_.empty()) ::unlink(temporary_.c_str());
-    fail_file(target_, error);
+    fail_writing(target_, error);
   }
 }
 
@@ -77,7 +72,7 @@ void NewFile::open(Readers readers) {
     if (descriptor_ >= 0) return;
     if (errno != EEXIST) break;
   }
-  fail_file(target_, errno);
+  fail_writing(target_, errno);
 }
 
 // Short, whatever the target is called, and hidden.
@@ -87,19 +82,13 @@ fs::path NewFile::free_name() const {
 }
 
 void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), off_t(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail_file(target_, written < 0 ? errno : EIO);
-    offset += uint64_t(written);
-    bytes = bytes.subspan(size_t(written));
-  }
+  write_at(descriptor_, offset, bytes, target_);
 }
 
 fs::path NewFile::readable() const { return name_of_descriptor(descriptor_); }
 
 void NewFile::keep(Existing existing) {
-  if (::fsync(descriptor_) != 0) fail_file(target_, errno);
+  if (::fsync(descriptor_) != 0) fail_writing(target_, errno);
   if (temporary_.empty()) {
     // The file gets a temporary name just before it is renamed; where there is no file to replace it gets its own at
     // once.
@@ -114,14 +103,29 @@ void NewFile::keep(Existing existing) {
       temporary_ = name;
       break;
     }
-    if (temporary_.empty()) fail_file(target_, errno);
+    if (temporary_.empty()) fail_writing(target_, errno);
   }
   const int renamed = existing == Existing::kReplace
                           ? ::rename(temporary_.c_str(), target_.c_str())
                           : ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE);
-  if (renamed != 0) fail_file(target_, errno);
+  if (renamed != 0) fail_writing(target_, errno);
   temporary_.clear();
   sync_folder(folder_of(target_));
+}
+
+void write_at(int descriptor, uint64_t offset, std::span<const std::byte> bytes, const fs::path& target) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor, bytes.data(), bytes.size(), off_t(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail_writing(target, written < 0 ? errno : EIO);
+    offset += uint64_t(written);
+    bytes = bytes.subspan(size_t(written));
+  }
+}
+
+void fail_writing(const fs::path& target, int error) {
+  fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", target.string(), std::strerror(error)),
+       error == ENOSPC ? "free some space, then go on" : "");
 }
 
 bool is_temporary_name(std::string_view name) {

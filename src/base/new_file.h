@@ -41,6 +41,10 @@ class NewFile {
   int descriptor_ = -1;
 };
 
+// All of `bytes` at `offset` of an open file; a runtime Error that names `target` as it says why.
+void write_at(int descriptor, uint64_t offset, std::span<const std::byte> bytes, const std::filesystem::path& target);
+[[noreturn]] void fail_writing(const std::filesystem::path& target, int error);  // a number of errno
+
 // Whether a file's name is one that a NewFile has while it has not got its own.
 bool is_temporary_name(std::string_view name);
 

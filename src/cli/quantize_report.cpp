@@ -210,8 +210,9 @@ std::string comparison_json(const Comparison& comparison) {
 
 std::string job_json(const quantize::JobOptions& options, const quantize::JobReport& report,
                      const std::optional<Evaluation>& evaluation) {
+  const std::vector<Comparison> compared = all_comparisons(report);
   std::vector<std::string> shards, kept, recommendations;
-  for (const std::string& line : advice(options, all_comparisons(report))) recommendations.push_back(json_quote(line));
+  for (const std::string& line : advice(options, compared)) recommendations.push_back(json_quote(line));
   for (const quantize::ShardReport& shard : report.shards) {
     std::vector<std::string> comparisons;
     for (const Comparison& comparison : shard.comparisons) comparisons.push_back(comparison_json(comparison));
@@ -228,9 +229,9 @@ std::string job_json(const quantize::JobOptions& options, const quantize::JobRep
       quantize::mode_name(options.recipe.mode), options.recipe.compat, report.smoothed, report.source_quantized,
       report.bytes_read, report.bytes_written, report.seconds, fmt::join(kept, ","), json_list(shards),
       evaluation ? evaluation_json(*evaluation) : "", json_list(recommendations),
-      report.failed()                                         ? "FAIL"
-      : count_of(all_comparisons(report), Verdict::kWarn) > 0 ? "WARN"
-                                                              : "GOOD");
+      report.failed()                          ? "FAIL"
+      : count_of(compared, Verdict::kWarn) > 0 ? "WARN"
+                                               : "GOOD");
 }
 
 }  // namespace qgen::cli

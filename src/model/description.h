@@ -165,6 +165,16 @@ struct BlockSpec {
   bool parallel = false;
 };
 
+// Whether a layer of these branches may have a part. A norm behind a branch is one that the branch names: other
+// families have another norm by its name.
+inline bool may_have(const std::vector<BlockSpec>& layer, Role role) {
+  if (role != Role::kAttnPostNorm && role != Role::kFfnPostNorm) return true;
+  for (const BlockSpec& block : layer) {
+    if (block.after && block.after->role == role) return true;
+  }
+  return false;
+}
+
 // A layer that drafts tokens (Plan::draft):
 //   x = join [norm(table[token]), norm(hidden of the token before)], then the blocks; hidden = norm(x)
 struct DraftSpec {

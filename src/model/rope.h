@@ -35,10 +35,12 @@ struct Rope {
   bool operator==(const Rope&) const = default;
 };
 
-// Where element i of a head that is rotated as kHalfSplit lies in one of kAdjacent.
-inline int64_t adjacent_place(int64_t i, int64_t dim) {
-  const int64_t half = dim / 2;
-  return i < half ? 2 * i : 2 * (i - half) + 1;
+// Where row n of a matrix of heads that are rotated as kHalfSplit lies in one of kAdjacent. `head_rows`: of a head; 0:
+// n, since nothing is rotated.
+inline int64_t adjacent_row(int64_t n, int64_t head_rows) {
+  if (head_rows == 0) return n;
+  const int64_t i = n % head_rows, half = head_rows / 2;
+  return n - i + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
 // Inverse frequencies (dim / 2) for a sequence of `length` tokens; only dynamic scaling and long factors depend on it.

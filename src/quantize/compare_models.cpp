@@ -64,7 +64,7 @@ struct AdjacentPairs {
   int64_t row_of(int64_t n) const {
     const int64_t i = (first + n) % stride - begin;
     if (i < 0 || i >= dim) return n;
-    return n - i + adjacent_place(i, dim);
+    return n - i + adjacent_row(i, dim);
   }
 };
 
@@ -246,6 +246,14 @@ std::string different_step(const Plan& plan, const Plan& reference) {
     if (!same) return fmt::format("layer {}: {}", reference.steps[i].layer, step_name(reference.steps[i]));
   }
   return {};
+}
+
+std::string different_step(const std::function<std::unique_ptr<Plan>()>& make, const Plan& reference) {
+  try {
+    return different_step(*make(), reference);
+  } catch (const Error& error) {
+    return error.message();
+  }
 }
 
 }  // namespace qgen::quantize

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,5 +33,7 @@ std::vector<VectorDifference> compare_vectors(const Plan& plan, const Plan& refe
 // The first step in which two plans compute something else, whatever their weights are: "layer 3: attend"; "" where
 // they compute the same.
 std::string different_step(const Plan& plan, const Plan& reference);
+// The same of a plan that is yet to be made; where that cannot be, why.
+std::string different_step(const std::function<std::unique_ptr<Plan>()>& make, const Plan& reference);
 
 }  // namespace qgen::quantize

@@ -159,12 +159,8 @@ void check_target(const JobOptions& options) {
 
 // The file to be written must have the plan of the original.
 void check_same_steps(const fs::path& written, const Plan& original) {
-  std::string difference;
-  try {
-    difference = different_step(*make_plan(open_checkpoint(locate_model(written.string()), true)), original);
-  } catch (const Error& error) {
-    difference = error.message();
-  }
+  const std::string difference =
+      different_step([&] { return make_plan(open_checkpoint(locate_model(written.string()), true)); }, original);
   if (difference.empty()) return;
   fail(ErrorKind::kModel,
        fmt::format("{}: llama.cpp's format cannot say how this model computes ({})",

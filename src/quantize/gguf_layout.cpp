@@ -81,11 +81,7 @@ class Layout {
       const auto& blocks = model_.layers[size_t(layer)];
       for (int r = 0; r < int(Role::kCount); ++r) {
         const Role role = Role(r);
-        // Other families have another norm of this name.
-        const bool after = role == Role::kAttnPostNorm || role == Role::kFfnPostNorm;
-        const bool used =
-            std::ranges::any_of(blocks, [&](const BlockSpec& b) { return b.after && b.after->role == role; });
-        if ((after && !used) || names_.of(role, layer).empty()) continue;
+        if (!may_have(blocks, role) || names_.of(role, layer).empty()) continue;
         const std::string module = model_.names.of(role, layer);
         if (!module.empty()) roles_.try_emplace(module, Place{role, layer});
       }
@@ -176,8 +172,7 @@ class Layout {
     if (dot == tensor.name.npos) return;
     const auto place = place_of(tensor.name.substr(0, dot), tensor.name);
     if (!place) return;
-    const bool is_float = tensor.dtype == Dtype::kF32 || tensor.dtype == Dtype::kF16 || tensor.dtype == Dtype::kBf16;
-    if (tensor.shape.size() != 1 || !is_float)
+    if (tensor.shape.size() != 1 || !is_float(tensor.dtype))
       refuse(fmt::format("tensor {} ({} {}) is not written to GGUF files", tensor.name, dtype_name(tensor.dtype),
                          tensor.shape_text()));
     GgufContent content;
@@ -334,11 +329,7 @@ class Layout {
 
 }  // namespace
 
-int64_t GgufContent::row_of(int64_t n) const {
-  if (head_rows == 0) return n;
-  const int64_t i = n % head_rows;
-  return n - i + adjacent_place(i, head_rows);
-}
+int64_t GgufContent::row_of(int64_t n) const { return adjacent_row(n, head_rows); }
 
 GgufLayout lay_out_gguf(const Source& source, std::span<const std::string_view> reasons) {
   return Layout(source, reasons).run();

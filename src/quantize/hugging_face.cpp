@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -19,13 +18,12 @@
 #include "model/families/table.h"
 #include "model/mistral_files.h"
 #include "quant/weight.h"
+#include "quantize/source.h"
 
 namespace qgen::quantize {
 namespace {
 
 constexpr std::string_view kWeight = ".weight", kConfig = "config.json";
-
-bool is_float(Dtype type) { return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBf16; }
 
 std::string_view torch_name(Dtype type) {
   return type == Dtype::kF32 ? "float32" : type == Dtype::kF16 ? "float16" : "bfloat16";
@@ -39,30 +37,28 @@ std::string with_member(const std::string& object, std::string_view key, std::st
                      object.substr(end));
 }
 
-// Linear layers that have a bias in transformers' classes: of attention and of dense networks, where config.json says
-// so or always, and then all of them. Source: transformers 5.23, models/*/modeling_*.py.
+// Linear layers that have a bias in transformers' classes: q, k and v, and the others that are named, where config.json
+// says so or always, and then all of them. kWith: the output of attention has one where q, k and v do; kApart: whether
+// they do or not. Source: transformers 5.23, models/*/modeling_*.py.
+enum class OutputBias : uint8_t { kNone, kWith, kApart };
 struct Biases {
-  std::string_view families;
-  bool query_key_value, out, network, head;
+  std::vector<std::string_view> families;
+  OutputBias out = OutputBias::kNone;
+  bool network = false, head = false;
 };
-constexpr Biases kBiases[] = {{"llama granite smollm3 ernie4_5 ernie4_5_moe", true, true, true, false},
-                              {"qwen3 qwen3_moe cohere cohere2 olmo2 olmoe hunyuan_v1_dense", true, true, false, false},
-                              {"gemma gemma2 gemma3_text", true, true, false, false},
-                              {"qwen2 qwen2_moe glm4 glm4_moe stablelm", true, false, false, false},
-                              {"seed_oss", true, true, true, false},
-                              {"starcoder2", true, true, true, false},
-                              {"phi", true, true, true, true}};
 
-// Those of a family, none where it has no row.
-Biases biases_of(std::string_view family) {
-  for (const Biases& row : kBiases) {
-    for (size_t at = 0; at < row.families.size();) {
-      const size_t end = std::min(row.families.find(' ', at), row.families.size());
-      if (row.families.substr(at, end - at) == family) return row;
-      at = end + 1;
-    }
-  }
-  return {family, false, false, false, false};
+// Null for a family without any.
+const Biases* biases_of(std::string_view family) {
+  static const std::vector<Biases> all = {
+      {{"llama", "granite", "smollm3", "ernie4_5", "ernie4_5_moe", "starcoder2"}, OutputBias::kWith, true},
+      {{"qwen3", "qwen3_moe", "cohere", "cohere2", "olmo2", "olmoe", "hunyuan_v1_dense"}, OutputBias::kWith},
+      {{"gemma", "gemma2", "gemma3_text"}, OutputBias::kWith},
+      {{"qwen2", "qwen2_moe", "glm4", "glm4_moe", "stablelm"}, OutputBias::kNone},
+      {{"seed_oss"}, OutputBias::kApart, true},
+      {{"phi"}, OutputBias::kWith, true, true}};
+  const auto found =
+      std::ranges::find_if(all, [&](const Biases& row) { return std::ranges::count(row.families, family) > 0; });
+  return found == all.end() ? nullptr : &*found;
 }
 
 // The files that the view reads, and vectors with other values than theirs.
@@ -135,16 +131,14 @@ class View {
     }
     members["architectures"] = fmt::format("[{}]", json_quote(family_->architecture));
     members["torch_dtype"] = json_quote(torch_name(out_.float_type));
-    const auto tied = config.get("tie_word_embeddings");
-    const bool head = original_->checkpoint.find(names_.of(Role::kHead) + std::string(kWeight)) != nullptr;
-    members["tie_word_embeddings"] = tied ? (tied->as_bool() ? "true" : "false") : head ? "false" : "true";
     if (const auto end = config.get("eos_token_id"); end && end->is_array() && end->count() == 0)
       members["eos_token_id"] = "null";
     // Its configurations have defaults of their own, beyond the vocabulary of a smaller model.
     members.try_emplace("pad_token_id", "null");
-    // What transformers asks config.json for and others see by the tensors: biases, norms of heads. The keys of one
-    // family mean nothing to the others.
+    // What transformers asks config.json for and others see by the tensors: a head of its own, biases, norms of heads.
+    // The keys of one family mean nothing to the others.
     const auto say = [&](const char* key, bool value) { members[key] = value ? "true" : "false"; };
+    say("tie_word_embeddings", config.flag_or("tie_word_embeddings", !has(Role::kHead, kWeight)));
     const bool qkv_bias = has(Role::kAttnQ, ".bias"), qk_norm = has(Role::kAttnQNorm, kWeight);
     say("attention_bias", qkv_bias);
     say("mlp_bias", has(Role::kFfnUp, ".bias"));
@@ -258,7 +252,9 @@ class View {
 
   // transformers leaves out a bias that its class does not have, and fills one that is missing with zeros.
   void check_biases() const {
-    const Biases biases = biases_of(family_->name);
+    const Biases* const biases = biases_of(family_->name);
+    const OutputBias out = biases == nullptr ? OutputBias::kNone : biases->out;
+    const bool network = biases != nullptr && biases->network, head = biases != nullptr && biases->head;
     const auto refuse_bias = [&](const std::string& tensor, std::string_view problem) {
       refuse(fmt::format("tensor {}: {}, which config.json cannot say of family {}", tensor, problem, family_->name));
     };
@@ -275,16 +271,15 @@ class View {
       if (!missing.empty()) refuse_bias(missing, "no such bias beside others");
     };
     for (int64_t layer = 0; layer < int64_t(model_.layers.size()); ++layer) {
-      const bool separate = family_->name == "seed_oss" || !biases.out;
-      if (separate) {
-        check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv}, biases.query_key_value, layer);
-        check({Role::kAttnOut}, biases.out, layer);
-      } else {
+      if (out == OutputBias::kWith) {
         check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv, Role::kAttnOut}, true, layer);
+      } else {
+        check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv}, biases != nullptr, layer);
+        check({Role::kAttnOut}, out == OutputBias::kApart, layer);
       }
-      check({Role::kFfnGate, Role::kFfnUp, Role::kFfnDown}, biases.network, layer);
+      check({Role::kFfnGate, Role::kFfnUp, Role::kFfnDown}, network, layer);
     }
-    check({Role::kHead}, biases.head, 0);
+    check({Role::kHead}, head, 0);
   }
 
   struct Place {
@@ -297,17 +292,13 @@ class View {
       const auto& blocks = model_.layers[size_t(layer)];
       for (int r = 0; r < int(Role::kCount); ++r) {
         const Role role = Role(r);
-        // Some families have another norm of this name.
-        const bool after = role == Role::kAttnPostNorm || role == Role::kFfnPostNorm;
-        const bool used =
-            std::ranges::any_of(blocks, [&](const BlockSpec& b) { return b.after && b.after->role == role; });
         // GGUF files call gate and up as one matrix what they call up otherwise.
         const bool apart = role == Role::kFfnUp && std::ranges::any_of(blocks, [](const BlockSpec& b) {
                              const auto* network = std::get_if<FeedForwardSpec>(&b.mixer);
                              return network != nullptr && network->fused;
                            });
         const std::string module = names_.of(role, layer);
-        if (!module.empty() && !apart && (!after || used)) roles_.try_emplace(module, Place{role, layer});
+        if (!module.empty() && !apart && may_have(blocks, role)) roles_.try_emplace(module, Place{role, layer});
       }
     }
   }
@@ -383,10 +374,7 @@ class View {
   void swap_back(TensorView& view, int64_t head_rows) {
     const std::vector<float> stored = tensor_values(view);
     std::vector<float> values(stored.size());
-    for (size_t n = 0; n < values.size(); ++n) {
-      const int64_t i = int64_t(n) % head_rows;
-      values[n] = stored[size_t(int64_t(n) - i + adjacent_place(i, head_rows))];
-    }
+    for (size_t n = 0; n < values.size(); ++n) values[n] = stored[size_t(adjacent_row(int64_t(n), head_rows))];
     own(view, std::move(values));
   }
 

@@ -173,8 +173,7 @@ bool OutputFolder::lock() {
       lock_.number = ::open(mark_.c_str(), flags);
       if (lock_.number < 0 && errno == ENOENT) continue;
     }
-    if (lock_.number < 0)
-      fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(errno)));
+    if (lock_.number < 0) fail_writing(mark_, errno);
     if (::flock(lock_.number, LOCK_EX | LOCK_NB) != 0)
       fail(ErrorKind::kRuntime, fmt::format("--out {}: another run writes into this folder", folder_.string()));
     struct stat held = {}, named = {};
@@ -236,17 +235,8 @@ void OutputFolder::write_mark() {
     separator = ",";
   }
   text += "\n  }\n}\n";
-  const auto fail_mark = [&](int error) {
-    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", mark_.string(), std::strerror(error)),
-         error == ENOSPC ? "free some space, then go on" : "");
-  };
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t written = ::pwrite(lock_.number, text.data() + done, text.size() - done, off_t(done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail_mark(written < 0 ? errno : EIO);
-    done += size_t(written);
-  }
-  if (::ftruncate(lock_.number, off_t(text.size())) != 0 || ::fsync(lock_.number) != 0) fail_mark(errno);
+  write_at(lock_.number, 0, std::as_bytes(std::span(text)), mark_);
+  if (::ftruncate(lock_.number, off_t(text.size())) != 0 || ::fsync(lock_.number) != 0) fail_writing(mark_, errno);
 }
 
 fs::path OutputFolder::path_of(const std::string& file) const {

@@ -22,8 +22,6 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight", kSmoothedWeight = ".module.weight", kSmoothedBias = ".module.bias";
 
-bool is_float(Dtype type) { return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBf16; }
-
 // The type of a norm: what a quantized matrix is stored as when it is left alone.
 Dtype plain_type(const Checkpoint& checkpoint) {
   for (const TensorView& tensor : checkpoint.tensors()) {

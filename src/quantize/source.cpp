@@ -21,8 +21,6 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-bool is_float(Dtype type) { return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBf16; }
-
 // What config.json does not declare the types say: methods without a declaration keep codes under names of their own.
 bool is_quantized(const Checkpoint& checkpoint) {
   const auto declared = QuantConfig::read(checkpoint.config(), checkpoint.files(), true);
@@ -105,12 +103,7 @@ void add_plain(Source& source, bool split_experts) {
 void check_same_model(const ModelLocation& location) {
   const auto original = make_plan(open_checkpoint(location));
   Checkpoint view = as_hugging_face(open_checkpoint(location)).checkpoint;
-  std::string difference;
-  try {
-    difference = different_step(*make_plan(std::move(view)), *original);
-  } catch (const Error& error) {
-    difference = error.message();
-  }
+  const std::string difference = different_step([&] { return make_plan(std::move(view)); }, *original);
   if (difference.empty()) return;
   fail(ErrorKind::kModel,
        fmt::format("{}: files of family {} in this layout cannot be converted ({})", location.name,
@@ -119,6 +112,8 @@ void check_same_model(const ModelLocation& location) {
 }
 
 }  // namespace
+
+bool is_float(Dtype type) { return type == Dtype::kF32 || type == Dtype::kF16 || type == Dtype::kBf16; }
 
 Dtype float_type(Codes codes) {
   return codes == Codes::kF32 ? Dtype::kF32 : codes == Codes::kF16 ? Dtype::kF16 : Dtype::kBf16;
@@ -170,12 +165,6 @@ void Source::add_changed(TensorView tensor, std::span<const float> values) {
   copied.push_back(&added.tensor);
 }
 
-int64_t SourceMatrix::stored_row(int64_t n) const {
-  if (head_rows == 0) return n;
-  const int64_t i = n % head_rows;
-  return n - i + adjacent_place(i, head_rows);
-}
-
 std::span<const float> RowReader::tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
   const std::span<const float> out = stored_tile(first, rows, col, cols);
   if (matrix_.multipliers == nullptr) return out;
@@ -190,13 +179,14 @@ std::span<const float> RowReader::stored_tile(int64_t first, int64_t rows, int64
   const size_t size = size_t(rows) * size_t(cols);
   if (values_.size() < size) values_.resize(size);
   if (!matrix_.plain.empty()) {
-    for (int64_t r = 0; r < rows; ++r) widen(matrix_.stored_row(first + r), col, cols, values_.data() + r * cols);
+    for (int64_t r = 0; r < rows; ++r)
+      widen(adjacent_row(first + r, matrix_.head_rows), col, cols, values_.data() + r * cols);
     return {values_.data(), size};
   }
   if (first != first_decoded_ || rows != rows_decoded_) {
     decoded_.resize(size_t(rows * matrix_.cols));
     for (int64_t r = 0; r < rows; ++r)
-      decode_row(*matrix_.weight, matrix_.stored_row(first + r),
+      decode_row(*matrix_.weight, adjacent_row(first + r, matrix_.head_rows),
                  std::span(decoded_).subspan(size_t(r * matrix_.cols), size_t(matrix_.cols)));
     first_decoded_ = first;
     rows_decoded_ = rows;

@@ -31,9 +31,6 @@ struct SourceMatrix {
   int64_t head_rows = 0;                   // of a head whose rows lie as adjacent pairs want them (rope.h); 0: none
   // (cols): what each column is multiplied by when it is read; null: 1
   std::shared_ptr<const std::vector<float>> multipliers;
-
-  // Where row n of W lies.
-  int64_t stored_row(int64_t n) const;
 };
 
 // Rows of a matrix in F32, as one strip or tile by tile. Not shared between threads.
@@ -56,6 +53,8 @@ class RowReader {
   int64_t first_decoded_ = -1, rows_decoded_ = 0;
 };
 
+// Whether elements are F32, F16 or BF16.
+bool is_float(Dtype type);
 // The type of a tensor whose elements are these codes, which are floats.
 Dtype float_type(Codes codes);
 

@@ -340,7 +340,7 @@ exit: 2
 $ diff -r whole other && qgen plan -m other | head -1
   llama * · int8 channel · cpu (glob)
 
-# A second run that looks for the mark while the first is at its end: what the first has written stays, since nobody said --force
+# A second run without --force that starts while the first one ends is refused: the files of the first stay
 $ python3 faults.py late openat
   the second run was refused
 needs: strace -f -qq -o /dev/null -e trace=openat -e inject=openat:delay_enter=1 qgen --version

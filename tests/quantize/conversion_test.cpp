@@ -3,6 +3,7 @@
 
 #include "quantize/job.h"
 #include "quantize/source.h"
+#include "tests/quantize/job_options.h"
 #include "tests/support.h"
 
 namespace qgen::test {
@@ -37,15 +38,6 @@ bool is_quantized(const fs::path& folder) {
   return std::ranges::any_of(plan->weights, [](const Weight& weight) { return weight.quantized(); });
 }
 
-JobOptions options_for(const fs::path& model, const fs::path& out, quantize::Format format) {
-  JobOptions options;
-  options.model = model.string();
-  options.out = out;
-  options.recipe.format = format;
-  options.verified = -1;
-  return options;
-}
-
 }  // namespace
 
 TEST_CASE("quantize: every quantized checkpoint becomes another that scores like it") {
@@ -64,7 +56,7 @@ TEST_CASE("quantize: every quantized checkpoint becomes another that scores like
       const fs::path out = folder.path() / (target.format == quantize::Format::kQ8_0 ? "out.gguf" : "out");
       ErrorKind kind{};
       std::optional<JobReport> report;
-      const std::string error = error_of([&] { report = run_job(options_for(model, out, target.format)); }, &kind);
+      const std::string error = error_of([&] { report = run_job(options_for(model, out, target.format, -1)); }, &kind);
       if (!error.empty()) {
         CHECK(kind == ErrorKind::kModel);
         const std::string_view refusal = refusal_of(name);

@@ -2,21 +2,13 @@
 #include "quantize/gguf_job.h"
 
 #include "quantize/compare_models.h"
+#include "tests/quantize/job_options.h"
 #include "tests/support.h"
 
 namespace qgen::test {
 namespace {
 
 using namespace quantize;
-
-JobOptions options_for(const fs::path& model, const fs::path& out) {
-  JobOptions options;
-  options.model = model.string();
-  options.out = out;
-  options.recipe.format = quantize::Format::kQ8_0;
-  options.verified = -1;
-  return options;
-}
 
 // A golden with parts of its config.json changed.
 fs::path changed_copy(const TemporaryFolder& folder, const fs::path& golden,
@@ -79,7 +71,7 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
     TemporaryFolder folder;
     const fs::path model = changed_copy(folder, golden.folder, c.changes);
     const fs::path out = folder.path() / "out.gguf";
-    const JobReport report = run_job(options_for(model, out));
+    const JobReport report = run_job(options_for(model, out, quantize::Format::kQ8_0, -1));
     REQUIRE(report.shards.size() == 1);
     CHECK(report.shards[0].quantized > 0);
     CHECK_FALSE(report.shards[0].comparisons.empty());
@@ -98,8 +90,9 @@ TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and n
     TemporaryFolder folder;
     const fs::path out = folder.path() / "out.gguf";
     ErrorKind kind{};
-    const std::string error =
-        error_of([&] { run_job(options_for(source_folder() / "tests/golden" / golden, out)); }, &kind);
+    const std::string error = error_of(
+        [&] { run_job(options_for(source_folder() / "tests/golden" / golden, out, quantize::Format::kQ8_0, -1)); },
+        &kind);
     CHECK(kind == ErrorKind::kModel);
     CHECK(fs::is_empty(folder.path()));
     return error;
@@ -121,12 +114,13 @@ TEST_CASE("quantize to q8_0: nothing is overwritten") {
   TemporaryFolder folder;
   const fs::path model = source_folder() / "tests/golden/llama-bf16";
   const fs::path out = folder.write("out.gguf", "mine");
-  CHECK(contains(error_of([&] { run_job(options_for(model, out)); }), "is there already"));
+  CHECK(contains(error_of([&] { run_job(options_for(model, out, quantize::Format::kQ8_0, -1)); }), "is there already"));
   CHECK(read_file(out) == "mine");
-  JobOptions options = options_for(model, out);
+  JobOptions options = options_for(model, out, quantize::Format::kQ8_0, -1);
   options.force = true;
   CHECK_FALSE(run_job(options).failed());
-  CHECK(contains(error_of([&] { run_job(options_for(model, folder.path())); }), "a folder (expected a file)"));
+  CHECK(contains(error_of([&] { run_job(options_for(model, folder.path(), quantize::Format::kQ8_0, -1)); }),
+                 "a folder (expected a file)"));
   // A run that is stopped leaves the file that was there.
   const std::string before = read_file(out);
   JobControl control;
@@ -134,7 +128,7 @@ TEST_CASE("quantize to q8_0: nothing is overwritten") {
   CHECK(contains(error_of([&] { run_job(options, control); }), "stopped"));
   CHECK(read_file(out) == before);
   // So does one whose model the format cannot say.
-  options = options_for(source_folder() / "tests/golden/gemma2-bf16", out);
+  options = options_for(source_folder() / "tests/golden/gemma2-bf16", out, quantize::Format::kQ8_0, -1);
   options.force = true;
   CHECK(contains(error_of([&] { run_job(options); }), "cannot say how this model computes"));
   CHECK(read_file(out) == before);

@@ -6,6 +6,7 @@
 #include "quantize/job.h"
 #include "quantize/source.h"
 #include "quantize/source_files.h"
+#include "tests/quantize/job_options.h"
 #include "tests/support.h"
 #include "tokenizer/tokenizer.h"
 
@@ -13,15 +14,6 @@ namespace qgen::test {
 namespace {
 
 using namespace quantize;
-
-JobOptions options_for(const fs::path& model, const fs::path& out, quantize::Format format) {
-  JobOptions options;
-  options.model = model.string();
-  options.out = out;
-  options.recipe.format = format;
-  options.verified = 0;
-  return options;
-}
 
 std::unique_ptr<Plan> plan_of_files(const fs::path& model) {
   return make_plan(open_checkpoint(locate_model(model.string())));
@@ -40,7 +32,7 @@ TEST_CASE("quantize: llama.cpp's files become checkpoints with the same values")
     const std::string name = entry.path().stem().string();
     CAPTURE(name);
     // One matrix is quantized, so that any other difference shows.
-    JobOptions options = options_for(entry.path(), folder.path() / name, quantize::Format::kInt8);
+    JobOptions options = options_for(entry.path(), folder.path() / name, quantize::Format::kInt8, 0);
     options.selection.only = {"layers.1.self_attn.o_proj"};
     ErrorKind kind{};
     const std::string error = error_of([&] { run_job(options); }, &kind);
@@ -76,8 +68,8 @@ TEST_CASE("quantize: a checkpoint that became a GGUF file comes back with the sa
     TemporaryFolder folder;
     const fs::path gguf = folder.path() / "there.gguf", back = folder.path() / "back";
     // What has no place in GGUF files is tested elsewhere.
-    if (!error_of([&] { run_job(options_for(model, gguf, quantize::Format::kQ8_0)); }).empty()) continue;
-    const std::string error = error_of([&] { run_job(options_for(gguf, back, quantize::Format::kInt8)); });
+    if (!error_of([&] { run_job(options_for(model, gguf, quantize::Format::kQ8_0, 0)); }).empty()) continue;
+    const std::string error = error_of([&] { run_job(options_for(gguf, back, quantize::Format::kInt8, 0)); });
     if (contains(error, "cannot be converted") || contains(error, "config.json cannot say") ||
         contains(error, "no matrix can be quantized"))
       continue;
@@ -101,14 +93,14 @@ TEST_CASE("quantize: a checkpoint that became a GGUF file comes back with the sa
 TEST_CASE("quantize: a bias that transformers' class lacks is refused") {
   const TemporaryFolder folder;
   const fs::path gguf = folder.path() / "qwen2.gguf";
-  run_job(options_for(source_folder() / "tests/golden/qwen2-bf16", gguf, quantize::Format::kQ8_0));
+  run_job(options_for(source_folder() / "tests/golden/qwen2-bf16", gguf, quantize::Format::kQ8_0, 0));
   // The same file as a Llama: biases of q, k and v, none of the output.
   std::string bytes = read_file(gguf);
   for (size_t at = 0; (at = bytes.find("qwen2", at)) != bytes.npos;) bytes.replace(at, 5, "llama");
   const fs::path llama = folder.write("llama.gguf", bytes);
   ErrorKind kind{};
   const std::string error =
-      error_of([&] { run_job(options_for(llama, folder.path() / "out", quantize::Format::kInt8)); }, &kind);
+      error_of([&] { run_job(options_for(llama, folder.path() / "out", quantize::Format::kInt8, 0)); }, &kind);
   CHECK(kind == ErrorKind::kModel);
   CHECK_MESSAGE(contains(error, "attn_output.bias: no such bias beside others"), error);
   CHECK(!fs::exists(folder.path() / "out"));
@@ -117,7 +109,7 @@ TEST_CASE("quantize: a bias that transformers' class lacks is refused") {
 TEST_CASE("quantize: every part of a GGUF model is a file of the model, also one without tensors") {
   const TemporaryFolder folder;
   const fs::path gguf = folder.path() / "model.gguf", part = folder.write("part.gguf", "keys alone");
-  run_job(options_for(source_folder() / "tests/golden/llama-bf16", gguf, quantize::Format::kQ8_0));
+  run_job(options_for(source_folder() / "tests/golden/llama-bf16", gguf, quantize::Format::kQ8_0, 0));
   Source source = open_source(gguf.string(), true);
   source.location.gguf_files.push_back(part);
   const SourceFiles files(source, {});
@@ -131,8 +123,8 @@ TEST_CASE("quantize: every part of a GGUF model is a file of the model, also one
 TEST_CASE("quantize: what transformers reads beside the weights of a GGUF model") {
   const TemporaryFolder folder;
   const fs::path gguf = folder.path() / "model.gguf", out = folder.path() / "out";
-  run_job(options_for(source_folder() / "models/stories260K-FP8", gguf, quantize::Format::kQ8_0));
-  run_job(options_for(gguf, out, quantize::Format::kInt8));
+  run_job(options_for(source_folder() / "models/stories260K-FP8", gguf, quantize::Format::kQ8_0, 0));
+  run_job(options_for(gguf, out, quantize::Format::kInt8, 0));
   CHECK(contains(read_file(out / "tokenizer_config.json"), R"("tokenizer_class":"LlamaTokenizer")"));
   CHECK(contains(read_file(out / "generation_config.json"), R"("eos_token_id":[2])"));
   CHECK(contains(read_file(out / "config.json"), R"("LlamaForCausalLM")"));

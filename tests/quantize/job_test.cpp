@@ -4,20 +4,13 @@
 #include "quantize/checksum.h"
 #include "quantize/failed_mark.h"
 #include "quantize/repacked.h"
+#include "tests/quantize/job_options.h"
 #include "tests/support.h"
 
 namespace qgen::test {
 namespace {
 
 using namespace quantize;
-
-JobOptions options_for(const fs::path& model, const fs::path& out, quantize::Format format) {
-  JobOptions options;
-  options.model = model.string();
-  options.out = out;
-  options.recipe.format = format;
-  return options;
-}
 
 // A copy of a golden without its answers.
 fs::path copy_of(const TemporaryFolder& folder, const std::string& golden) {
