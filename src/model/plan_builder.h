@@ -12,23 +12,9 @@
 #include "model/description.h"
 #include "model/plan.h"
 #include "model/smoothing.h"
+#include "model/weight_source.h"
 
 namespace qgen {
-
-// Where the weights come from: a checkpoint, or what stands in for one. See Binder.
-class Source {
- public:
-  virtual ~Source() = default;
-  virtual bool has_matrix(const std::string& module) = 0;
-  virtual bool has_tensor(const std::string& tensor) = 0;
-  virtual bool has_stack(const std::string& module) = 0;
-  virtual Weight matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
-  virtual std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) = 0;
-  virtual Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1) = 0;
-  virtual std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t cols) = 0;
-  virtual std::optional<Vector> input_scale(const std::string& module, int64_t cols) = 0;
-  virtual bool may_smooth_norms() const = 0;
-};
 
 // The names of a model's layer for drafts, and its number there.
 std::pair<Names, int64_t> draft_names(const Description& model);
@@ -37,7 +23,7 @@ std::pair<Names, int64_t> draft_names(const Description& model);
 class PlanBuilder {
  public:
   // `name` of the model is for messages.
-  PlanBuilder(const Description& model, Plan& plan, Source& source, const std::string& name)
+  PlanBuilder(const Description& model, Plan& plan, WeightSource& source, const std::string& name)
       : model_(model), plan_(plan), source_(source), name_(name), names_(model.names) {}
 
   // `draft_head`: with the model's layer for drafts.
@@ -80,7 +66,6 @@ class PlanBuilder {
   View add_route(const MixtureSpec& spec, LinearStep router);
   // target = or += the chosen experts' results
   void add_experts(const MixtureSpec& spec, const View& in, const View& route, const View& target, bool adds);
-  void bind_stacks(const MixtureSpec& spec, ExpertsStep& out);
   void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);
   void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
   void add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score, const View& target);
@@ -144,7 +129,7 @@ class PlanBuilder {
 
   const Description& model_;
   Plan& plan_;
-  Source& source_;
+  WeightSource& source_;
   const std::string& name_;
   Names names_;              // of the layers
   int64_t first_named_ = 0;  // the layer that is number 0 there

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "model/plan_builder.h"
-#include "quant/transpose.h"
 
 namespace qgen {
 
@@ -148,43 +147,18 @@ void PlanBuilder::end(const BlockSpec& block, const PerLayerInputSpec& spec, con
 }
 
 void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
-  if (source_.has_stack(module(Role::kExpertDowns))) return bind_stacks(spec, out);
+  if (source_.has_stack(module(Role::kExpertDowns))) {
+    ExpertWeights experts = unstacked_experts(source_, spec, names_, layer_ - first_named_, model_.hidden);
+    for (Weight& weight : experts.gate) out.gate.push_back(keep(std::move(weight)));
+    for (Weight& weight : experts.up) out.up.push_back(keep(std::move(weight)));
+    for (Weight& weight : experts.down) out.down.push_back(keep(std::move(weight)));
+    return;
+  }
   for (int64_t e = 0; e < spec.experts; ++e) {
     if (spec.gated) out.gate.push_back(keep(source_.matrix(module(Role::kExpertGate, e), spec.width, model_.hidden)));
     out.up.push_back(keep(source_.matrix(module(Role::kExpertUp, e), spec.width, model_.hidden)));
     out.down.push_back(keep(source_.matrix(module(Role::kExpertDown, e), model_.hidden, spec.width)));
   }
-}
-
-void PlanBuilder::bind_stacks(const MixtureSpec& spec, ExpertsStep& out) {
-  // MXFP4 has groups along the inputs, and so the other order where the same family's floats are transposed.
-  const auto transposed = [&](Role role) {
-    const bool packed = source_.has_tensor(module(role) + "_blocks") || source_.has_tensor(module(role) + "_scales");
-    return spec.transposed && !packed;
-  };
-  const auto stack = [&](Role role, int64_t rows, int64_t cols) {
-    return transposed(role) ? source_.stack(module(role), spec.experts, cols, rows)
-                            : source_.stack(module(role), spec.experts, rows, cols);
-  };
-  // Rows first, first + step, ... of a weight of the stack of gates and ups.
-  const auto part = [&](const Weight& whole, int64_t first, int64_t rows, int64_t step) {
-    return keep(transposed(Role::kExpertGateUps) ? transposed_rows(whole, first, rows, step)
-                                                 : slice_rows(whole, first, rows, step));
-  };
-  const auto append = [&](Role role, int64_t rows, int64_t cols, std::vector<const Weight*>& bank) {
-    for (Weight& weight : stack(role, rows, cols))
-      bank.push_back(transposed(role) ? keep(transposed_rows(weight, 0, rows)) : keep(std::move(weight)));
-  };
-  if (source_.has_stack(module(Role::kExpertGateUps))) {
-    for (const Weight& whole : stack(Role::kExpertGateUps, 2 * spec.width, model_.hidden)) {
-      out.gate.push_back(part(whole, 0, spec.width, spec.interleaved ? 2 : 1));
-      out.up.push_back(part(whole, spec.interleaved ? 1 : spec.width, spec.width, spec.interleaved ? 2 : 1));
-    }
-  } else {
-    if (spec.gated) append(Role::kExpertGates, spec.width, model_.hidden, out.gate);
-    append(Role::kExpertUps, spec.width, model_.hidden, out.up);
-  }
-  append(Role::kExpertDowns, model_.hidden, spec.width, out.down);
 }
 
 void PlanBuilder::bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out) {

@@ -13,34 +13,8 @@
 namespace qgen {
 namespace {
 
-class CheckpointSource : public Source {
- public:
-  CheckpointSource(const Checkpoint& checkpoint, bool trust_tensors) : binder_(checkpoint, trust_tensors) {}
-  bool has_matrix(const std::string& module) override { return binder_.has_matrix(module); }
-  bool has_tensor(const std::string& tensor) override { return binder_.has_tensor(tensor); }
-  Weight matrix(const std::string& module, int64_t rows, int64_t cols) override {
-    return binder_.matrix(module, rows, cols);
-  }
-  bool has_stack(const std::string& module) override { return binder_.has_stack(module); }
-  std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) override {
-    return binder_.stack(module, count, rows, cols);
-  }
-  Vector vector(const std::string& tensor, int64_t n, int64_t cols) override { return binder_.vector(tensor, n, cols); }
-  std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t cols) override {
-    return binder_.bias(module, rows, cols);
-  }
-  std::optional<Vector> input_scale(const std::string& module, int64_t cols) override {
-    return binder_.input_scale(module, cols);
-  }
-  bool may_smooth_norms() const override { return binder_.may_smooth_norms(); }
-  const Binder& binder() const { return binder_; }
-
- private:
-  Binder binder_;
-};
-
 // Writes down what a checkpoint would be asked for.
-class Recorder : public Source {
+class Recorder : public WeightSource {
  public:
   explicit Recorder(const std::function<bool(const std::string&)>& has) : has_(has) {}
   bool has_matrix(const std::string& module) override { return has_(module + ".weight"); }
@@ -98,7 +72,7 @@ void set_info(Plan& plan, const Description& model) {
 }
 
 // A usage Error where the family has no layer for drafts that can be run, or the files have none at all.
-void check_draft_head(const Description& model, Source& source, const std::string& name) {
+void check_draft_head(const Description& model, WeightSource& source, const std::string& name) {
   constexpr const char* kWithout = "--draft off runs it without";
   if (!model.draft || model.names.of(Role::kDraftJoin).empty()) {
     fail(ErrorKind::kUsage,
@@ -149,7 +123,8 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
   auto plan = std::make_unique<Plan>();
   plan->checkpoint = std::move(checkpoint);
   Description model = describe(plan->checkpoint.config());
-  CheckpointSource source(plan->checkpoint, trust_tensors);
+  Binder binder(plan->checkpoint, trust_tensors);
+  CheckpointSource source(binder);
   if (!plan->checkpoint.location().gguf_files.empty()) {
     model.names = Names::gguf();
     for (const auto& [role, name] : model.gguf_names) model.names.set(role, name);
@@ -164,11 +139,11 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
   set_info(*plan, model);
   if (draft_head) check_draft_head(model, source, plan->checkpoint.location().name);
   PlanBuilder(model, *plan, source, plan->checkpoint.location().name).run(draft_head);
-  plan->bindings = source.binder().bindings();
+  plan->bindings = binder.bindings();
   std::vector<std::string> own = model.names.own_prefixes();
   leave_drafts(model, draft_head);
   if (draft_head && !model.draft->prefix.empty()) own.emplace_back(model.draft->prefix);
-  plan->ignored = source.binder().finish(own, model.unused_parts, model.family);
+  plan->ignored = binder.finish(own, model.unused_parts, model.family);
   return plan;
 }
 

@@ -14,6 +14,7 @@
 #include "model/open.h"
 #include "model/planner.h"
 #include "quant/binder.h"
+#include "quantize/expert_matrices.h"
 #include "quantize/matrix_quantizer.h"
 #include "quantize/repacked.h"
 
@@ -118,19 +119,24 @@ class Undoing {
   // Those that the family's description asks for, bound as for a run; then those of layers that it does not run (that
   // draft tokens, say).
   void add_matrices() {
+    for (const std::string& tensor : add_stacked_experts(source_, plain_)) stacks_.insert(tensor);
     Description model = describe(checkpoint_.config());
     transposed_ = model.transposed;
     const auto there = [&](const std::string& tensor) { return has(tensor); };
     if (model.names.prefix() != "") find_place(model, there);
     for (const TensorRequest& request : plan_requests(model, checkpoint_.location().name, there)) {
-      if (request.stacked > 0) refuse(fmt::format("{}: stacks of quantized experts cannot be converted", request.name));
+      if (request.stacked > 0) {
+        check_stack(request.name);
+        continue;
+      }
       if (request.cols > 0 && binder_.has_matrix(request.name) && !by_module_.contains(request.name))
         add(request.name, request.rows, request.cols);
     }
     for (const TensorView& tensor : checkpoint_.tensors()) {
       if (!tensor.name.ends_with(kWeight) || tensor.shape.size() != 2) continue;
       const std::string module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
-      if (!binder_.consumed().contains(tensor.name)) add(module, tensor.shape[0], tensor.shape[1]);
+      if (!binder_.consumed().contains(tensor.name) && !stacks_.contains(tensor.name))
+        add(module, tensor.shape[0], tensor.shape[1]);
     }
     for (const Binder::Binding& binding : binder_.bindings()) {
       for (const std::string& name : binding.tensors)
@@ -138,14 +144,20 @@ class Undoing {
     }
   }
 
+  // Stacks that did not become single experts are copied if they are plain.
+  void check_stack(const std::string& name) const {
+    if (std::ranges::any_of(stacks_, [&](const std::string& tensor) { return tensor.starts_with(name); })) return;
+    for (const std::string& plain : {name, name + std::string(kWeight)}) {
+      if (const TensorView* tensor = checkpoint_.find(plain); tensor != nullptr && is_float(tensor->dtype)) return;
+    }
+    refuse(fmt::format("{}: a stack of quantized experts of this family cannot be converted", name));
+  }
+
   void add(const std::string& module, int64_t rows, int64_t cols) {
     SourceMatrix& matrix = source_.matrices.emplace_back();
     matrix.name = module;
-    matrix.rows = rows;
-    matrix.cols = cols;
     matrix.type = plain_;
-    matrix.weight = std::make_shared<Weight>(binder_.matrix(module, rows, cols));
-    if (!matrix.weight->quantized() && matrix.weight->scale.empty()) matrix.type = float_type(matrix.weight->codes);
+    set_weight(matrix, binder_.matrix(module, rows, cols));
     if (const auto scale = binder_.input_scale(module, cols)) multiply(matrix, as_doubles(scale->values()));
     by_module_[module] = &matrix;
   }
@@ -333,6 +345,7 @@ class Undoing {
   void copy_the_rest() {
     std::set<std::string> used = binder_.consumed();
     used.insert(dropped_.begin(), dropped_.end());
+    used.insert(stacks_.begin(), stacks_.end());
     used.insert(biases_.consumed().begin(), biases_.consumed().end());
     for (const auto& [module, tensor] : stored_biases_) {
       if (!dropped_.contains(tensor)) used.erase(tensor);
@@ -356,6 +369,7 @@ class Undoing {
   Binder binder_, biases_;
   Dtype plain_;
   bool transposed_ = false;
+  std::set<std::string> stacks_;  // tensors of experts that are matrices of their own
   std::map<std::string, SourceMatrix*> by_module_;
   std::map<std::string, std::string> stored_biases_;       // tensors X.bias, by module
   std::map<std::string, std::vector<double>> new_biases_;  // by module

@@ -8,11 +8,13 @@
 
 #include "base/error.h"
 #include "base/numbers.h"
+#include "model/families/table.h"
 #include "model/open.h"
 #include "model/planner.h"
 #include "model/rope.h"
 #include "quant/declaration.h"
 #include "quantize/compare_models.h"
+#include "quantize/expert_matrices.h"
 #include "quantize/hugging_face.h"
 #include "quantize/quantized_source.h"
 
@@ -33,57 +35,15 @@ bool is_quantized(const Checkpoint& checkpoint) {
   });
 }
 
-std::string text_model_type(const Json& config) {
-  const auto type = config.get("model_type");
-  return type && type->is_string() ? std::string(type->as_string()) : "";
-}
-
-// Rows [first, first + rows) of a matrix of a stack.
-std::span<const std::byte> part_of(const TensorView& stack, int64_t expert, int64_t first, int64_t rows) {
-  const int64_t row_bytes = stack.shape[2] * dtype_bits(stack.dtype) / 8;
-  return stack.bytes.subspan(size_t((expert * stack.shape[1] + first) * row_bytes), size_t(rows * row_bytes));
-}
-
-// Stacks of experts, (experts, outputs, inputs), of the families whose files have them so: X.experts.gate_up_proj and
-// X.experts.down_proj become X.experts.E.gate_proj, up_proj and down_proj.
-bool split_stack(const TensorView& tensor, std::deque<SourceMatrix>& out) {
-  constexpr std::string_view kGateUp = ".experts.gate_up_proj", kDown = ".experts.down_proj";
-  if (tensor.shape.size() != 3 || !is_float(tensor.dtype)) return false;
-  const bool gate_up = tensor.name.ends_with(kGateUp) && tensor.shape[1] % 2 == 0;
-  if (!gate_up && !tensor.name.ends_with(kDown)) return false;
-  const std::string parent = tensor.name.substr(0, tensor.name.rfind('.'));
-  const auto add = [&](int64_t expert, std::string_view part, int64_t first, int64_t rows) {
-    SourceMatrix matrix;
-    matrix.name = fmt::format("{}.{}.{}", parent, expert, part);
-    matrix.rows = rows;
-    matrix.cols = tensor.shape[2];
-    matrix.type = tensor.dtype;
-    matrix.plain = part_of(tensor, expert, first, rows);
-    matrix.tensors = {&tensor};
-    out.push_back(std::move(matrix));
-  };
-  for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
-    if (gate_up) {
-      add(expert, "gate_proj", 0, tensor.shape[1] / 2);
-      add(expert, "up_proj", tensor.shape[1] / 2, tensor.shape[1] / 2);
-    } else {
-      add(expert, "down_proj", 0, tensor.shape[1]);
-    }
-  }
-  return true;
-}
-
-// Families whose stacks are (experts, outputs, inputs); those of others may be the other way round.
-bool has_straight_stacks(const Json& config) {
-  const std::string type = text_model_type(config);
-  return type.starts_with("qwen3_5_moe") || type.starts_with("qwen3_next") || type == "qwen3_moe" ||
-         type.starts_with("gemma4") || type == "glm4_moe" || type == "deepseek_v3" || type == "minimax_m2";
-}
+bool is_stack(const TensorView& tensor) { return !module_of_stack(tensor).empty(); }
 
 void add_plain(Source& source, bool split_experts) {
-  const bool straight = split_experts && has_straight_stacks(source.checkpoint.config());
+  std::set<std::string> stacks;
+  const bool known = find_family(source.checkpoint.config()) != nullptr;
+  if (split_experts && known && std::ranges::any_of(source.checkpoint.tensors(), is_stack))
+    stacks = add_stacked_experts(source, Dtype::kBf16);
   for (const TensorView& tensor : source.checkpoint.tensors()) {
-    if (straight && split_stack(tensor, source.matrices)) continue;
+    if (stacks.contains(tensor.name)) continue;
     if (tensor.shape.size() != 2 || !is_float(tensor.dtype) || !tensor.name.ends_with(kWeight)) {
       source.copied.push_back(&tensor);
       continue;
@@ -127,6 +87,11 @@ std::vector<std::byte> stored_floats(std::span<const float> values, Dtype type) 
     std::memcpy(out.data() + i * size, type == Dtype::kF32 ? static_cast<const void*>(&values[i]) : &half, size);
   }
   return out;
+}
+
+bool is_plain(const Weight& weight) {
+  return !weight.quantized() && weight.scale.empty() && !weight.ordered && weight.column_order.empty() &&
+         !weight.in_blocks();
 }
 
 void decode_row(const Weight& weight, int64_t n, std::span<float> out) {
@@ -178,7 +143,7 @@ std::span<const float> RowReader::tile(int64_t first, int64_t rows, int64_t col,
 std::span<const float> RowReader::stored_tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
   const size_t size = size_t(rows) * size_t(cols);
   if (values_.size() < size) values_.resize(size);
-  if (!matrix_.plain.empty()) {
+  if (!matrix_.plain.empty() || is_plain(*matrix_.weight)) {
     for (int64_t r = 0; r < rows; ++r)
       widen(adjacent_row(first + r, matrix_.head_rows), col, cols, values_.data() + r * cols);
     return {values_.data(), size};
@@ -197,9 +162,12 @@ std::span<const float> RowReader::stored_tile(int64_t first, int64_t rows, int64
 }
 
 void RowReader::widen(int64_t row, int64_t col, int64_t cols, float* out) const {
-  const int64_t element = dtype_bits(matrix_.type) / 8;
-  const std::byte* from = matrix_.plain.data() + (row * matrix_.cols + col) * element;
-  switch (matrix_.type) {
+  const bool in_file = !matrix_.plain.empty();
+  const Dtype type = in_file ? matrix_.type : float_type(matrix_.weight->codes);
+  const int64_t element = dtype_bits(type) / 8;
+  const std::byte* const from =
+      in_file ? matrix_.plain.data() + (row * matrix_.cols + col) * element : matrix_.weight->code_at(row, col);
+  switch (type) {
     case Dtype::kBf16: kernels_.widen_bf16(from, cols, out); break;
     case Dtype::kF16: kernels_.widen_f16(from, cols, out); break;
     default: std::memcpy(out, from, size_t(cols) * sizeof(float)); break;

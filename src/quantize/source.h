@@ -25,7 +25,7 @@ struct SourceMatrix {
   int64_t cols = 0;
   Dtype type = Dtype::kBf16;               // F32, F16 or BF16, what it is stored as where it is not quantized
   std::span<const std::byte> plain;        // its elements in that type, row by row; empty where `weight` has them
-  std::shared_ptr<Weight> weight;          // of a quantized checkpoint
+  std::shared_ptr<Weight> weight;          // else: codes, or elements that are stored the other way round
   std::vector<const TensorView*> tensors;  // that it comes from
   bool mapped = true;                      // `plain` lies in a file
   int64_t head_rows = 0;                   // of a head whose rows lie as adjacent pairs want them (rope.h); 0: none
@@ -57,6 +57,9 @@ class RowReader {
 bool is_float(Dtype type);
 // The type of a tensor whose elements are these codes, which are floats.
 Dtype float_type(Codes codes);
+
+// Whether a weight, once it is ready to be read, is its floats, row by row.
+bool is_plain(const Weight& weight);
 
 // Floats as bytes of F32, F16 or BF16.
 std::vector<std::byte> stored_floats(std::span<const float> values, Dtype type);

@@ -23,10 +23,8 @@ constexpr double kMixtures = 2;  // times as much: a router may choose another e
 // Checkpoints that cannot be converted to any format, and a part of what is said about them.
 std::string_view refusal_of(const std::string& name) {
   constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
-      {"gpt_oss", "stacks of quantized experts cannot be converted"},
-      {"granite_hybrid-fp8", "stacks of quantized experts cannot be converted"},
-      {"mistral4", "stacks of quantized experts cannot be converted"},
-      {"qwen3_vl_moe", "stacks of quantized experts cannot be converted"}};
+      {"gpt_oss", "a stack of quantized experts of this family cannot be converted"},
+      {"granite_hybrid-fp8", "a stack of quantized experts of this family cannot be converted"}};
   for (const auto& [part, message] : kRefused) {
     if (contains(name, part)) return message;
   }

@@ -85,8 +85,10 @@ TEST_CASE("quantize: a checkpoint that became a GGUF file comes back with the sa
     ++round_trips;
   }
   CHECK(round_trips > 40);
-  for (const char* family : {"llama", "mistral", "ministral3", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma",
-                             "granite", "phi3", "olmo2", "cohere2", "glm4"})
+  // Qwen3's mixture among the goldens has layers of two kinds, which GGUF files cannot have.
+  if (!shared_folder().empty()) CHECK(families.contains("qwen3_moe"));
+  for (const char* family : {"llama", "mistral", "ministral3", "mixtral", "qwen2", "qwen3", "gemma", "granite", "phi3",
+                             "olmo2", "cohere2", "glm4"})
     CHECK_MESSAGE(families.contains(family), std::string(family));
 }
 

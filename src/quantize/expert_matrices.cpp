@@ -1,0 +1,104 @@
+#include "quantize/expert_matrices.h"
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "model/families/table.h"
+#include "model/plan_builder.h"
+#include "model/planner.h"
+#include "model/weight_source.h"
+#include "quant/binder.h"
+
+namespace qgen::quantize {
+namespace {
+
+const MixtureSpec* mixture_of(const BlockSpec& block) {
+  const auto* both = std::get_if<DoubleFeedForwardSpec>(&block.mixer);
+  return both != nullptr ? &both->mixture : std::get_if<MixtureSpec>(&block.mixer);
+}
+
+std::string parent_of(const std::string& module) { return module.substr(0, module.rfind('.') + 1); }
+
+class Unstacking {
+ public:
+  Unstacking(Source& source, Dtype quantized)
+      : source_(source), quantized_(quantized), binder_(source.checkpoint, true), weights_(binder_) {}
+
+  std::set<std::string> run() {
+    Description model = describe(source_.checkpoint.config());
+    const auto has = [&](const std::string& tensor) { return source_.checkpoint.find(tensor) != nullptr; };
+    if (model.names.prefix() != "") find_place(model, has);
+    hidden_ = model.hidden;
+    for (size_t i = 0; i < model.layers.size(); ++i) add_layer(model.layers[i], model.names, int64_t(i));
+    if (model.draft) {
+      const auto [names, number] = draft_names(model);
+      add_layer(model.draft->blocks, names, number);
+    }
+    return binder_.consumed();
+  }
+
+ private:
+  void add_layer(const std::vector<BlockSpec>& blocks, const Names& names, int64_t number) {
+    for (const BlockSpec& block : blocks) {
+      const MixtureSpec* const mixture = mixture_of(block);
+      if (mixture == nullptr || mixture->biased) continue;
+      const std::string stack = names.of(Role::kExpertDowns, number);
+      const std::string single = names.of(Role::kExpertDown, number, 0);
+      if (!weights_.has_stack(stack) || single.empty() || !single.starts_with(parent_of(stack))) continue;
+      ExpertWeights experts = unstacked_experts(weights_, *mixture, names, number, hidden_);
+      note_tensors();
+      add(experts.gate, names, Role::kExpertGate, number);
+      add(experts.up, names, Role::kExpertUp, number);
+      add(experts.down, names, Role::kExpertDown, number);
+    }
+  }
+
+  // Of the modules that were bound since the last call.
+  void note_tensors() {
+    tensors_.clear();
+    for (; noted_ < binder_.bindings().size(); ++noted_) {
+      const Binder::Binding& binding = binder_.bindings()[noted_];
+      for (const std::string& name : binding.tensors) tensors_[binding.module].push_back(source_.checkpoint.find(name));
+    }
+  }
+
+  void add(std::vector<Weight>& experts, const Names& names, Role role, int64_t number) {
+    for (size_t e = 0; e < experts.size(); ++e) {
+      SourceMatrix& matrix = source_.matrices.emplace_back();
+      matrix.name = names.of(role, number, int64_t(e));
+      matrix.tensors = tensors_.at(experts[e].name);
+      matrix.type = quantized_;
+      set_weight(matrix, std::move(experts[e]));
+    }
+  }
+
+  Source& source_;
+  const Dtype quantized_;
+  Binder binder_;
+  CheckpointSource weights_;
+  int64_t hidden_ = 0;
+  size_t noted_ = 0;                                               // bindings
+  std::map<std::string, std::vector<const TensorView*>> tensors_;  // by module
+};
+
+}  // namespace
+
+void set_weight(SourceMatrix& matrix, Weight weight) {
+  matrix.rows = weight.rows;
+  matrix.cols = weight.cols;
+  if (is_plain(weight)) matrix.type = float_type(weight.codes);
+  if (is_plain(weight) && weight.repack == nullptr && weight.row_bytes == weight.cols * code_bytes(weight.codes)) {
+    matrix.plain = weight.data;
+  } else {
+    matrix.weight = std::make_shared<Weight>(std::move(weight));
+  }
+}
+
+std::set<std::string> add_stacked_experts(Source& source, Dtype quantized) {
+  return Unstacking(source, quantized).run();
+}
+
+}  // namespace qgen::quantize
