@@ -42,7 +42,7 @@ class Numbers {
   void operator()(const ConvStep& s) { add({double(s.taps), double(s.in.cols), there(s.bias), double(s.activation)}); }
   void operator()(const RecurStep& s) {
     add({double(s.kind), double(s.heads), double(s.key_heads), double(s.key_dim), double(s.value_dim), there(s.rate),
-         there(s.skip), double(s.key_heads_repeat), double(s.unit_keys), s.eps, s.scale});
+         there(s.skip), double(s.unit_keys), s.eps, s.scale});
   }
 
   void add(std::initializer_list<double> more) { numbers.insert(numbers.end(), more); }

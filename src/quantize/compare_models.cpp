@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -53,24 +54,27 @@ void check_shapes(const std::vector<Weight*>& weights, const std::vector<Weight*
   }
 }
 
-// The heads of a matrix whose rows are rotated in pairs of neighbours.
-struct AdjacentPairs {
-  int64_t first = 0;           // row 0 of the matrix is this element of its row
-  int64_t stride = 0;          // from head to head
-  int64_t begin = 0, dim = 0;  // elements of a head that are rotated
-  bool operator==(const AdjacentPairs&) const = default;
-
-  // Where a row is that lies at `n` where the halves of a head are rotated together.
-  int64_t row_of(int64_t n) const {
-    const int64_t i = (first + n) % stride - begin;
-    if (i < 0 || i >= dim) return n;
-    return n - i + adjacent_row(i, dim);
-  }
+// Where elements are in a plan whose files have them in another order than Hugging Face's checkpoints: row n of a
+// matrix is rows[n], and so on.
+struct Orders {
+  std::map<const Weight*, Places> weights;
+  std::map<const Vector*, std::vector<int64_t>> vectors;
 };
 
-// Layers without a rotation between others (SmolLM3) have their rows in the order of all.
-std::map<const Weight*, AdjacentPairs> adjacent_pairs(const Plan& plan) {
-  std::map<const Weight*, AdjacentPairs> out;
+std::vector<int64_t> natural_order(int64_t n) {
+  std::vector<int64_t> out(static_cast<size_t>(n));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+void move_rows(const Projection& projection, std::vector<int64_t> rows, Orders& out) {
+  if (projection.bias != nullptr) out.vectors[projection.bias] = rows;
+  out.weights[projection.weight].rows = std::move(rows);
+}
+
+// Rows of queries and keys whose heads are rotated in pairs of neighbours. Layers without a rotation between others
+// (SmolLM3) have their rows in the order of all.
+void add_adjacent_pairs(const Plan& plan, Orders& out) {
   const auto adjacent = [](const Rope& rope) { return rope.pairs == Rope::Pairs::kAdjacent; };
   const auto of_others = std::ranges::find_if(plan.ropes, adjacent);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
@@ -85,29 +89,102 @@ std::map<const Weight*, AdjacentPairs> adjacent_pairs(const Plan& plan) {
         for (const auto& [heads, count] : {std::pair(attend->q, attend->heads), {attend->k, attend->kv_heads}}) {
           const int64_t first = projection.out.first - heads.first;
           if (projection.out.row != heads.row || first < 0 || first >= count * heads.stride) continue;
-          out[projection.weight] = {first, heads.stride, attend->rotated_first, rope.dim};
+          std::vector<int64_t> rows = natural_order(projection.weight->rows);
+          for (int64_t n = 0; n < int64_t(rows.size()); ++n) {
+            const int64_t at = (first + n) % heads.stride - attend->rotated_first;
+            if (at >= 0 && at < rope.dim) rows[size_t(n)] = n - at + adjacent_row(at, rope.dim);
+          }
+          move_rows(projection, std::move(rows), out);
         }
       }
     }
   }
+}
+
+// The value heads of a recurrence in a row, `size` elements each; with key_heads_repeat those of one key head lie
+// apart.
+struct ValueHeads {
+  View row;
+  int64_t size, heads, key_heads;
+
+  // Where an element of the row is, element e of it where those of a key head lie side by side.
+  int64_t place(int64_t e) const {
+    const int64_t n = e - row.first, h = n / size, of_key = heads / key_heads;
+    if (n < 0 || h >= heads) return e;
+    return row.first + (h % of_key * key_heads + h / of_key) * size + n % size;
+  }
+  // Of the elements of a view of the same row, from its beginning.
+  std::vector<int64_t> order_of(const View& view) const {
+    std::vector<int64_t> out = natural_order(view.cols);
+    for (int64_t& n : out) n = place(view.first + n) - view.first;
+    return out;
+  }
+};
+
+void add_value_heads(const Plan& plan, Orders& out) {
+  for (const Step& step : plan.steps) {
+    const auto* recur = std::get_if<RecurStep>(&step.op);
+    if (recur == nullptr || !recur->key_heads_repeat || recur->heads == recur->key_heads) continue;
+    const auto heads = [&](RowId row, int64_t first, int64_t size) {
+      return ValueHeads{{row, first, recur->heads * size}, size, recur->heads, recur->key_heads};
+    };
+    const ValueHeads values = heads(recur->v.row, recur->v.first, recur->value_dim);
+    const ValueHeads results = heads(recur->out.row, recur->out.first, recur->value_dim);
+    std::vector<ValueHeads> parts = {values, heads(recur->decay.row, recur->decay.first, 1)};
+    if (recur->rate) parts.push_back(heads(recur->rate.row, recur->rate.first, 1));
+    for (const Vector* vector : {recur->a_log, recur->decay_bias}) {
+      if (vector != nullptr) out.vectors[vector] = heads({}, 0, 1).order_of({{}, 0, recur->heads});
+    }
+    for (const Step& other : plan.steps) {
+      const auto* gate = std::get_if<CombineStep>(&other.op);
+      if (gate != nullptr && other.layer == step.layer && gate->y.row == recur->out.row)
+        parts.push_back(heads(gate->gate.row, gate->gate.first, recur->value_dim));
+    }
+    for (const Step& other : plan.steps) {
+      if (other.layer != step.layer) continue;
+      if (const auto* conv = std::get_if<ConvStep>(&other.op); conv != nullptr && conv->in.row == values.row.row) {
+        std::vector<int64_t>& order = out.vectors[conv->weight];
+        for (const int64_t channel : values.order_of(conv->in)) {
+          for (int64_t tap = 0; tap < conv->taps; ++tap) order.push_back(channel * conv->taps + tap);
+        }
+      }
+      const auto* linear = std::get_if<LinearStep>(&other.op);
+      if (linear == nullptr) continue;
+      for (const Projection& projection : linear->projections) {
+        for (const ValueHeads& part : parts) {
+          const bool overlaps = projection.out.row == part.row.row &&
+                                projection.out.first < part.row.first + part.row.cols &&
+                                part.row.first < projection.out.first + projection.out.cols;
+          if (overlaps) move_rows(projection, part.order_of(projection.out), out);
+        }
+        if (linear->in.row == results.row.row) out.weights[projection.weight].cols = results.order_of(linear->in);
+      }
+    }
+  }
+}
+
+Orders orders_of(const Plan& plan) {
+  Orders out;
+  add_adjacent_pairs(plan, out);
+  add_value_heads(plan, out);
   return out;
 }
 
-// For each row of `other` its place in `weight`; empty where it is the same.
-std::vector<int64_t> row_places(const Weight& weight, const std::map<const Weight*, AdjacentPairs>& pairs,
-                                const Weight& other, const std::map<const Weight*, AdjacentPairs>& other_pairs) {
-  const auto found = pairs.find(&weight), other_found = other_pairs.find(&other);
-  const bool adjacent = found != pairs.end(), other_adjacent = other_found != other_pairs.end();
-  if (adjacent == other_adjacent) return {};
-  std::vector<int64_t> out(static_cast<size_t>(other.rows));
-  for (int64_t n = 0; n < other.rows; ++n) {
-    if (adjacent) {
-      out[size_t(n)] = found->second.row_of(n);
-    } else {
-      out[size_t(other_found->second.row_of(n))] = n;
-    }
-  }
+// For each element of `other` its place in the one whose order comes first; empty where they are the same.
+std::vector<int64_t> places_between(const std::vector<int64_t>& order, const std::vector<int64_t>& other) {
+  if (order == other) return {};
+  std::vector<int64_t> out(std::max(order.size(), other.size()));
+  for (size_t n = 0; n < out.size(); ++n)
+    out[other.empty() ? n : size_t(other[n])] = order.empty() ? int64_t(n) : order[n];
   return out;
+}
+
+Places places_between(const Weight& weight, const Orders& orders, const Weight& other, const Orders& other_orders) {
+  const auto found = orders.weights.find(&weight);
+  const auto other_found = other_orders.weights.find(&other);
+  const Places here = found == orders.weights.end() ? Places{} : found->second;
+  const Places there = other_found == other_orders.weights.end() ? Places{} : other_found->second;
+  return {places_between(here.rows, there.rows), places_between(here.cols, there.cols)};
 }
 
 // A vector of a step, in the order of rows that both plans have.
@@ -129,21 +206,15 @@ double rounding_between(const Vector& a, const Vector& b) {
   return is(Dtype::kBf16) ? kBf16 : is(Dtype::kF16) ? kF16 : kF32;
 }
 
-// Without those that are all zeros. `pairs`: of the plan, whose rows of q and k lie elsewhere, and their biases.
-std::vector<StepVector> vectors_of(const Step& step, const std::map<const Weight*, AdjacentPairs>& pairs) {
-  std::map<const Vector*, const Weight*> weights;
-  if (const auto* linear = std::get_if<LinearStep>(&step.op)) {
-    for (const Projection& projection : linear->projections) weights[projection.bias] = projection.weight;
-  }
+// Without those that are all zeros.
+std::vector<StepVector> vectors_of(const Step& step, const Orders& orders) {
   std::vector<StepVector> out;
   for_each_vector(step, [&](const Vector& vector) {
     std::vector<float> values = vector.values();
     if (std::ranges::all_of(values, [](float value) { return value == 0; })) return;
-    const auto weight = weights.find(&vector);
-    const auto pair = weight == weights.end() ? pairs.end() : pairs.find(weight->second);
-    if (pair != pairs.end()) {
+    if (const auto order = orders.vectors.find(&vector); order != orders.vectors.end()) {
       std::vector<float> moved(values.size());
-      for (size_t n = 0; n < values.size(); ++n) moved[n] = values[size_t(pair->second.row_of(int64_t(n)))];
+      for (size_t n = 0; n < values.size(); ++n) moved[n] = values[size_t(order->second[n])];
       values = std::move(moved);
     }
     // The weights of a head's norm go with its elements, wherever those lie.
@@ -187,13 +258,14 @@ std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
                                        const std::function<void(size_t done, size_t all)>& told) {
   const std::vector<Weight*> weights = in_order(plan), others = in_order(reference);
   check_shapes(weights, others, plan, reference);
-  const auto pairs = adjacent_pairs(plan), other_pairs = adjacent_pairs(reference);
+  const Orders orders = orders_of(plan), other_orders = orders_of(reference);
   std::vector<Comparison> out;
   for (size_t i = 0; i < others.size(); ++i) {
     Weight &weight = *weights[i], &other = *others[i];
     prepare(weight);
     prepare(other);
-    const bool plain = !weight.quantized() && !other.quantized();
+    const Places places = places_between(weight, orders, other, other_orders);
+    const bool plain = !weight.quantized() && !other.quantized() && places.rows.empty() && places.cols.empty();
     const bool same = plain && weight.codes == other.codes && std::ranges::equal(weight.data, other.data);
     if (!same) {
       SourceMatrix matrix;
@@ -202,8 +274,7 @@ std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
       matrix.cols = other.cols;
       // Read only: the object that owns it stays.
       matrix.weight = std::shared_ptr<Weight>(std::shared_ptr<void>(), &other);
-      out.push_back({weight.name, weight.rows, weight.cols,
-                     compare(matrix, weight, false, row_places(weight, pairs, other, other_pairs))});
+      out.push_back({weight.name, weight.rows, weight.cols, compare(matrix, weight, false, places)});
     }
     let_go(weight);
     let_go(other);
@@ -215,10 +286,10 @@ std::vector<Comparison> compare_models(Plan& plan, Plan& reference,
 std::vector<VectorDifference> compare_vectors(const Plan& plan, const Plan& reference) {
   std::vector<VectorDifference> out;
   if (plan.steps.size() != reference.steps.size()) return out;
-  const auto pairs = adjacent_pairs(plan), other_pairs = adjacent_pairs(reference);
+  const Orders orders = orders_of(plan), other_orders = orders_of(reference);
   std::set<std::string> seen;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const auto vectors = vectors_of(plan.steps[i], pairs), others = vectors_of(reference.steps[i], other_pairs);
+    const auto vectors = vectors_of(plan.steps[i], orders), others = vectors_of(reference.steps[i], other_orders);
     const auto add = [&](VectorDifference difference) {
       if (seen.insert(difference.name).second) out.push_back(std::move(difference));
     };

@@ -29,12 +29,6 @@ std::vector<Written> all_written(const GgufLayout& layout) {
   return out;
 }
 
-std::vector<int64_t> row_places(const GgufContent& content, int64_t rows) {
-  std::vector<int64_t> out;
-  for (int64_t n = 0; n < rows && content.head_rows > 0; ++n) out.push_back(content.row_of(n));
-  return out;
-}
-
 Weight read_back(Binder& binder, const GgufTensorShape& shape, const Written& written) {
   const std::string module = shape.name.substr(0, shape.name.rfind('.'));
   const int64_t rows = written.matrix->rows, cols = written.matrix->cols;
@@ -59,8 +53,9 @@ std::vector<Comparison> compare_gguf(const GgufLayout& layout, const std::filesy
     told(size_t(turn), size_t(count));
     const Weight weight = read_back(binder, layout.shapes[written.tensor], written);
     const Repacked repacked(std::span(&written.matrix, 1));
-    const auto places = row_places(layout.contents[written.tensor], matrix.rows);
-    out.push_back({matrix.name, matrix.rows, matrix.cols, compare(matrix, weight, false, places)});
+    const GgufContent& content = layout.contents[written.tensor];
+    out.push_back(
+        {matrix.name, matrix.rows, matrix.cols, compare(matrix, weight, false, {content.rows, content.cols})});
     release_pages(weight.data);
   }
   return out;

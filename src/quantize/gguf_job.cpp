@@ -103,7 +103,7 @@ class Writer {
     const std::vector<std::byte> rows = shape.type == Dtype::kQ8_0 ? blocks(task) : floats(task, shape.type);
     const size_t row_bytes = rows.size() / size_t(task.count);
     const GgufContent& content = layout_.contents[task.tensor];
-    if (content.head_rows == 0) {
+    if (content.rows.empty()) {
       file_.write(task.tensor, uint64_t(task.row_in_tensor + task.first) * row_bytes, rows);
     } else {
       for (int64_t n = 0; n < task.count; ++n) {
@@ -116,6 +116,7 @@ class Writer {
 
   // Q8_0: the scale of each 32 columns in front of their codes.
   std::vector<std::byte> blocks(const Task& task) const {
+    const GgufContent& content = layout_.contents[task.tensor];
     const int64_t cols = task.matrix->cols, groups = cols / kQ8_0BlockElements;
     const auto own = weights_.find(task.matrix);
     const MatrixQuantizer quantizer(*task.matrix, recipe_, own == weights_.end() ? nullptr : own->second.data(),
@@ -126,16 +127,26 @@ class Writer {
     std::vector<std::byte> out(size_t(task.count * groups * kQ8_0BlockBytes));
     for (int64_t i = 0; i < task.count * groups; ++i) {
       const uint16_t scale = float_to_f16(scales[size_t(i)]);
-      std::memcpy(out.data() + i * kQ8_0BlockBytes, &scale, sizeof scale);
-      std::memcpy(out.data() + i * kQ8_0BlockBytes + int64_t(sizeof scale), codes.data() + i * kQ8_0BlockElements,
-                  size_t(kQ8_0BlockElements));
+      const int64_t column = i % groups * kQ8_0BlockElements;
+      const int64_t to = content.cols.empty() ? column : content.cols[size_t(column)];
+      std::byte* const block = out.data() + (i / groups * groups + to / kQ8_0BlockElements) * kQ8_0BlockBytes;
+      std::memcpy(block, &scale, sizeof scale);
+      std::memcpy(block + sizeof scale, codes.data() + i * kQ8_0BlockElements, size_t(kQ8_0BlockElements));
     }
     return out;
   }
 
   std::vector<std::byte> floats(const Task& task, Dtype type) const {
+    const std::vector<int64_t>& order = layout_.contents[task.tensor].cols;
     RowReader reader(*task.matrix);
-    return stored_floats(reader.tile(task.first, task.count, 0, task.matrix->cols), type);
+    const std::span<const float> values = reader.tile(task.first, task.count, 0, task.matrix->cols);
+    if (order.empty()) return stored_floats(values, type);
+    std::vector<float> moved(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t column = i % order.size();
+      moved[i - column + size_t(order[column])] = values[i];
+    }
+    return stored_floats(moved, type);
   }
 
   const GgufLayout& layout_;

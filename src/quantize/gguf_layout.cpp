@@ -19,6 +19,7 @@ namespace {
 // general.file_type of llama.cpp (llama.h, enum llama_ftype) and the version of its block types.
 constexpr int64_t kMostlyQ8_0 = 7, kQuantizationVersion = 2;
 
+constexpr int64_t kMaxSection = 4096;
 constexpr std::string_view kNotText = "not text", kDraft = "for drafts", kBuffer = "no weights";
 
 // The architecture of llama.cpp, which has one for several families.
@@ -41,15 +42,9 @@ class Layout {
     if (model_.transposed) refuse("matrices that are stored (inputs, outputs) are not written to GGUF files");
     const auto has = [&](const std::string& tensor) { return source_.checkpoint.find(tensor) != nullptr; };
     if (model_.names.prefix() != "") find_place(model_, has);
-    for (const auto& layer : model_.layers) {
-      const auto* attention = std::get_if<AttentionSpec>(&layer.front().mixer);
-      if (attention == nullptr || attention->sinks || attention->output_gate)
-        refuse("recurrent layers and other kinds of attention are not written to GGUF files");
-      if (attention_ == nullptr) attention_ = attention;
-      if (attention->heads != attention_->heads || attention->kv_heads != attention_->kv_heads ||
-          attention->head_dim != attention_->head_dim)
-        refuse("layers with heads of different sizes are not written to GGUF files");
-    }
+    for (const auto& layer : model_.layers) check_mixer(layer.front().mixer);
+    if (attention_ == nullptr) refuse("models without attention are not written to GGUF files");
+    for (const auto& layer : model_.layers) recurrent_.push_back(std::holds_alternative<DeltaSpec>(layer[0].mixer));
     for (const auto& [role, name] : model_.gguf_names) names_.set(role, name);
     find_roles();
     write_keys(config);
@@ -64,6 +59,21 @@ class Layout {
  private:
   [[noreturn]] void refuse(const std::string& problem) const {
     fail(ErrorKind::kModel, fmt::format("{}: {}", name_, problem), "other formats: --to fp8-channel, --to int8");
+  }
+
+  void check_mixer(const decltype(BlockSpec::mixer)& mixer) {
+    if (const auto* delta = std::get_if<DeltaSpec>(&mixer)) {
+      if (delta->by_key_head) refuse("projections fused by key head are not written to GGUF files");
+      delta_ = delta;
+      return;
+    }
+    const auto* attention = std::get_if<AttentionSpec>(&mixer);
+    if (attention == nullptr || attention->sinks || (attention->output_gate && !arch_.starts_with("qwen35")))
+      refuse("recurrent layers and other kinds of attention are not written to GGUF files");
+    if (attention_ == nullptr) attention_ = attention;
+    if (attention->heads != attention_->heads || attention->kv_heads != attention_->kv_heads ||
+        attention->head_dim != attention_->head_dim)
+      refuse("layers with heads of different sizes are not written to GGUF files");
   }
 
   struct Place {
@@ -116,6 +126,39 @@ class Layout {
     return {};
   }
 
+  // Where the rows of a matrix or vector go; empty: they stay.
+  std::vector<int64_t> row_order(Role role, int64_t rows) const {
+    if (swaps_halves(role)) {
+      std::vector<int64_t> out;
+      for (int64_t n = 0; n < rows; ++n) out.push_back(adjacent_row(n, attention_->head_dim));
+      return out;
+    }
+    if (delta_ == nullptr) return {};
+    switch (role) {
+      case Role::kDeltaQkv:
+      case Role::kDeltaConv: return value_heads_order(2 * delta_->key_heads * delta_->key_dim, delta_->value_dim);
+      case Role::kDeltaZ: return value_heads_order(0, delta_->value_dim);
+      case Role::kDeltaDecay:
+      case Role::kDeltaRate:
+      case Role::kDeltaALog:
+      case Role::kDeltaDecayBias: return value_heads_order(0, 1);
+      default: return {};
+    }
+  }
+
+  // Behind `first` elements the value heads, `size` elements each: there value head h has key head h % key_heads, so
+  // that those of one key head lie apart.
+  std::vector<int64_t> value_heads_order(int64_t first, int64_t size) const {
+    const int64_t keys = delta_->key_heads, of_key = delta_->value_heads / keys;
+    std::vector<int64_t> out;
+    for (int64_t n = 0; n < first; ++n) out.push_back(n);
+    for (int64_t h = 0; h < delta_->value_heads; ++h) {
+      const int64_t to = h % of_key * keys + h / of_key;
+      for (int64_t i = 0; i < size; ++i) out.push_back(first + to * size + i);
+    }
+    return out;
+  }
+
   bool swaps_halves(Role role) const {
     const bool rotated = role == Role::kAttnQ || role == Role::kAttnK;
     const bool half_split = !model_.ropes.empty() && model_.ropes[0].pairs == Rope::Pairs::kHalfSplit;
@@ -131,14 +174,18 @@ class Layout {
     const std::string name = names_.of(place->role, place->layer) + ".weight";
     const bool exact =
         place->role == Role::kRouter || place->role == Role::kSharedScore || place->role == Role::kPositions;
-    const Dtype type = exact ? Dtype::kF32 : reason.empty() ? Dtype::kQ8_0 : Dtype::kF16;
+    // Blocks of 32 columns stay whole where columns move.
+    const bool moves = place->role == Role::kDeltaOut && delta_->value_heads != delta_->key_heads;
+    const bool blocks = reason.empty() && !(moves && delta_->value_dim % kQ8_0BlockElements != 0);
+    const Dtype type = exact ? Dtype::kF32 : blocks ? Dtype::kQ8_0 : Dtype::kF16;
     if (place->expert >= 0) {
       add_expert(name, type, matrix, place->expert);
       return;
     }
     GgufContent content;
     content.matrices = {&matrix};
-    if (swaps_halves(place->role)) content.head_rows = attention_->head_dim;
+    content.rows = row_order(place->role, matrix.rows);
+    if (moves) content.cols = value_heads_order(0, delta_->value_dim);
     // One row of numbers is a vector there.
     std::vector<int64_t> shape = {matrix.rows, matrix.cols};
     if (place->role == Role::kSharedScore && matrix.rows == 1) shape = {matrix.cols};
@@ -170,23 +217,33 @@ class Layout {
   void add_vector(const TensorView& tensor) {
     const size_t dot = tensor.name.rfind('.');
     if (dot == tensor.name.npos) return;
-    const auto place = place_of(tensor.name.substr(0, dot), tensor.name);
+    const bool whole = roles_.contains(tensor.name);  // its role is that of a tensor, not of a module
+    const auto place = place_of(whole ? tensor.name : tensor.name.substr(0, dot), tensor.name);
     if (!place) return;
-    if (tensor.shape.size() != 1 || !is_float(tensor.dtype))
+    std::vector<int64_t> shape = tensor.shape;
+    const bool convolution = place->role == Role::kDeltaConv && shape.size() == 3 && shape[1] == 1;
+    if (convolution) shape.erase(shape.begin() + 1);
+    if ((shape.size() != 1 && !convolution) || !is_float(tensor.dtype))
       refuse(fmt::format("tensor {} ({} {}) is not written to GGUF files", tensor.name, dtype_name(tensor.dtype),
                          tensor.shape_text()));
     GgufContent content;
     content.vector = tensor_values(tensor);
-    if (swaps_halves(place->role)) {
-      content.head_rows = attention_->head_dim;
+    if (const std::vector<int64_t> order = row_order(place->role, shape[0]); !order.empty()) {
       std::vector<float> moved(content.vector.size());
-      for (size_t n = 0; n < moved.size(); ++n) moved[size_t(content.row_of(int64_t(n)))] = content.vector[n];
+      const size_t row = moved.size() / size_t(shape[0]);
+      for (size_t n = 0; n < order.size(); ++n)
+        std::copy_n(content.vector.begin() + int64_t(n * row), row, moved.begin() + order[n] * int64_t(row));
       content.vector = std::move(moved);
     }
-    if (model_.final_norm.plus_one && tensor.name.ends_with(".weight")) {
+    if (place->role == Role::kDeltaALog) {
+      for (float& value : content.vector) value = -std::exp(value);
+    }
+    if (model_.final_norm.plus_one && !convolution && place->role != Role::kDeltaNorm &&
+        tensor.name.ends_with(".weight")) {
       for (float& value : content.vector) value += 1;
     }
-    add(names_.of(place->role, place->layer) + tensor.name.substr(dot), Dtype::kF32, tensor.shape, std::move(content));
+    add(names_.of(place->role, place->layer) + (whole ? "" : tensor.name.substr(dot)), Dtype::kF32, std::move(shape),
+        std::move(content));
   }
 
   void add(std::string name, Dtype type, std::vector<int64_t> shape, GgufContent content) {
@@ -237,29 +294,73 @@ class Layout {
     const bool layer_norm = model_.final_norm.kind == Norm::Kind::kLayer;
     real(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", model_.final_norm.eps);
     write_feed_forward();
+    write_recurrence(config);
     write_scales();
     write_windows();
     write_rope();
   }
 
   void write_feed_forward() {
-    const auto& mixer = model_.layers.front().back().mixer;
+    const MixtureSpec* mixture = nullptr;
+    const FeedForwardSpec* network = nullptr;
+    int64_t dense = 0;  // layers before the first with a mixture
     for (const auto& layer : model_.layers) {
-      if (layer.size() != 2 || layer.back().mixer.index() != mixer.index())
+      const auto* const mixer = layer.size() == 2 ? &layer.back().mixer : nullptr;
+      const auto* of_layer = mixer != nullptr ? std::get_if<MixtureSpec>(mixer) : nullptr;
+      const auto* plain = mixer != nullptr ? std::get_if<FeedForwardSpec>(mixer) : nullptr;
+      if ((of_layer == nullptr && plain == nullptr) || (plain != nullptr && mixture != nullptr))
         refuse("layers of different kinds are not written to GGUF files");
+      if (of_layer != nullptr) mixture = of_layer;
+      if (plain != nullptr) network = plain;
+      dense += plain != nullptr;
     }
-    if (const auto* mixture = std::get_if<MixtureSpec>(&mixer)) {
-      if (mixture->shared_width > 0 || mixture->score != RouteStep::Score::kSoftmax || mixture->biased)
-        refuse("mixtures with shared experts, sigmoids or biases are not written to GGUF files");
-      number("feed_forward_length", mixture->width);
-      number("expert_feed_forward_length", mixture->width);
-      number("expert_count", mixture->experts);
-      number("expert_used_count", mixture->chosen);
-    } else if (const auto* network = std::get_if<FeedForwardSpec>(&mixer)) {
-      number("feed_forward_length", network->width);
-    } else {
-      refuse("its feed-forward networks are not written to GGUF files");
+    number("feed_forward_length", network != nullptr ? network->width : mixture->width);
+    if (mixture != nullptr) write_mixture(*mixture, dense);
+  }
+
+  void write_mixture(const MixtureSpec& mixture, int64_t dense) {
+    if (mixture.biased) refuse("experts with biases are not written to GGUF files");
+    number("expert_feed_forward_length", mixture.width);
+    number("expert_count", mixture.experts);
+    number("expert_used_count", mixture.chosen);
+    if (dense > 0) number("leading_dense_block_count", dense);
+    if (mixture.shared_width > 0 && mixture.shared_score) {
+      number("expert_shared_feed_forward_length", mixture.shared_width);
+    } else if (mixture.shared_width > 0) {
+      if (mixture.shared_width % mixture.width != 0) refuse("a shared expert of this width has no place in GGUF files");
+      number("expert_shared_count", mixture.shared_width / mixture.width);
     }
+    if (mixture.groups > 1) {
+      number("expert_group_count", mixture.groups);
+      number("expert_group_used_count", mixture.kept_groups);
+    }
+    if (mixture.score == RouteStep::Score::kSigmoid) {
+      constexpr int64_t kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
+      number("expert_gating_func", kSigmoid);
+      out_.keys.flag(key("expert_weights_norm"), mixture.normalized);
+    }
+    if (mixture.scale != 1) real("expert_weights_scale", mixture.scale);
+    if (arch_ == "ernie4_5-moe") number("interleave_moe_layer_step", 1);
+  }
+
+  void write_recurrence(const Json& config) {
+    if (delta_ == nullptr) return;
+    number("ssm.conv_kernel", delta_->taps);
+    number("ssm.state_size", delta_->key_dim);
+    number("ssm.group_count", delta_->key_heads);
+    number("ssm.time_step_rank", delta_->value_heads);
+    number("ssm.inner_size", delta_->value_heads * delta_->value_dim);
+    out_.keys.flags(key("attention.recurrent_layers"), recurrent_);
+    number("full_attention_interval", std::ranges::find(recurrent_, false) - recurrent_.begin() + 1);
+    // Of the positions of images, which text has none of; llama.cpp asks for them.
+    std::vector<int32_t> sections = {11, 11, 10};
+    const auto rope = config.get("rope_parameters");
+    if (const auto list = rope && rope->is_object() ? rope->get("mrope_section") : std::nullopt) {
+      sections.clear();
+      for (const Json& section : list->elements()) sections.push_back(int32_t(section.as_integer(0, kMaxSection)));
+    }
+    sections.resize(4);
+    out_.keys.integers(key("rope.dimension_sections"), sections);
   }
 
   void write_scales() {
@@ -280,7 +381,8 @@ class Layout {
     std::vector<bool> pattern;
     int64_t window = 0;
     for (const auto& layer : model_.layers) {
-      const int64_t own = std::get<AttentionSpec>(layer[0].mixer).window;
+      const auto* attention = std::get_if<AttentionSpec>(&layer[0].mixer);
+      const int64_t own = attention != nullptr ? attention->window : 0;
       pattern.push_back(own > 0);
       window = std::max(window, own);
     }
@@ -321,15 +423,15 @@ class Layout {
   Names names_ = Names::gguf();
   const Family* family_ = nullptr;
   std::string_view arch_;
-  const AttentionSpec* attention_ = nullptr;  // of the first layer
+  const AttentionSpec* attention_ = nullptr;  // of the first layer that has one
+  const DeltaSpec* delta_ = nullptr;          // of the others
+  std::vector<bool> recurrent_;               // layers
   std::unordered_map<std::string, Place> roles_;
   std::map<std::string, size_t> stacks_;  // by name, the index of their tensors
   GgufLayout out_;
 };
 
 }  // namespace
-
-int64_t GgufContent::row_of(int64_t n) const { return adjacent_row(n, head_rows); }
 
 GgufLayout lay_out_gguf(const Source& source, std::span<const std::string_view> reasons) {
   return Layout(source, reasons).run();

@@ -18,12 +18,11 @@ namespace qgen::quantize {
 // What a tensor of the file holds: matrices one below the other (of a stack of experts), or a vector.
 struct GgufContent {
   std::vector<const SourceMatrix*> matrices;
-  // Rows of a head whose two halves change places, so that pairs that are rotated together are neighbours; 0: none.
-  int64_t head_rows = 0;
+  // Where row n, and column k, of a matrix goes; empty: they stay.
+  std::vector<int64_t> rows, cols;
   std::vector<float> vector;
 
-  // Where row n of a matrix goes.
-  int64_t row_of(int64_t n) const;
+  int64_t row_of(int64_t n) const { return rows.empty() ? n : rows[size_t(n)]; }
 };
 
 struct GgufLayout {

@@ -151,16 +151,18 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
   ShardWriter(shard, path, recipe, weights, told).run();
 }
 
-Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool, std::span<const int64_t> places) {
+Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool, const Places& places) {
   const int64_t rows = strip_rows(matrix);
   std::vector<LikenessSum> sums(size_t((matrix.rows + rows - 1) / rows));
   on_all_cores(sums.size(), [&](size_t strip) {
     RowReader reader(matrix);
     const int64_t first = int64_t(strip) * rows, count = std::min(rows, matrix.rows - first);
     const std::span<const float> reference = reader.tile(first, count, 0, matrix.cols);
-    std::vector<float> values(size_t(matrix.cols));
+    std::vector<float> values(size_t(matrix.cols)), moved(places.cols.size());
     for (int64_t r = 0; r < count; ++r) {
-      decode_row(written, places.empty() ? first + r : places[size_t(first + r)], values);
+      decode_row(written, places.rows.empty() ? first + r : places.rows[size_t(first + r)], values);
+      for (size_t k = 0; k < moved.size(); ++k) moved[k] = values[size_t(places.cols[k])];
+      if (!moved.empty()) std::ranges::copy(moved, values.begin());
       if (as_tool && matrix.type == Dtype::kBf16) {
         for (float& value : values) value = bf16_to_float(float_to_bf16(value));
       }

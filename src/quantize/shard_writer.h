@@ -26,9 +26,13 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
 // Bytes of the source that a shard is made from.
 uint64_t source_bytes(const Shard& shard);
 
+// Where row n, and column k, of a matrix is in another; empty: at n, at k.
+struct Places {
+  std::vector<int64_t> rows, cols;
+};
+
 // A matrix and what became of it, a weight that is ready to be read. `as_tool`: as quantize_fp8.py compares them,
-// rounded to the matrix' type and with bands that are the same for all sizes of weights. `rows`: where row n of the
-// matrix is in the weight; empty: at n.
-Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool, std::span<const int64_t> rows = {});
+// rounded to the matrix' type and with bands that are the same for all sizes of weights.
+Likeness compare(const SourceMatrix& matrix, const Weight& written, bool as_tool, const Places& places = {});
 
 }  // namespace qgen::quantize

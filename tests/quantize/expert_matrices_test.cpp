@@ -71,7 +71,8 @@ size_t convert_and_compare(const fs::path& model) {
 }  // namespace
 
 TEST_CASE("quantize: stacks of experts become matrices of their own") {
-  for (const char* name : {"llama4-bf16", "qwen3_vl_moe-bf16", "gemma4-moe-bf16", "qwen3_5_moe-bf16", "mistral4-bf16"}) {
+  for (const char* name :
+       {"llama4-bf16", "qwen3_vl_moe-bf16", "gemma4-moe-bf16", "qwen3_5_moe-bf16", "mistral4-bf16"}) {
     CAPTURE(name);
     CHECK(convert_and_compare(source_folder() / "tests/golden" / name) == 0);
   }

@@ -65,6 +65,11 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
            {"ernie4_5-bf16", {}},
            {"hunyuan-bf16", {}},
            {"mixtral-bf16", {}},
+           {"qwen2_moe-bf16", {}},
+           {"glm4_moe-bf16", {}},
+           {"minimax_m2-bf16", {}},
+           {"qwen3_5-bf16", {}},
+           {"qwen3_5_moe-bf16", {}},
        }) {
     CAPTURE(c.golden);
     const Golden golden = Golden::read(source_folder() / "tests/golden" / c.golden);
@@ -80,8 +85,12 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
     CHECK(different_step(*written, *original).empty());
     CHECK(compare_vectors(*written, *original).empty());
     const int64_t context = int64_t(golden.ids.size());
+    // A router may choose another expert, a recurrence keeps what was rounded.
+    const bool moved = std::ranges::any_of(written->steps, [](const Step& step) {
+      return std::holds_alternative<RouteStep>(step.op) || std::holds_alternative<RecurStep>(step.op);
+    });
     CHECK(normwise_error(reference_logits(*written, golden.ids, context),
-                         reference_logits(*original, golden.ids, context)) < 0.06);
+                         reference_logits(*original, golden.ids, context)) < (moved ? 0.2 : 0.06));
   }
 }
 
@@ -101,13 +110,13 @@ TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and n
   CHECK(contains(error_with("smollm3-bf16"), "cannot say how this model computes"));
   CHECK(contains(error_with("llama-rope-dynamic"), "llama.cpp knows no dynamic rotation"));
   CHECK(contains(error_with("gpt2-bf16"), "(inputs, outputs)"));
-  CHECK(contains(error_with("qwen3_next-bf16"), "recurrent layers and other kinds of attention are not written"));
+  CHECK(contains(error_with("qwen3_next-bf16"), "projections fused by key head are not written"));
   CHECK(contains(error_with("deepseek_v3-bf16"), "other kinds of attention are not written"));
   CHECK(contains(error_with("nemotron_h-bf16"), "recurrent layers and other kinds of attention are not written"));
   CHECK(contains(error_with("gemma4-bf16"), "layers with heads of different sizes are not written"));
-  CHECK(contains(error_with("glm4_moe-bf16"), "layers of different kinds"));
-  CHECK(contains(error_with("qwen2_moe-bf16"), "mixtures with shared experts"));
-  CHECK(contains(error_with("qwen3_moe-bf16"), "layers of different kinds"));
+  CHECK(contains(error_with("llama4-bf16"), "layers of different kinds"));
+  CHECK(contains(error_with("qwen3_moe-bf16"), "cannot say how this model computes"));
+  CHECK(contains(error_with("gpt_oss-bf16"), "other kinds of attention are not written"));
 }
 
 TEST_CASE("quantize to q8_0: nothing is overwritten") {
