@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Speed of `qgen quantize` beside a copy of the same file and beside PyTorch doing the same arithmetic, in turns.
 
-    bench/quantize_speed.py --qgen build/qgen --config bench/configs/qwen3-0.6b-bf16 [--out /dev/shm] [--rounds 3]
+    bench/quantize_speed.py --qgen build/qgen --config bench/configs/qwen3-0.6b-bf16 [--out /dev/shm] [--rounds 3] [--tool quantize_fp8.py]
 
 A BF16 model of random weights in the shape of the config.json is written, read into the page cache, and in each round copied, and
 quantized to block FP8 by qgen and, where torch is installed, by the formulas of QuixiAI's quantize_fp8.py (blocks of 128 x 128,
-vectorized over all blocks of a matrix; mse tries 50 scales one after the other). Reading and writing files is part of all three;
---out should be a tmpfs, so that no time is spent on a disk. Prints Markdown: medians of the rounds, and of their ratios.
+vectorized over all blocks of a matrix; mse tries 50 scales one after the other), or with --tool by that file itself, its
+process_shard(). Reading and writing files is part of all three, but not the start of Python and its imports; --vocab makes the part
+that is only copied small. --out should be a tmpfs, so that no time is spent on a disk. Prints Markdown: medians of the rounds, and of their ratios.
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -36,6 +38,8 @@ def parse():
     parser.add_argument("--out", type=Path, default=Path("/dev/shm"), help="where copies and results go")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--modes", default="max,rms,mse")
+    parser.add_argument("--tool", type=Path, help="quantize_fp8.py")
+    parser.add_argument("--vocab", type=int, default=0, help="rows of the embedding; 0: as the shape has it")
     parser.add_argument("--layers", type=int, default=0, help="so many layers of the shape; 0: all")
     return parser.parse_args()
 
@@ -127,6 +131,17 @@ def quantize_with_torch(torch, weight, mode):
     return codes, scale.bfloat16()
 
 
+def load_tool(path):
+    spec = importlib.util.spec_from_file_location("quantize_fp8", path)
+    tool = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+def run_tool(torch, tool, source, target, mode):
+    tool.process_shard(source, target, None, source.name, mode, 99.9, 50, 3.0, {}, torch.device("cpu"))
+
+
 def run_torch(torch, source, target, mode):
     from safetensors import safe_open
     from safetensors.torch import save_file
@@ -149,6 +164,8 @@ def main():
         sys.exit(f"quantize_speed: {options.config}: not an unquantized qwen3 model\nhint: bench/configs/qwen3-0.6b-bf16 is one")
     if options.layers:
         config["num_hidden_layers"] = options.layers
+    if options.vocab:
+        config["vocab_size"] = options.vocab
     model, out = options.work / "model", options.out / "qgen-quantize-speed"
     total = write_model(model, config)
     weights = model / "model.safetensors"
@@ -158,6 +175,7 @@ def main():
         torch.set_num_threads(os.cpu_count())
     except ImportError:
         torch = None
+    tool = load_tool(options.tool) if options.tool else None
     runs = {}
 
     def timed(name, action):
@@ -180,7 +198,11 @@ def main():
         timed(modes[0] + " with verification", lambda: qgen(modes[0]))
         if torch is not None:
             for mode in modes:
-                timed("torch " + mode, lambda: run_torch(torch, str(weights), str(out / "torch.safetensors"), mode))
+                target = out / "torch.safetensors"
+                if tool is not None:
+                    timed("torch " + mode, lambda: run_tool(torch, tool, weights, target, mode))
+                else:
+                    timed("torch " + mode, lambda: run_torch(torch, str(weights), str(target), mode))
     shutil.rmtree(out)
     shutil.rmtree(options.work)
 
