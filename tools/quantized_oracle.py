@@ -104,7 +104,14 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 GROUPED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "n_shared_experts": 2,
            "first_k_dense_replace": 1, "routed_scaling_factor": 1.5, "tie_word_embeddings": False,
            "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}}  # fmt: skip
+LATENT = {"q_lora_rank": 64, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 32, "v_head_dim": 32,
+          "head_dim": 32, "num_key_value_heads": 4, "n_group": 2, "topk_group": 1, "norm_topk_prob": True,
+          "rope_parameters": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                              "original_max_position_embeddings": 32, "mscale": 1.0, "mscale_all_dim": 1.0}}  # fmt: skip
 GGUF_INPUTS = {
+    "deepseek_v3": ("deepseek_v3", GROUPED | LATENT, torch.bfloat16, "1GB"),
+    "glm4_moe_lite": ("glm4_moe_lite", GROUPED | LATENT | {
+        "n_group": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}, torch.bfloat16, "1GB"),
     "qwen3_5": ("qwen3_5_text", DELTA, torch.bfloat16, "1GB"),
     "qwen3_5_moe": ("qwen3_5_moe_text", DELTA | EXPERTS, torch.bfloat16, "1GB"),
     "qwen2_moe": ("qwen2_moe", EXPERTS | {"norm_topk_prob": False}, torch.bfloat16, "1GB"),

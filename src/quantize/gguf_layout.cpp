@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "model/families/table.h"
 #include "model/planner.h"
+#include "quant/transpose.h"
 #include "quantize/gguf_tokenizer.h"
 
 namespace qgen::quantize {
@@ -20,6 +21,20 @@ namespace {
 constexpr int64_t kMostlyQ8_0 = 7, kQuantizationVersion = 2;
 
 constexpr int64_t kMaxSection = 4096;
+
+// A plain matrix of the files as a weight, or its own weight.
+Weight as_weight(const SourceMatrix& matrix) {
+  if (matrix.weight != nullptr) return slice_rows(*matrix.weight, 0, matrix.rows);
+  Weight out;
+  out.name = matrix.name;
+  out.rows = matrix.rows;
+  out.cols = matrix.cols;
+  out.codes = matrix.type == Dtype::kF32 ? Codes::kF32 : matrix.type == Dtype::kF16 ? Codes::kF16 : Codes::kBf16;
+  out.data = matrix.plain;
+  out.row_bytes = matrix.cols * code_bytes(out.codes);
+  return out;
+}
+
 constexpr std::string_view kNotText = "not text", kDraft = "for drafts", kBuffer = "no weights";
 
 // The architecture of llama.cpp, which has one for several families.
@@ -43,7 +58,8 @@ class Layout {
     const auto has = [&](const std::string& tensor) { return source_.checkpoint.find(tensor) != nullptr; };
     if (model_.names.prefix() != "") find_place(model_, has);
     for (const auto& layer : model_.layers) check_mixer(layer.front().mixer);
-    if (attention_ == nullptr) refuse("models without attention are not written to GGUF files");
+    if ((attention_ == nullptr) == (latent_ == nullptr))
+      refuse("models without attention, or with two kinds of it, are not written to GGUF files");
     for (const auto& layer : model_.layers) recurrent_.push_back(std::holds_alternative<DeltaSpec>(layer[0].mixer));
     for (const auto& [role, name] : model_.gguf_names) names_.set(role, name);
     find_roles();
@@ -65,6 +81,12 @@ class Layout {
     if (const auto* delta = std::get_if<DeltaSpec>(&mixer)) {
       if (delta->by_key_head) refuse("projections fused by key head are not written to GGUF files");
       delta_ = delta;
+      return;
+    }
+    if (const auto* latent = std::get_if<LatentSpec>(&mixer); latent != nullptr && arch_ == "deepseek2") {
+      const bool halves = !model_.ropes.empty() && model_.ropes[0].pairs == Rope::Pairs::kHalfSplit;
+      if (halves) refuse("latents whose halves are rotated together are not written to GGUF files");
+      latent_ = latent;
       return;
     }
     const auto* attention = std::get_if<AttentionSpec>(&mixer);
@@ -178,10 +200,8 @@ class Layout {
     const bool moves = place->role == Role::kDeltaOut && delta_->value_heads != delta_->key_heads;
     const bool blocks = reason.empty() && !(moves && delta_->value_dim % kQ8_0BlockElements != 0);
     const Dtype type = exact ? Dtype::kF32 : blocks ? Dtype::kQ8_0 : Dtype::kF16;
-    if (place->expert >= 0) {
-      add_expert(name, type, matrix, place->expert);
-      return;
-    }
+    if (place->expert >= 0) return add_expert(name, type, matrix, place->expert);
+    if (place->role == Role::kLatentKvUp) return add_latent(matrix, type, place->layer);
     GgufContent content;
     content.matrices = {&matrix};
     content.rows = row_order(place->role, matrix.rows);
@@ -190,6 +210,37 @@ class Layout {
     std::vector<int64_t> shape = {matrix.rows, matrix.cols};
     if (place->role == Role::kSharedScore && matrix.rows == 1) shape = {matrix.cols};
     add(name, type, std::move(shape), std::move(content));
+  }
+
+  SourceMatrix& add_part(const SourceMatrix& whole, int64_t rows, int64_t cols) {
+    SourceMatrix& part = out_.parts.emplace_back();
+    part.name = whole.name;
+    part.rows = rows;
+    part.cols = cols;
+    part.type = whole.type;
+    part.tensors = whole.tensors;
+    part.mapped = whole.mapped;
+    return part;
+  }
+
+  // What a latent becomes keys and values with, [key, value] rows of each head: there stacks over the heads, of keys
+  // transposed.
+  void add_latent(const SourceMatrix& matrix, Dtype type, int64_t layer) {
+    if (matrix.multipliers != nullptr) refuse(fmt::format("{}: multipliers of its input", matrix.name));
+    const Weight whole = as_weight(matrix);
+    const int64_t rows = latent_->plain_dim + latent_->value_dim;
+    const auto fitting = [&](int64_t cols) {
+      return type == Dtype::kQ8_0 && cols % kQ8_0BlockElements != 0 ? Dtype::kF16 : type;
+    };
+    for (int64_t h = 0; h < latent_->heads; ++h) {
+      SourceMatrix& keys = add_part(matrix, latent_->kv_rank, latent_->plain_dim);
+      keys.weight = std::make_shared<Weight>(
+          transposed_rows(slice_rows(whole, h * rows, latent_->plain_dim), 0, latent_->kv_rank));
+      add_expert(names_.of(Role::kLatentKUp, layer) + ".weight", fitting(keys.cols), keys, h);
+      SourceMatrix& values = add_part(matrix, latent_->value_dim, latent_->kv_rank);
+      values.weight = std::make_shared<Weight>(slice_rows(whole, h * rows + latent_->plain_dim, latent_->value_dim));
+      add_expert(names_.of(Role::kLatentVUp, layer) + ".weight", fitting(values.cols), values, h);
+    }
   }
 
   // Experts are stacked in their order, whatever that of the files is.
@@ -287,17 +338,32 @@ class Layout {
     number("context_length", model_.context);
     number("embedding_length", model_.hidden);
     number("vocab_size", model_.vocab);
-    number("attention.head_count", attention_->heads);
-    number("attention.head_count_kv", attention_->kv_heads);
-    number("attention.key_length", attention_->head_dim);
-    number("attention.value_length", attention_->head_dim);
+    write_attention();
     const bool layer_norm = model_.final_norm.kind == Norm::Kind::kLayer;
     real(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", model_.final_norm.eps);
     write_feed_forward();
     write_recurrence(config);
     write_scales();
     write_windows();
-    write_rope();
+    write_rope(config);
+  }
+
+  void write_attention() {
+    if (latent_ == nullptr) {
+      number("attention.head_count", attention_->heads);
+      number("attention.head_count_kv", attention_->kv_heads);
+      number("attention.key_length", attention_->head_dim);
+      number("attention.value_length", attention_->head_dim);
+      return;
+    }
+    number("attention.head_count", latent_->heads);
+    number("attention.head_count_kv", 1);
+    number("attention.key_length", latent_->kv_rank + latent_->rotated_dim);
+    number("attention.value_length", latent_->kv_rank);
+    number("attention.key_length_mla", latent_->plain_dim + latent_->rotated_dim);
+    number("attention.value_length_mla", latent_->value_dim);
+    if (latent_->q_rank > 0) number("attention.q_lora_rank", latent_->q_rank);
+    number("attention.kv_lora_rank", latent_->kv_rank);
   }
 
   void write_feed_forward() {
@@ -364,6 +430,7 @@ class Layout {
   }
 
   void write_scales() {
+    if (attention_ == nullptr) return;
     if (attention_->softcap > 0) real("attn_logit_softcapping", attention_->softcap);
     if (model_.logit_softcap > 0) real("final_logit_softcapping", model_.logit_softcap);
     if (arch_ == "granite") {
@@ -391,7 +458,16 @@ class Layout {
     out_.keys.flags(key("attention.sliding_window_pattern"), pattern);
   }
 
-  void write_rope() {
+  // A tenth of what config.json calls mscale_all_dim.
+  void write_yarn_of_latent(const Json& config) {
+    for (const char* name : {"rope_parameters", "rope_scaling"}) {
+      const auto scaling = config.get(name);
+      const auto all = scaling && scaling->is_object() ? scaling->get("mscale_all_dim") : std::nullopt;
+      if (all) return real("rope.scaling.yarn_log_multiplier", 0.1 * all->as_number());
+    }
+  }
+
+  void write_rope(const Json& config) {
     if (model_.ropes.empty()) return;
     const Rope& rope = model_.ropes[0];
     number("rope.dimension_count", rope.dim);
@@ -409,6 +485,7 @@ class Layout {
       number("rope.scaling.original_context_length", rope.original_context);
       real("rope.scaling.yarn_beta_fast", rope.beta_fast);
       real("rope.scaling.yarn_beta_slow", rope.beta_slow);
+      if (latent_ != nullptr) return write_yarn_of_latent(config);
       real(arch_ == "mistral3" ? "rope.scaling.yarn_log_multiplier" : "rope.scaling.yarn_attn_factor",
            arch_ == "mistral3" ? 1 : rope.attention_factor);
     } else if (rope.scaling == Rope::Scaling::kDynamic) {
@@ -425,6 +502,7 @@ class Layout {
   std::string_view arch_;
   const AttentionSpec* attention_ = nullptr;  // of the first layer that has one
   const DeltaSpec* delta_ = nullptr;          // of the others
+  const LatentSpec* latent_ = nullptr;        // in place of attention_
   std::vector<bool> recurrent_;               // layers
   std::unordered_map<std::string, Place> roles_;
   std::map<std::string, size_t> stacks_;  // by name, the index of their tensors

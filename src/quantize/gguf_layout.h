@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <string>
@@ -29,6 +30,7 @@ struct GgufLayout {
   GgufKeys keys;
   std::vector<GgufTensorShape> shapes;
   std::vector<GgufContent> contents;    // of each
+  std::deque<SourceMatrix> parts;       // of matrices that are several tensors there
   std::map<std::string, int64_t> left;  // how many tensors are in no GGUF file, by the reason
 };
 

@@ -27,6 +27,15 @@ void refuse_transposed(const Source& source, const Recipe& recipe) {
        "no server reads them so; --to int8-tensor writes what qgen reads");
 }
 
+// Source: vLLM's compressed_tensors_moe and SGLang's schemes of these names (docs/quantize.md, "What servers load").
+bool servers_want_other_experts(const Source& source, std::span<const std::string_view> reasons, const Recipe& recipe) {
+  if (recipe.format != Format::kFp8Tensor && recipe.format != Format::kInt8Tensor) return false;
+  for (size_t i = 0; i < reasons.size(); ++i) {
+    if (reasons[i].empty() && source.matrices[i].name.find(".experts.") != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Preparation::Preparation(const JobOptions& options)
@@ -50,6 +59,10 @@ void Preparation::choose() {
   }
   for (const TensorView* tensor : source_.copied) {
     if (!module_of_stack(*tensor).empty()) ++report_.kept["stack of experts"];
+  }
+  if (servers_want_other_experts(source_, reasons_, options_.recipe)) {
+    report_.warnings.push_back(fmt::format("vLLM and SGLang load no experts in {}; --to fp8-channel is for them",
+                                           format_name(options_.recipe.format)));
   }
   if (chosen == 0) {
     std::string why;

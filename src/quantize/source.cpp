@@ -59,6 +59,12 @@ void add_plain(Source& source, bool split_experts) {
   }
 }
 
+std::shared_ptr<const std::vector<int64_t>> adjacent_rows(int64_t rows, int64_t head_rows) {
+  auto out = std::make_shared<std::vector<int64_t>>();
+  for (int64_t n = 0; n < rows; ++n) out->push_back(adjacent_row(n, head_rows));
+  return out;
+}
+
 // What config.json says in transformers' words must be the model that the files are of.
 void check_same_model(const ModelLocation& location) {
   const auto original = make_plan(open_checkpoint(location));
@@ -144,14 +150,13 @@ std::span<const float> RowReader::stored_tile(int64_t first, int64_t rows, int64
   const size_t size = size_t(rows) * size_t(cols);
   if (values_.size() < size) values_.resize(size);
   if (!matrix_.plain.empty() || is_plain(*matrix_.weight)) {
-    for (int64_t r = 0; r < rows; ++r)
-      widen(adjacent_row(first + r, matrix_.head_rows), col, cols, values_.data() + r * cols);
+    for (int64_t r = 0; r < rows; ++r) widen(matrix_.stored_row(first + r), col, cols, values_.data() + r * cols);
     return {values_.data(), size};
   }
   if (first != first_decoded_ || rows != rows_decoded_) {
     decoded_.resize(size_t(rows * matrix_.cols));
     for (int64_t r = 0; r < rows; ++r)
-      decode_row(*matrix_.weight, adjacent_row(first + r, matrix_.head_rows),
+      decode_row(*matrix_.weight, matrix_.stored_row(first + r),
                  std::span(decoded_).subspan(size_t(r * matrix_.cols), size_t(matrix_.cols)));
     first_decoded_ = first;
     rows_decoded_ = rows;
@@ -205,7 +210,8 @@ Source open_source(const std::string& model, bool split_experts) {
     add_plain(source, split_experts);
   }
   for (SourceMatrix& matrix : source.matrices) {
-    if (const auto rows = head_rows.find(matrix.name); rows != head_rows.end()) matrix.head_rows = rows->second;
+    if (const auto rows = head_rows.find(matrix.name); rows != head_rows.end())
+      matrix.stored_rows = adjacent_rows(matrix.rows, rows->second);
   }
   return source;
 }

@@ -28,7 +28,8 @@ struct SourceMatrix {
   std::shared_ptr<Weight> weight;          // else: codes, or elements that are stored the other way round
   std::vector<const TensorView*> tensors;  // that it comes from
   bool mapped = true;                      // `plain` lies in a file
-  int64_t head_rows = 0;                   // of a head whose rows lie as adjacent pairs want them (rope.h); 0: none
+  std::shared_ptr<const std::vector<int64_t>> stored_rows;  // where row n is in what is stored; null: at n
+  int64_t stored_row(int64_t n) const { return stored_rows == nullptr ? n : (*stored_rows)[size_t(n)]; }
   // (cols): what each column is multiplied by when it is read; null: 1
   std::shared_ptr<const std::vector<float>> multipliers;
 };

@@ -94,3 +94,12 @@ $ for model in gptq-v1-asym-stories ct-pack-asym-stories msl-w8a8-stories msl-v1
        16 1
         8 good
 needs: test -d "$SHARED/fixtures"
+
+# Experts that servers would not load
+$ qgen quantize -m $SHARED/fixtures/arch/qwen3_moe-bf16 --to fp8-tensor --out mixture --verify 0 2>&1 >/dev/null
+  qgen: warning: vLLM and SGLang load no experts in fp8-tensor; --to fp8-channel is for them
+needs: test -d "$SHARED/fixtures"
+$ qgen quantize -m $SHARED/fixtures/arch/qwen3_moe-bf16 --to fp8-channel --out mixture --force --verify 0 2>&1 >/dev/null | grep -c "load no experts"
+  0
+exit: 1
+needs: test -d "$SHARED/fixtures"
