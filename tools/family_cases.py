@@ -356,6 +356,16 @@ def mixture_cases():
         experts=ONE_BY_ONE,
         biases="e_score_correction_bias",
     )
+    yield Case(
+        "glm4_moe_lite-wide",
+        "glm4_moe_lite",
+        latent | {"q_lora_rank": 12, "kv_lora_rank": 32, "qk_nope_head_dim": 32, "v_head_dim": 32, "qk_head_dim": 38, "n_shared_experts": 1}
+        | {"n_group": 1, "topk_group": 1, "norm_topk_prob": True, "mlp_layer_types": ["dense", "sparse"]},
+        "latents, keys and values in whole groups of 32",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+        methods=("bf16",),
+    )
     indexed = latent | {"q_lora_rank": 12, "n_shared_experts": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": True}
     indexed |= {"first_k_dense_replace": 1, "index_topk": 512, "index_head_dim": 10, "index_n_heads": 3}
     yield Case(
@@ -569,6 +579,14 @@ def mixture_cases():
         nested="qwen3_5",
         experts=("fused",),
         **nested,
+    )
+    yield Case(
+        "qwen3_5-wide",
+        "qwen3_5_text",
+        delta | {"linear_key_head_dim": 32, "linear_value_head_dim": 32, "rope_parameters": rope(partial_rotary_factor=0.25)},
+        "keys and values of one size, as llama.cpp wants them, and in whole groups of 32",
+        experts=("fused",),
+        methods=("bf16",),
     )
     yield Case(
         "qwen3_5_moe",

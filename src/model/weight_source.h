@@ -57,8 +57,8 @@ struct ExpertWeights {
   std::vector<Weight> gate, up, down;  // no gates where the mixture has none
 };
 
-// Those of files that have them in stacks, tensors with a dimension more: gates and ups apart, all with rows of inputs.
-// `numbers` of layers are those of the names. A model Error where the tensors are not what the mixture says.
+// Those of layer `number` in files that stack them, (experts, rows, cols) in one tensor: gates apart from ups, and all
+// as (outputs, inputs). A model Error where the tensors have other shapes than the mixture.
 ExpertWeights unstacked_experts(WeightSource& source, const MixtureSpec& mixture, const Names& names, int64_t number,
                                 int64_t hidden);
 

@@ -15,6 +15,7 @@
 #include "base/file_map.h"
 #include "model/step_numbers.h"
 #include "quant/weight_scan.h"
+#include "quantize/gguf_layout.h"
 #include "quantize/shard_writer.h"
 
 namespace qgen::quantize {
@@ -109,9 +110,9 @@ struct ValueHeads {
 
   // Where an element of the row is, element e of it where those of a key head lie side by side.
   int64_t place(int64_t e) const {
-    const int64_t n = e - row.first, h = n / size, of_key = heads / key_heads;
+    const int64_t n = e - row.first, h = n / size;
     if (n < 0 || h >= heads) return e;
-    return row.first + (h % of_key * key_heads + h / of_key) * size + n % size;
+    return row.first + gguf_value_head(h, heads, key_heads) * size + n % size;
   }
   // Of the elements of a view of the same row, from its beginning.
   std::vector<int64_t> order_of(const View& view) const {

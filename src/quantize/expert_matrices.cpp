@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "model/families/table.h"
-#include "model/plan_builder.h"
 #include "model/planner.h"
 #include "model/weight_source.h"
 #include "quant/binder.h"
@@ -25,35 +24,68 @@ std::string parent_of(const std::string& module) { return module.substr(0, modul
 class Unstacking {
  public:
   Unstacking(Source& source, Dtype quantized)
-      : source_(source), quantized_(quantized), binder_(source.checkpoint, true), weights_(binder_) {}
+      : source_(source),
+        quantized_(quantized),
+        binder_(source.checkpoint, true),  // what is refused for its method has been refused by now
+        weights_(binder_) {}
 
   std::set<std::string> run() {
     Description model = describe(source_.checkpoint.config());
     const auto has = [&](const std::string& tensor) { return source_.checkpoint.find(tensor) != nullptr; };
     if (model.names.prefix() != "") find_place(model, has);
     hidden_ = model.hidden;
-    for (size_t i = 0; i < model.layers.size(); ++i) add_layer(model.layers[i], model.names, int64_t(i));
-    if (model.draft) {
-      const auto [names, number] = draft_names(model);
-      add_layer(model.draft->blocks, names, number);
+    const MixtureSpec* last = nullptr;
+    for (size_t i = 0; i < model.layers.size(); ++i) {
+      for (const BlockSpec& block : model.layers[i]) {
+        const MixtureSpec* const mixture = mixture_of(block);
+        if (mixture == nullptr) continue;
+        add_layer(*mixture, model.names, int64_t(i));
+        last = mixture;
+      }
     }
+    if (last != nullptr) add_draft_layers(*last, model);
     return binder_.consumed();
   }
 
  private:
-  void add_layer(const std::vector<BlockSpec>& blocks, const Names& names, int64_t number) {
-    for (const BlockSpec& block : blocks) {
-      const MixtureSpec* const mixture = mixture_of(block);
-      if (mixture == nullptr || mixture->biased) continue;
-      const std::string stack = names.of(Role::kExpertDowns, number);
-      const std::string single = names.of(Role::kExpertDown, number, 0);
-      if (!weights_.has_stack(stack) || single.empty() || !single.starts_with(parent_of(stack))) continue;
-      ExpertWeights experts = unstacked_experts(weights_, *mixture, names, number, hidden_);
-      note_tensors();
-      add(experts.gate, names, Role::kExpertGate, number);
-      add(experts.up, names, Role::kExpertUp, number);
-      add(experts.down, names, Role::kExpertDown, number);
+  // Layers for drafts, run or not: their experts are stacked as those of the model, and stay stacked if they are
+  // others.
+  void add_draft_layers(const MixtureSpec& mixture, const Description& model) {
+    const auto [first, end] = model.drafting_layers;
+    for (int64_t i = first; i < end; ++i) {
+      if (fits(mixture, model.names, i)) add_layer(mixture, model.names, i);
     }
+    Names apart = model.names;
+    apart.set_prefix("mtp.");
+    if (apart.prefix() == model.names.prefix()) return;
+    for (int64_t i = 0; weights_.has_stack(apart.of(Role::kExpertDowns, i)); ++i) {
+      if (fits(mixture, apart, i)) add_layer(mixture, apart, i);
+    }
+  }
+
+  // Whether the stacks of a layer have the shapes that the mixture says.
+  bool fits(const MixtureSpec& mixture, const Names& names, int64_t number) const {
+    const auto has_shape = [&](Role role, int64_t rows, int64_t cols) {
+      if (mixture.transposed) std::swap(rows, cols);
+      const std::string name = names.of(role, number);
+      const TensorView* tensor = source_.checkpoint.find(name);
+      if (tensor == nullptr) tensor = source_.checkpoint.find(name + ".weight");
+      return tensor != nullptr && tensor->shape == std::vector<int64_t>{mixture.experts, rows, cols};
+    };
+    return has_shape(Role::kExpertDowns, hidden_, mixture.width) &&
+           (has_shape(Role::kExpertGateUps, 2 * mixture.width, hidden_) ||
+            has_shape(Role::kExpertUps, mixture.width, hidden_));
+  }
+
+  void add_layer(const MixtureSpec& mixture, const Names& names, int64_t number) {
+    const std::string stack = names.of(Role::kExpertDowns, number);
+    const std::string single = names.of(Role::kExpertDown, number, 0);
+    if (mixture.biased || !weights_.has_stack(stack) || single.empty() || !single.starts_with(parent_of(stack))) return;
+    ExpertWeights experts = unstacked_experts(weights_, mixture, names, number, hidden_);
+    note_tensors();
+    add(experts.gate, names, Role::kExpertGate, number);
+    add(experts.up, names, Role::kExpertUp, number);
+    add(experts.down, names, Role::kExpertDown, number);
   }
 
   // Of the modules that were bound since the last call.

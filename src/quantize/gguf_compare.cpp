@@ -29,12 +29,15 @@ std::vector<Written> all_written(const GgufLayout& layout) {
   return out;
 }
 
-Weight read_back(Binder& binder, const GgufTensorShape& shape, const Written& written) {
+// The matrices of a tensor of the file.
+std::vector<Weight> read_back(const Checkpoint& checkpoint, const GgufTensorShape& shape, const Written& written) {
+  Binder binder(checkpoint);
   const std::string module = shape.name.substr(0, shape.name.rfind('.'));
   const int64_t rows = written.matrix->rows, cols = written.matrix->cols;
-  if (shape.shape.size() < 3) return binder.matrix(module, rows, cols);
-  auto stack = binder.stack(module, shape.shape[0], rows, cols);
-  return std::move(stack[written.part]);
+  if (shape.shape.size() == 3) return binder.stack(module, shape.shape[0], rows, cols);
+  std::vector<Weight> out;
+  out.push_back(binder.matrix(module, rows, cols));
+  return out;
 }
 
 }  // namespace
@@ -45,13 +48,16 @@ std::vector<Comparison> compare_gguf(const GgufLayout& layout, const std::filesy
   const auto all = int64_t(matrices.size()), count = most < 0 ? all : std::min(most, all);
   if (count == 0) return {};
   const Checkpoint checkpoint = open_checkpoint(locate_model(file.string()));
-  Binder binder(checkpoint);
+  std::vector<Weight> weights;  // of tensor number `tensor`
+  size_t tensor = layout.shapes.size();
   std::vector<Comparison> out;
   for (int64_t turn = 0; turn < count; ++turn) {
     const Written& written = matrices[spread(turn, count, all)];
     const SourceMatrix& matrix = *written.matrix;
     told(size_t(turn), size_t(count));
-    const Weight weight = read_back(binder, layout.shapes[written.tensor], written);
+    if (written.tensor != tensor) weights = read_back(checkpoint, layout.shapes[written.tensor], written);
+    tensor = written.tensor;
+    const Weight& weight = weights[written.part];
     const Repacked repacked(std::span(&written.matrix, 1));
     const GgufContent& content = layout.contents[written.tensor];
     out.push_back(

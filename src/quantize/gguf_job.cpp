@@ -118,7 +118,8 @@ class Writer {
   std::vector<std::byte> blocks(const Task& task) const {
     const GgufContent& content = layout_.contents[task.tensor];
     const int64_t cols = task.matrix->cols, groups = cols / kQ8_0BlockElements;
-    const auto own = weights_.find(task.matrix);
+    const auto whole = layout_.wholes.find(task.matrix);
+    const auto own = weights_.find(whole == layout_.wholes.end() ? task.matrix : whole->second);
     const MatrixQuantizer quantizer(*task.matrix, recipe_, own == weights_.end() ? nullptr : own->second.data(),
                                     MatrixQuantizer::Scales::kOfStrips);
     std::vector<std::byte> codes(size_t(task.count * cols));
@@ -189,6 +190,8 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   const fs::path mark = failed_mark_beside(options.out);
   const SourceFiles source_files(source, options.statistics);
   for (const fs::path& target : {options.out, mark}) source_files.refuse(target);
+  // First of all, since it refuses what a run would refuse.
+  const auto original = source.quantized ? plan_of(source) : make_plan(open_checkpoint(source.location));
   const GgufLayout layout = lay_out_gguf(source, prepared.reasons());
   JobReport report = prepared.take_report();
   for (const auto& [reason, count] : layout.left) report.kept[reason] += count;
@@ -204,7 +207,6 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   shard.copied = std::ranges::count_if(layout.shapes, [](const auto& shape) { return shape.type != Dtype::kQ8_0; });
   shard.bytes_read = report.bytes_read = writer.source_bytes();
   shard.bytes_written = report.bytes_written = writer.bytes();
-  const auto original = source.quantized ? plan_of(source) : make_plan(open_checkpoint(source.location));
   check_same_steps(writer.readable(), *original);
   try {
     writer.write([&](uint64_t done) {

@@ -54,6 +54,7 @@ class Layout {
     family_ = find_family(config);
     arch_ = architecture_of(*family_);
     if (arch_.empty()) refuse(fmt::format("llama.cpp's files of family {} are not written", family_->name));
+    if (arch_ == "ernie4_5-moe") refuse("ERNIE's mixtures are not written to GGUF files");
     if (model_.transposed) refuse("matrices that are stored (inputs, outputs) are not written to GGUF files");
     const auto has = [&](const std::string& tensor) { return source_.checkpoint.find(tensor) != nullptr; };
     if (model_.names.prefix() != "") find_place(model_, has);
@@ -80,18 +81,28 @@ class Layout {
   void check_mixer(const decltype(BlockSpec::mixer)& mixer) {
     if (const auto* delta = std::get_if<DeltaSpec>(&mixer)) {
       if (delta->by_key_head) refuse("projections fused by key head are not written to GGUF files");
+      // llama.cpp has one key for both.
+      if (delta->key_dim != delta->value_dim)
+        refuse("a delta net whose keys and values differ in size is not written to GGUF files");
       delta_ = delta;
       return;
     }
     if (const auto* latent = std::get_if<LatentSpec>(&mixer); latent != nullptr && arch_ == "deepseek2") {
       const bool halves = !model_.ropes.empty() && model_.ropes[0].pairs == Rope::Pairs::kHalfSplit;
       if (halves) refuse("latents whose halves are rotated together are not written to GGUF files");
+      if (latent->bias) refuse("biases of latents are not written to GGUF files");
+      // llama.cpp normalizes latents with the epsilon of all norms, transformers with one of their own.
+      constexpr double kNegligible = 1e-4;
+      if (std::fabs(latent->norm.eps - model_.final_norm.eps) > kNegligible)
+        refuse("latents whose norms have another epsilon are not written to GGUF files");
       latent_ = latent;
       return;
     }
     const auto* attention = std::get_if<AttentionSpec>(&mixer);
     if (attention == nullptr || attention->sinks || (attention->output_gate && !arch_.starts_with("qwen35")))
       refuse("recurrent layers and other kinds of attention are not written to GGUF files");
+    if (attention->output_gate && attention->out_bias)
+      refuse("biases of gated attention are not written to GGUF files");
     if (attention_ == nullptr) attention_ = attention;
     if (attention->heads != attention_->heads || attention->kv_heads != attention_->kv_heads ||
         attention->head_dim != attention_->head_dim)
@@ -151,6 +162,7 @@ class Layout {
   // Where the rows of a matrix or vector go; empty: they stay.
   std::vector<int64_t> row_order(Role role, int64_t rows) const {
     if (swaps_halves(role)) {
+      if (rows % attention_->head_dim != 0) refuse(fmt::format("rows of queries or keys that are no whole heads"));
       std::vector<int64_t> out;
       for (int64_t n = 0; n < rows; ++n) out.push_back(adjacent_row(n, attention_->head_dim));
       return out;
@@ -168,14 +180,13 @@ class Layout {
     }
   }
 
-  // Behind `first` elements the value heads, `size` elements each: there value head h has key head h % key_heads, so
-  // that those of one key head lie apart.
+  // Behind `first` elements the value heads, `size` elements each.
   std::vector<int64_t> value_heads_order(int64_t first, int64_t size) const {
-    const int64_t keys = delta_->key_heads, of_key = delta_->value_heads / keys;
+    if (delta_->value_heads == delta_->key_heads) return {};
     std::vector<int64_t> out;
     for (int64_t n = 0; n < first; ++n) out.push_back(n);
     for (int64_t h = 0; h < delta_->value_heads; ++h) {
-      const int64_t to = h % of_key * keys + h / of_key;
+      const int64_t to = gguf_value_head(h, delta_->value_heads, delta_->key_heads);
       for (int64_t i = 0; i < size; ++i) out.push_back(first + to * size + i);
     }
     return out;
@@ -219,12 +230,11 @@ class Layout {
     part.cols = cols;
     part.type = whole.type;
     part.tensors = whole.tensors;
-    part.mapped = whole.mapped;
     return part;
   }
 
-  // What a latent becomes keys and values with, [key, value] rows of each head: there stacks over the heads, of keys
-  // transposed.
+  // kv_b_proj, rows [key, value] of each head, becomes two stacks over the heads: attn_k_b, which is transposed, and
+  // attn_v_b.
   void add_latent(const SourceMatrix& matrix, Dtype type, int64_t layer) {
     if (matrix.multipliers != nullptr) refuse(fmt::format("{}: multipliers of its input", matrix.name));
     const Weight whole = as_weight(matrix);
@@ -239,11 +249,12 @@ class Layout {
       add_expert(names_.of(Role::kLatentKUp, layer) + ".weight", fitting(keys.cols), keys, h);
       SourceMatrix& values = add_part(matrix, latent_->value_dim, latent_->kv_rank);
       values.weight = std::make_shared<Weight>(slice_rows(whole, h * rows + latent_->plain_dim, latent_->value_dim));
+      out_.wholes[&values] = &matrix;
       add_expert(names_.of(Role::kLatentVUp, layer) + ".weight", fitting(values.cols), values, h);
     }
   }
 
-  // Experts are stacked in their order, whatever that of the files is.
+  // Experts, and heads of latents, are stacked in their order, whatever that of the files is.
   void add_expert(const std::string& name, Dtype type, const SourceMatrix& matrix, int64_t expert) {
     const auto [found, added] = stacks_.try_emplace(name, out_.shapes.size());
     if (added) add(name, type, {0, matrix.rows, matrix.cols}, {});
@@ -386,10 +397,15 @@ class Layout {
 
   void write_mixture(const MixtureSpec& mixture, int64_t dense) {
     if (mixture.biased) refuse("experts with biases are not written to GGUF files");
+    // llama.cpp ranks groups of experts by their two best (build_moe_ffn).
+    if (mixture.groups > 1 && mixture.rank != RouteStep::Rank::kTwoBest)
+      refuse("groups of experts that are ranked by their best one are not written to GGUF files");
     number("expert_feed_forward_length", mixture.width);
     number("expert_count", mixture.experts);
     number("expert_used_count", mixture.chosen);
-    if (dense > 0) number("leading_dense_block_count", dense);
+    const bool always = arch_ == "deepseek2" || arch_ == "glm4moe";  // where no key does not mean 0
+    if (dense > 0 || always) number("leading_dense_block_count", dense);
+    if (mixture.shared_width == 0 && always) number("expert_shared_count", 0);
     if (mixture.shared_width > 0 && mixture.shared_score) {
       number("expert_shared_feed_forward_length", mixture.shared_width);
     } else if (mixture.shared_width > 0) {
@@ -406,7 +422,6 @@ class Layout {
       out_.keys.flag(key("expert_weights_norm"), mixture.normalized);
     }
     if (mixture.scale != 1) real("expert_weights_scale", mixture.scale);
-    if (arch_ == "ernie4_5-moe") number("interleave_moe_layer_step", 1);
   }
 
   void write_recurrence(const Json& config) {
@@ -418,11 +433,13 @@ class Layout {
     number("ssm.inner_size", delta_->value_heads * delta_->value_dim);
     out_.keys.flags(key("attention.recurrent_layers"), recurrent_);
     number("full_attention_interval", std::ranges::find(recurrent_, false) - recurrent_.begin() + 1);
-    // Of the positions of images, which text has none of; llama.cpp asks for them.
+    // Of the positions of images, which text has none of; llama.cpp asks for them. The default is transformers' for
+    // Qwen3.5.
     std::vector<int32_t> sections = {11, 11, 10};
     const auto rope = config.get("rope_parameters");
     if (const auto list = rope && rope->is_object() ? rope->get("mrope_section") : std::nullopt) {
       sections.clear();
+      if (list->elements().size() > 4) list->fail("more than 4 sections");
       for (const Json& section : list->elements()) sections.push_back(int32_t(section.as_integer(0, kMaxSection)));
     }
     sections.resize(4);
@@ -458,13 +475,15 @@ class Layout {
     out_.keys.flags(key("attention.sliding_window_pattern"), pattern);
   }
 
-  // A tenth of what config.json calls mscale_all_dim.
+  // llama.cpp's loader divides the key by 0.1; without it scores would be multiplied by the rotation's factor once
+  // more.
   void write_yarn_of_latent(const Json& config) {
     for (const char* name : {"rope_parameters", "rope_scaling"}) {
       const auto scaling = config.get(name);
       const auto all = scaling && scaling->is_object() ? scaling->get("mscale_all_dim") : std::nullopt;
-      if (all) return real("rope.scaling.yarn_log_multiplier", 0.1 * all->as_number());
+      if (all && all->as_number() > 0) return real("rope.scaling.yarn_log_multiplier", 0.1 * all->as_number());
     }
+    refuse("YaRN without mscale_all_dim is not written to GGUF files of latent attention");
   }
 
   void write_rope(const Json& config) {

@@ -19,7 +19,7 @@ namespace qgen::quantize {
 // What a tensor of the file holds: matrices one below the other (of a stack of experts), or a vector.
 struct GgufContent {
   std::vector<const SourceMatrix*> matrices;
-  // Where row n, and column k, of a matrix goes; empty: they stay.
+  // (rows), (cols) of one matrix: row n goes to rows[n], column k to cols[k]; empty: they stay.
   std::vector<int64_t> rows, cols;
   std::vector<float> vector;
 
@@ -29,10 +29,18 @@ struct GgufContent {
 struct GgufLayout {
   GgufKeys keys;
   std::vector<GgufTensorShape> shapes;
-  std::vector<GgufContent> contents;    // of each
-  std::deque<SourceMatrix> parts;       // of matrices that are several tensors there
-  std::map<std::string, int64_t> left;  // how many tensors are in no GGUF file, by the reason
+  std::vector<GgufContent> contents;                          // of each
+  std::deque<SourceMatrix> parts;                             // of matrices that are several tensors there
+  std::map<const SourceMatrix*, const SourceMatrix*> wholes;  // of parts that have all columns of their matrix
+  std::map<std::string, int64_t> left;                        // how many tensors are in no GGUF file, by the reason
 };
+
+// Where value head `head` of a recurrence lies: there head h has key head h % key_heads, so that those of one key head
+// lie apart, in a Hugging Face checkpoint side by side.
+inline int64_t gguf_value_head(int64_t head, int64_t heads, int64_t key_heads) {
+  const int64_t of_key = heads / key_heads;
+  return head % of_key * key_heads + head / of_key;
+}
 
 // `reasons`: for each matrix of the source why it is not quantized, or "". A model Error where llama.cpp has no such
 // architecture, or its files cannot say what config.json says.

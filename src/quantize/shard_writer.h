@@ -26,7 +26,7 @@ void write_shard(const Shard& shard, const std::filesystem::path& path, const Re
 // Bytes of the source that a shard is made from.
 uint64_t source_bytes(const Shard& shard);
 
-// Where row n, and column k, of a matrix is in another; empty: at n, at k.
+// (rows), (cols): where row n, and column k, of a matrix is in another; empty: at n, at k.
 struct Places {
   std::vector<int64_t> rows, cols;
 };

@@ -44,7 +44,8 @@ void add_plain(Source& source, bool split_experts) {
     stacks = add_stacked_experts(source, Dtype::kBf16);
   for (const TensorView& tensor : source.checkpoint.tensors()) {
     if (stacks.contains(tensor.name)) continue;
-    if (tensor.shape.size() != 2 || !is_float(tensor.dtype) || !tensor.name.ends_with(kWeight)) {
+    if (tensor.shape.size() != 2 || !is_float(tensor.dtype) || !tensor.name.ends_with(kWeight) ||
+        tensor.elements() == 0) {
       source.copied.push_back(&tensor);
       continue;
     }

@@ -18,7 +18,8 @@ struct Target {
 };
 constexpr Target kTargets[] = {
     {quantize::Format::kInt8, 0.1}, {quantize::Format::kFp8Channel, 0.33}, {quantize::Format::kQ8_0, 0.1}};
-constexpr double kMoved = 2;  // times as much: a router may choose another expert, a recurrence keeps what was rounded
+constexpr double kUnstable =
+    2;  // times as much: a router may choose another expert, a recurrence keeps what was rounded
 
 // Checkpoints that cannot be converted to any format, and a part of what is said about them.
 std::string_view refusal_of(const std::string& name) {
@@ -67,11 +68,11 @@ TEST_CASE("quantize: every quantized checkpoint becomes another that scores like
       CHECK_FALSE(report->failed());
       if (scores.empty()) scores = reference_logits(*load_plan(model), golden.ids, context);
       const auto written = load_plan(out);
-      const bool moved = std::ranges::any_of(written->steps, [](const Step& step) {
+      const bool unstable = std::ranges::any_of(written->steps, [](const Step& step) {
         return std::holds_alternative<RouteStep>(step.op) || std::holds_alternative<RecurStep>(step.op);
       });
       CHECK(normwise_error(reference_logits(*written, golden.ids, context), scores) <
-            target.tolerance * (moved ? kMoved : 1));
+            target.tolerance * (unstable ? kUnstable : 1));
       ++converted;
     }
   }
