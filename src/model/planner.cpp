@@ -26,6 +26,7 @@ class Recorder : public WeightSource {
   bool has_stack(const std::string& module) override {
     return has_(module) || has_(module + ".weight") || has_(module + "_blocks");
   }
+  bool has_stack_of(const std::string&, const std::vector<int64_t>&) override { return false; }
   std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) override {
     requests.push_back({module, rows, cols, count});
     return std::vector<Weight>(size_t(count));

@@ -9,10 +9,17 @@ namespace qgen {
 ExpertWeights unstacked_experts(WeightSource& source, const MixtureSpec& mixture, const Names& names, int64_t number,
                                 int64_t hidden) {
   const auto module = [&](Role role) { return names.of(role, number); };
+  // transformers saves either order of such families and reads both by their shapes, of which one tells where the
+  // other's sides are equal.
+  const auto straight = [&](Role role, int64_t rows, int64_t cols) {
+    return rows != cols && source.has_stack_of(module(role), {mixture.experts, rows, cols});
+  };
+  const bool turned = mixture.transposed && !straight(Role::kExpertGateUps, 2 * mixture.width, hidden) &&
+                      !straight(Role::kExpertDowns, hidden, mixture.width);
   // MXFP4 has groups along the inputs, and so the other order where the same family's floats are transposed.
   const auto transposed = [&](Role role) {
     const bool packed = source.has_tensor(module(role) + "_blocks") || source.has_tensor(module(role) + "_scales");
-    return mixture.transposed && !packed;
+    return turned && !packed;
   };
   const auto stack = [&](Role role, int64_t rows, int64_t cols) {
     return transposed(role) ? source.stack(module(role), mixture.experts, cols, rows)

@@ -19,6 +19,8 @@ class WeightSource {
   virtual bool has_matrix(const std::string& module) = 0;
   virtual bool has_tensor(const std::string& tensor) = 0;
   virtual bool has_stack(const std::string& module) = 0;
+  // Whether the tensor of a stack has this shape; false where it is not known.
+  virtual bool has_stack_of(const std::string& module, const std::vector<int64_t>& shape) = 0;
   virtual Weight matrix(const std::string& module, int64_t rows, int64_t cols) = 0;
   virtual std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols) = 0;
   virtual Vector vector(const std::string& tensor, int64_t n, int64_t cols = 1) = 0;
@@ -33,6 +35,9 @@ class CheckpointSource : public WeightSource {
   bool has_matrix(const std::string& module) override { return binder_.has_matrix(module); }
   bool has_tensor(const std::string& tensor) override { return binder_.has_tensor(tensor); }
   bool has_stack(const std::string& module) override { return binder_.has_stack(module); }
+  bool has_stack_of(const std::string& module, const std::vector<int64_t>& shape) override {
+    return binder_.has_stack_of(module, shape);
+  }
   Weight matrix(const std::string& module, int64_t rows, int64_t cols) override {
     return binder_.matrix(module, rows, cols);
   }
@@ -58,7 +63,8 @@ struct ExpertWeights {
 };
 
 // Those of layer `number` in files that stack them, (experts, rows, cols) in one tensor: gates apart from ups, and all
-// as (outputs, inputs). A model Error where the tensors have other shapes than the mixture.
+// as (outputs, inputs), whichever way round they are stored. A model Error where the tensors have other shapes than the
+// mixture.
 ExpertWeights unstacked_experts(WeightSource& source, const MixtureSpec& mixture, const Names& names, int64_t number,
                                 int64_t hidden);
 

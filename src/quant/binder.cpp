@@ -146,6 +146,12 @@ const TensorView* Module::find(std::string_view suffix) const {
   return tensor;
 }
 
+std::string Module::tensor_name(std::string_view suffix) const {
+  const bool bare = part_.count > 0 && suffix.starts_with(kWeight) &&
+                    checkpoint_.find(fmt::format("{}.{}", name_, kWeight)) == nullptr;
+  return bare ? fmt::format("{}{}", name_, suffix.substr(kWeight.size())) : fmt::format("{}.{}", name_, suffix);
+}
+
 const TensorView* Module::peek(std::string_view suffix) const {
   const TensorView* const tensor = find(suffix);
   if (tensor == nullptr || part_.count == 0) return tensor;
@@ -162,11 +168,8 @@ const TensorView* Module::peek(std::string_view suffix) const {
 
 const TensorView& Module::take(std::string_view suffix) {
   const TensorView* const tensor = peek(suffix);
-  if (tensor == nullptr) {
-    const bool stacked = part_.count > 0 && suffix.starts_with(kWeight);
-    fail(ErrorKind::kModel, fmt::format("{}: tensor {}{}{} is missing", checkpoint_.location().name, name_,
-                                        stacked ? "" : ".", stacked ? suffix.substr(kWeight.size()) : suffix));
-  }
+  if (tensor == nullptr)
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, tensor_name(suffix)));
   taken_.push_back(tensor->name);
   return *tensor;
 }
@@ -398,6 +401,12 @@ bool Binder::has_stack(const std::string& module) const {
   return has_matrix(module) || has_tensor(module) || has_tensor(module + "_blocks") || has_tensor(module + "_scales");
 }
 
+bool Binder::has_stack_of(const std::string& module, const std::vector<int64_t>& shape) const {
+  const TensorView* tensor = checkpoint_.find(fmt::format("{}.{}", module, kWeight));
+  if (tensor == nullptr) tensor = checkpoint_.find(module);
+  return tensor != nullptr && tensor->shape == shape;
+}
+
 Weight Binder::matrix(const std::string& name, int64_t rows, int64_t cols) {
   Module module(checkpoint_, config_, inner_module(checkpoint_, name), rows, cols);
   Weight weight = bind(module, name);
@@ -438,8 +447,8 @@ Weight Binder::bind(Module& module, const std::string& name) {
   const TensorView& weight = module.take("weight");
   if (byte_codes(weight)) {
     fail_tensor(weight,
-                fmt::format("{} codes without their scale (expected {}.weight_scale or {}.weight_scale_inv)",
-                            dtype_name(weight.dtype), name, name),
+                fmt::format("{} codes without their scale (expected {} or {})", dtype_name(weight.dtype),
+                            module.tensor_name("weight_scale"), module.tensor_name("weight_scale_inv")),
                 "without it the model would write garbage; is a shard missing?");
   }
   fail_tensor(weight, fmt::format("weights of type {} are not supported", dtype_name(weight.dtype)));

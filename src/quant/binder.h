@@ -60,6 +60,8 @@ class Module {
   int64_t cols() const { return cols_; }
 
   const TensorView* peek(std::string_view suffix) const;  // nullptr if absent
+  // What X.<suffix> is called: of a stack without ".weight" where its own tensor is called so.
+  std::string tensor_name(std::string_view suffix) const;
   bool has(std::string_view suffix) const { return peek(suffix) != nullptr; }
   const TensorView& take(std::string_view suffix);  // an error if absent
   // An error, too, unless its type is one of these and its shape this one.
@@ -128,6 +130,8 @@ class Binder {
   // The `count` matrices, (rows, cols) each, that are stacked in the tensors of one module.
   std::vector<Weight> stack(const std::string& module, int64_t count, int64_t rows, int64_t cols);
   bool has_stack(const std::string& module) const;
+  // Whether the tensor of a stack, X.weight or X, has this shape.
+  bool has_stack_of(const std::string& module, const std::vector<int64_t>& shape) const;
   // The bias of module X, (rows): X.bias, or what a method's tensors imply in its place; nothing where there is none.
   std::optional<Vector> bias(const std::string& module, int64_t rows, int64_t cols);
   // What the columns of module X's input are multiplied with before they meet W, (cols); nothing for 1.

@@ -67,13 +67,14 @@ void LikenessSum::merge(const LikenessSum& other) {
 }
 
 Likeness LikenessSum::result(bool fixed_bands) const {
-  constexpr double kNearZero = 1e-6;
+  const double near_zero = fixed_bands ? 1e-6 : 0;  // as the tool has it, which calls small matrices alike
   Likeness out;
   if (count_ == 0) return out;
   out.mean_error = errors_ / double(count_);
   out.largest_error = largest_error_;
   if (!fixed_bands) out.width = std::max(1.0, std::sqrt(reference_squares_ / double(count_)) / kTypicalSize);
-  if (largest_ > kNearZero) out.cosine = dot_ / std::sqrt(reference_squares_ * value_squares_);
+  const double norms = std::sqrt(reference_squares_) * std::sqrt(value_squares_);
+  if (largest_ > near_zero) out.cosine = norms > 0 ? dot_ / norms : 0;
   if (!std::isfinite(errors_)) out.largest_error = std::nan("");
   return out;
 }

@@ -25,7 +25,7 @@ constexpr double kTypicalSize = 0.02;
 
 // Between all elements of two matrices.
 struct Likeness {
-  double cosine = 1;  // 1 where both stay within 1e-6 of zero
+  double cosine = 1;  // 1 where both are zero
   double mean_error = 0;
   double largest_error = 0;
   double width = 1;  // of the bands of errors

@@ -66,11 +66,9 @@ class Unstacking {
   // Whether the stacks of a layer have the shapes that the mixture says.
   bool fits(const MixtureSpec& mixture, const Names& names, int64_t number) const {
     const auto has_shape = [&](Role role, int64_t rows, int64_t cols) {
-      if (mixture.transposed) std::swap(rows, cols);
       const std::string name = names.of(role, number);
-      const TensorView* tensor = source_.checkpoint.find(name);
-      if (tensor == nullptr) tensor = source_.checkpoint.find(name + ".weight");
-      return tensor != nullptr && tensor->shape == std::vector<int64_t>{mixture.experts, rows, cols};
+      return binder_.has_stack_of(name, {mixture.experts, rows, cols}) ||
+             (mixture.transposed && binder_.has_stack_of(name, {mixture.experts, cols, rows}));
     };
     return has_shape(Role::kExpertDowns, hidden_, mixture.width) &&
            (has_shape(Role::kExpertGateUps, 2 * mixture.width, hidden_) ||

@@ -171,9 +171,13 @@ void check_target(const JobOptions& options) {
 
 // The file to be written must have the plan of the original.
 void check_same_steps(const fs::path& written, const Plan& original) {
-  const std::string difference =
+  std::string difference =
       different_step([&] { return make_plan(open_checkpoint(locate_model(written.string()), true)); }, original);
   if (difference.empty()) return;
+  // The file has no name yet that would say anything.
+  for (const std::string& name : {written.string(), written.filename().string()}) {
+    if (difference.starts_with(name + ": ")) difference.erase(0, name.size() + 2);
+  }
   fail(ErrorKind::kModel,
        fmt::format("{}: llama.cpp's format cannot say how this model computes ({})",
                    original.checkpoint.location().name, difference),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -90,6 +91,9 @@ class Layout {
     if (const auto* latent = std::get_if<LatentSpec>(&mixer); latent != nullptr && arch_ == "deepseek2") {
       const bool halves = !model_.ropes.empty() && model_.ropes[0].pairs == Rope::Pairs::kHalfSplit;
       if (halves) refuse("latents whose halves are rotated together are not written to GGUF files");
+      // llama.cpp knows models without a latent of queries by these numbers of layers (deepseek2, is_lite).
+      if (latent->q_rank == 0 && model_.layers.size() != 26 && model_.layers.size() != 27)
+        refuse("latent attention without q_lora_rank is written to GGUF files of 26 or 27 layers only");
       if (latent->bias) refuse("biases of latents are not written to GGUF files");
       // llama.cpp normalizes latents with the epsilon of all norms, transformers with one of their own.
       constexpr double kNegligible = 1e-4;
@@ -404,7 +408,9 @@ class Layout {
     number("expert_count", mixture.experts);
     number("expert_used_count", mixture.chosen);
     const bool always = arch_ == "deepseek2" || arch_ == "glm4moe";  // where no key does not mean 0
-    if (dense > 0 || always) number("leading_dense_block_count", dense);
+    if (dense > 0 && !always)
+      refuse("dense layers before those with experts are not written to GGUF files of this kind");
+    if (always) number("leading_dense_block_count", dense);
     if (mixture.shared_width == 0 && always) number("expert_shared_count", 0);
     if (mixture.shared_width > 0 && mixture.shared_score) {
       number("expert_shared_feed_forward_length", mixture.shared_width);
@@ -443,6 +449,8 @@ class Layout {
       for (const Json& section : list->elements()) sections.push_back(int32_t(section.as_integer(0, kMaxSection)));
     }
     sections.resize(4);
+    const int64_t all = std::accumulate(sections.begin(), sections.end(), int64_t{0});
+    if (all == 0 || all > attention_->head_dim) sections = {int32_t(model_.ropes[0].dim / 2), 0, 0, 0};
     out_.keys.integers(key("rope.dimension_sections"), sections);
   }
 

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "model/families/table.h"
+#include "model/open.h"
+#include "model/planner.h"
 #include "quantize/selection.h"
 #include "quantize/smooth.h"
 #include "quantize/statistics.h"
@@ -43,8 +45,23 @@ Preparation::Preparation(const JobOptions& options)
   report_.source_quantized = source_.quantized;
   for (const auto& [reason, count] : source_.left) report_.kept[reason] += count;
   refuse_transposed(source_, options.recipe);
+  if (!options.recipe.compat) check_whole();
   choose();
   if (!options.statistics.empty()) use_statistics();
+}
+
+// A checkpoint whose tensors are not those that its config.json describes would become another such; what is quantized
+// already, or in another layout, has had its plan made. Of a config.json that qgen cannot run it knows no tensors.
+void Preparation::check_whole() {
+  const Json config = source_.checkpoint.config();
+  if (source_.quantized || source_.other_layout || find_family(config) == nullptr) return;
+  try {
+    describe(config);
+  } catch (const Error& error) {
+    report_.warnings.push_back(fmt::format("{} (qgen cannot run the result)", error.message()));
+    return;
+  }
+  make_plan(open_checkpoint(source_.location));
 }
 
 void Preparation::choose() {

@@ -24,6 +24,7 @@ class Preparation {
   JobReport take_report() { return std::move(report_); }  // with what is known by now
 
  private:
+  void check_whole();
   void choose();
   void use_statistics();
 

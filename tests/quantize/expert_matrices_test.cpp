@@ -1,5 +1,7 @@
 // Stacks of experts, straight or stored the other way round, plain or quantized, become single matrices with the same
 // values.
+#include <functional>
+
 #include "base/numbers.h"
 #include "quantize/compare_models.h"
 #include "quantize/job.h"
@@ -13,25 +15,55 @@ namespace {
 
 using namespace quantize;
 
+Tensors tensors_of(const Checkpoint& checkpoint) {
+  Tensors out;
+  for (const TensorView& tensor : checkpoint.tensors()) {
+    const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    out[tensor.name] = {std::string(dtype_name(tensor.dtype)), tensor.shape, std::string(bytes)};
+  }
+  return out;
+}
+
+Tensors tensors_of_golden(const std::string& name) {
+  return tensors_of(open_checkpoint(locate_model((source_folder() / "tests/golden" / name).string())));
+}
+
+void write_model(const TemporaryFolder& folder, const std::string& golden, const Tensors& tensors) {
+  folder.write("model.safetensors", write_tensors(tensors));
+  folder.write("config.json", read_file(source_folder() / "tests/golden" / golden / "config.json"));
+}
+
+// A stack of BF16 matrices, each turned over.
+void turn_over(Tensor& stack) {
+  const size_t experts = size_t(stack.shape[0]), rows = size_t(stack.shape[1]), cols = size_t(stack.shape[2]);
+  std::string turned(stack.data.size(), 0);
+  for (size_t e = 0; e < experts; ++e) {
+    for (size_t i = 0; i < rows * cols; ++i) {
+      stack.data.copy(turned.data() + 2 * (e * rows * cols + i % cols * rows + i / cols), 2, 2 * (e * rows * cols + i));
+    }
+  }
+  stack.data = std::move(turned);
+  std::swap(stack.shape[1], stack.shape[2]);
+}
+
 // A golden whose experts lie in plain stacks with their stacks as block FP8, which has one scale for each of these
 // small matrices.
 void write_fp8_stacks(const fs::path& golden, const TemporaryFolder& folder) {
-  const Checkpoint checkpoint = open_checkpoint(locate_model(golden.string()));
-  Tensors tensors;
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-    Tensor& out = tensors[tensor.name] = {std::string(dtype_name(tensor.dtype)), tensor.shape, std::string(bytes)};
-    if (!contains(tensor.name, ".experts.")) continue;
-    out.dtype = "F8_E4M3";
-    out.data.clear();
-    for (int64_t i = 0; i < tensor.elements(); ++i) out.data += char(i * 37 % 127 + (i % 2 == 0 ? 128 : 0));
-    std::string scales;
+  Tensors tensors = tensors_of(open_checkpoint(locate_model(golden.string())));
+  Tensors scales;
+  for (auto& [name, tensor] : tensors) {
+    if (!contains(name, ".experts.")) continue;
+    const size_t elements = tensor.data.size() / 2;
+    tensor.dtype = "F8_E4M3";
+    tensor.data.clear();
+    for (size_t i = 0; i < elements; ++i) tensor.data += char(i * 37 % 127 + (i % 2 == 0 ? 128 : 0));
+    Tensor& of_stack = scales[name + "_scale_inv"] = {"BF16", {tensor.shape[0], 1, 1}, ""};
     for (int64_t e = 0; e < tensor.shape[0]; ++e) {
       const uint16_t scale = float_to_bf16(0.01F * float(e + 1));
-      scales.append(reinterpret_cast<const char*>(&scale), sizeof scale);
+      of_stack.data.append(reinterpret_cast<const char*>(&scale), sizeof scale);
     }
-    tensors[tensor.name + "_scale_inv"] = {"BF16", {tensor.shape[0], 1, 1}, scales};
   }
+  tensors.merge(scales);
   folder.write("model.safetensors", write_tensors(tensors));
   std::string config = read_file(golden / "config.json");
   config.insert(config.find('{') + 1,
@@ -83,6 +115,48 @@ TEST_CASE("quantize: stacks of experts become matrices of their own") {
     write_fp8_stacks(source_folder() / "tests/golden" / name, folder);
     CHECK(convert_and_compare(folder.path()) > 5);
   }
+}
+
+TEST_CASE("stacks of experts are read whichever way round they are stored, as transformers saves either") {
+  for (const std::string golden : {"qwen3_vl_moe-bf16", "llama4-bf16"}) {
+    CAPTURE(golden);
+    Tensors tensors = tensors_of_golden(golden);
+    for (auto& [name, tensor] : tensors) {
+      if (contains(name, ".experts.")) turn_over(tensor);
+    }
+    const TemporaryFolder folder;
+    write_model(folder, golden, tensors);
+    const auto turned = make_plan(open_checkpoint(locate_model(folder.path().string())));
+    const auto original =
+        make_plan(open_checkpoint(locate_model((source_folder() / "tests/golden" / golden).string())));
+    CHECK(different_step(*turned, *original).empty());
+    CHECK(compare_models(*turned, *original).empty());
+    CHECK(convert_and_compare(folder.path()) == 0);
+  }
+}
+
+TEST_CASE("quantize: a checkpoint that is no whole model is refused, and nothing is written") {
+  const std::string golden = "qwen3_5_moe-bf16", experts = "model.language_model.layers.0.mlp.experts.";
+  const auto error_with = [&](const std::function<void(Tensors&)>& change) {
+    Tensors tensors = tensors_of_golden(golden);
+    change(tensors);
+    const TemporaryFolder folder;
+    write_model(folder, golden, tensors);
+    ErrorKind kind{};
+    const fs::path out = folder.path() / "out";
+    const std::string error =
+        error_of([&] { run_job(options_for(folder.path(), out, quantize::Format::kInt8, 0)); }, &kind);
+    CHECK(kind == ErrorKind::kModel);
+    CHECK_FALSE(fs::exists(out));
+    return error;
+  };
+  CHECK(contains(error_with([&](Tensors& tensors) { tensors.erase(experts + "down_proj"); }), "is missing"));
+  CHECK(contains(error_with([&](Tensors& tensors) { tensors.erase("model.language_model.norm.weight"); }),
+                 "norm.weight is missing"));
+  CHECK(contains(error_with([&](Tensors& tensors) {
+                   tensors[experts + "0.down_proj.weight"] = {"BF16", {32, 24}, std::string(32 * 24 * 2, 0)};
+                 }),
+                 "experts.0.down_proj.weight"));
 }
 
 }  // namespace qgen::test
