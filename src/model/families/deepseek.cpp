@@ -65,10 +65,13 @@ Description describe_latent(const Json& config, std::string_view family, const M
   return model;
 }
 
-MixtureSpec read_experts(const Json& config, int64_t default_chosen) {
+// `default_scale`: routed_scaling_factor where config.json says nothing, as transformers' configuration has it; GGUF
+// files that say nothing mean 1.
+MixtureSpec read_experts(const Json& config, int64_t default_chosen, double default_scale = 1) {
   const int64_t layers = config.at("num_hidden_layers").as_integer(1, kMaxLayers);
   MixtureSpec out = read_mixture(config, layers, {.experts = "n_routed_experts", .default_chosen = default_chosen});
   read_sigmoid_choice(config, out);
+  if (!config.get("routed_scaling_factor") && !is_from_gguf(config)) out.scale = default_scale;
   return out;
 }
 
@@ -81,7 +84,7 @@ void check_word(const Json& config, std::string_view key, std::string_view expec
 Description describe_sigmoid_mixture(const Json& config, std::string_view family) {
   check_word(config, "scoring_func", "sigmoid");
   check_word(config, "topk_method", "noaux_tc");
-  return describe_latent(config, family, read_experts(config, 8), 3);
+  return describe_latent(config, family, read_experts(config, 8, 2.5), 3);
 }
 
 // An indexer chooses the keys that a query sees: all of them while there are no more than it may choose, and so far the
@@ -121,14 +124,14 @@ Description describe_deepseek_v32(const Json& config) {
 
 Description describe_glm_moe_dsa(const Json& config) {
   check_word(config, "topk_method", "noaux_tc");
-  Description model = describe_latent(config, "glm_moe_dsa", read_experts(config, 8), 3, 0, 1, 1e-5);
+  Description model = describe_latent(config, "glm_moe_dsa", read_experts(config, 8, 2.5), 3, 0, 1, 1e-5);
   take_all_keys(config, model);
   return model;
 }
 
 Description describe_glm4_moe_lite(const Json& config) {
   check_word(config, "topk_method", "noaux_tc");
-  return describe_latent(config, "glm4_moe_lite", read_experts(config, 4), 1, 0, 1, 1e-5);
+  return describe_latent(config, "glm4_moe_lite", read_experts(config, 4, 1.8), 1, 0, 1, 1e-5);
 }
 
 Description describe_mistral4(const Json& config) {
