@@ -166,7 +166,7 @@ class Layout {
   // Where the rows of a matrix or vector go; empty: they stay.
   std::vector<int64_t> row_order(Role role, int64_t rows) const {
     if (swaps_halves(role)) {
-      if (rows % attention_->head_dim != 0) refuse(fmt::format("rows of queries or keys that are no whole heads"));
+      if (rows % attention_->head_dim != 0) refuse("rows of queries or keys that are no whole heads");
       std::vector<int64_t> out;
       for (int64_t n = 0; n < rows; ++n) out.push_back(adjacent_row(n, attention_->head_dim));
       return out;
@@ -211,16 +211,15 @@ class Layout {
     const std::string name = names_.of(place->role, place->layer) + ".weight";
     const bool exact =
         place->role == Role::kRouter || place->role == Role::kSharedScore || place->role == Role::kPositions;
+    GgufContent content;
+    content.matrices = {&matrix};
+    if (place->role == Role::kDeltaOut) content.cols = value_heads_order(0, delta_->value_dim);
     // Blocks of 32 columns stay whole where columns move.
-    const bool moves = place->role == Role::kDeltaOut && delta_->value_heads != delta_->key_heads;
-    const bool blocks = reason.empty() && !(moves && delta_->value_dim % kQ8_0BlockElements != 0);
+    const bool blocks = reason.empty() && (content.cols.empty() || delta_->value_dim % kQ8_0BlockElements == 0);
     const Dtype type = exact ? Dtype::kF32 : blocks ? Dtype::kQ8_0 : Dtype::kF16;
     if (place->expert >= 0) return add_expert(name, type, matrix, place->expert);
     if (place->role == Role::kLatentKvUp) return add_latent(matrix, type, place->layer);
-    GgufContent content;
-    content.matrices = {&matrix};
     content.rows = row_order(place->role, matrix.rows);
-    if (moves) content.cols = value_heads_order(0, delta_->value_dim);
     // One row of numbers is a vector there.
     std::vector<int64_t> shape = {matrix.rows, matrix.cols};
     if (place->role == Role::kSharedScore && matrix.rows == 1) shape = {matrix.cols};

@@ -119,7 +119,7 @@ class Undoing {
   // Those that the family's description asks for, bound as for a run; then those of layers that it does not run (that
   // draft tokens, say).
   void add_matrices() {
-    for (const std::string& tensor : add_stacked_experts(source_, plain_)) stacks_.insert(tensor);
+    stacks_ = add_stacked_experts(source_, plain_);
     Description model = describe(checkpoint_.config());
     transposed_ = model.transposed;
     const auto there = [&](const std::string& tensor) { return has(tensor); };

@@ -18,8 +18,8 @@ struct Target {
 };
 constexpr Target kTargets[] = {
     {quantize::Format::kInt8, 0.1}, {quantize::Format::kFp8Channel, 0.33}, {quantize::Format::kQ8_0, 0.1}};
-constexpr double kUnstable =
-    2;  // times as much: a router may choose another expert, a recurrence keeps what was rounded
+// Times as much: a router may choose another expert, a recurrence keeps what was rounded.
+constexpr double kUnstable = 2;
 
 // Checkpoints that cannot be converted to any format, and a part of what is said about them.
 std::string_view refusal_of(const std::string& name) {

@@ -6,66 +6,60 @@
 #include "quantize/compare_models.h"
 #include "quantize/job.h"
 #include "quantize/source.h"
+#include "tests/quant/small_checkpoint.h"
 #include "tests/quantize/job_options.h"
 #include "tests/support.h"
-#include "tests/tensors.h"
 
 namespace qgen::test {
 namespace {
 
 using namespace quantize;
 
-Tensors tensors_of(const Checkpoint& checkpoint) {
-  Tensors out;
-  for (const TensorView& tensor : checkpoint.tensors()) {
-    const std::string_view bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
-    out[tensor.name] = {std::string(dtype_name(tensor.dtype)), tensor.shape, std::string(bytes)};
-  }
-  return out;
+fs::path golden_folder(const std::string& name) { return source_folder() / "tests/golden" / name; }
+
+StoredTensors tensors_of_golden(const std::string& name) {
+  return read_tensors(golden_folder(name) / "model.safetensors");
 }
 
-Tensors tensors_of_golden(const std::string& name) {
-  return tensors_of(open_checkpoint(locate_model((source_folder() / "tests/golden" / name).string())));
-}
-
-void write_model(const TemporaryFolder& folder, const std::string& golden, const Tensors& tensors) {
+void write_model(const TemporaryFolder& folder, const std::string& golden, const StoredTensors& tensors) {
   folder.write("model.safetensors", write_tensors(tensors));
-  folder.write("config.json", read_file(source_folder() / "tests/golden" / golden / "config.json"));
+  folder.write("config.json", read_file(golden_folder(golden) / "config.json"));
 }
 
 // A stack of BF16 matrices, each turned over.
-void turn_over(Tensor& stack) {
+void turn_over(StoredTensor& stack) {
   const size_t experts = size_t(stack.shape[0]), rows = size_t(stack.shape[1]), cols = size_t(stack.shape[2]);
-  std::string turned(stack.data.size(), 0);
+  std::string turned(stack.bytes.size(), 0);
   for (size_t e = 0; e < experts; ++e) {
     for (size_t i = 0; i < rows * cols; ++i) {
-      stack.data.copy(turned.data() + 2 * (e * rows * cols + i % cols * rows + i / cols), 2, 2 * (e * rows * cols + i));
+      stack.bytes.copy(turned.data() + 2 * (e * rows * cols + i % cols * rows + i / cols), 2,
+                       2 * (e * rows * cols + i));
     }
   }
-  stack.data = std::move(turned);
+  stack.bytes = std::move(turned);
   std::swap(stack.shape[1], stack.shape[2]);
 }
 
 // A golden whose experts lie in plain stacks with their stacks as block FP8, which has one scale for each of these
 // small matrices.
-void write_fp8_stacks(const fs::path& golden, const TemporaryFolder& folder) {
-  Tensors tensors = tensors_of(open_checkpoint(locate_model(golden.string())));
-  Tensors scales;
+void write_fp8_stacks(const std::string& golden, const TemporaryFolder& folder) {
+  StoredTensors tensors = tensors_of_golden(golden);
+  StoredTensors scales;
   for (auto& [name, tensor] : tensors) {
     if (!contains(name, ".experts.")) continue;
-    const size_t elements = tensor.data.size() / 2;
-    tensor.dtype = "F8_E4M3";
-    tensor.data.clear();
-    for (size_t i = 0; i < elements; ++i) tensor.data += char(i * 37 % 127 + (i % 2 == 0 ? 128 : 0));
-    Tensor& of_stack = scales[name + "_scale_inv"] = {"BF16", {tensor.shape[0], 1, 1}, ""};
+    const size_t elements = tensor.bytes.size() / 2;
+    tensor.dtype = Dtype::kF8E4M3;
+    tensor.bytes.clear();
+    for (size_t i = 0; i < elements; ++i) tensor.bytes += char(i * 37 % 127 + (i % 2 == 0 ? 128 : 0));
+    StoredTensor& of_stack = scales[name + "_scale_inv"] = {Dtype::kBf16, {tensor.shape[0], 1, 1}, ""};
     for (int64_t e = 0; e < tensor.shape[0]; ++e) {
       const uint16_t scale = float_to_bf16(0.01F * float(e + 1));
-      of_stack.data.append(reinterpret_cast<const char*>(&scale), sizeof scale);
+      of_stack.bytes.append(reinterpret_cast<const char*>(&scale), sizeof scale);
     }
   }
   tensors.merge(scales);
   folder.write("model.safetensors", write_tensors(tensors));
-  std::string config = read_file(golden / "config.json");
+  std::string config = read_file(golden_folder(golden) / "config.json");
   config.insert(config.find('{') + 1,
                 R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},)");
   folder.write("config.json", config);
@@ -106,13 +100,13 @@ TEST_CASE("quantize: stacks of experts become matrices of their own") {
   for (const char* name :
        {"llama4-bf16", "qwen3_vl_moe-bf16", "gemma4-moe-bf16", "qwen3_5_moe-bf16", "mistral4-bf16"}) {
     CAPTURE(name);
-    CHECK(convert_and_compare(source_folder() / "tests/golden" / name) == 0);
+    CHECK(convert_and_compare(golden_folder(name)) == 0);
   }
   // The first two are stored (inputs, outputs).
   for (const char* name : {"llama4-bf16", "qwen3_vl_moe-bf16", "qwen3_5_moe-bf16"}) {
     CAPTURE(name);
     const TemporaryFolder folder;
-    write_fp8_stacks(source_folder() / "tests/golden" / name, folder);
+    write_fp8_stacks(name, folder);
     CHECK(convert_and_compare(folder.path()) > 5);
   }
 }
@@ -120,15 +114,14 @@ TEST_CASE("quantize: stacks of experts become matrices of their own") {
 TEST_CASE("stacks of experts are read whichever way round they are stored, as transformers saves either") {
   for (const std::string golden : {"qwen3_vl_moe-bf16", "llama4-bf16"}) {
     CAPTURE(golden);
-    Tensors tensors = tensors_of_golden(golden);
+    StoredTensors tensors = tensors_of_golden(golden);
     for (auto& [name, tensor] : tensors) {
       if (contains(name, ".experts.")) turn_over(tensor);
     }
     const TemporaryFolder folder;
     write_model(folder, golden, tensors);
     const auto turned = make_plan(open_checkpoint(locate_model(folder.path().string())));
-    const auto original =
-        make_plan(open_checkpoint(locate_model((source_folder() / "tests/golden" / golden).string())));
+    const auto original = make_plan(open_checkpoint(locate_model(golden_folder(golden).string())));
     CHECK(different_step(*turned, *original).empty());
     CHECK(compare_models(*turned, *original).empty());
     CHECK(convert_and_compare(folder.path()) == 0);
@@ -137,8 +130,8 @@ TEST_CASE("stacks of experts are read whichever way round they are stored, as tr
 
 TEST_CASE("quantize: a checkpoint that is no whole model is refused, and nothing is written") {
   const std::string golden = "qwen3_5_moe-bf16", experts = "model.language_model.layers.0.mlp.experts.";
-  const auto error_with = [&](const std::function<void(Tensors&)>& change) {
-    Tensors tensors = tensors_of_golden(golden);
+  const auto error_with = [&](const std::function<void(StoredTensors&)>& change) {
+    StoredTensors tensors = tensors_of_golden(golden);
     change(tensors);
     const TemporaryFolder folder;
     write_model(folder, golden, tensors);
@@ -150,11 +143,11 @@ TEST_CASE("quantize: a checkpoint that is no whole model is refused, and nothing
     CHECK_FALSE(fs::exists(out));
     return error;
   };
-  CHECK(contains(error_with([&](Tensors& tensors) { tensors.erase(experts + "down_proj"); }), "is missing"));
-  CHECK(contains(error_with([&](Tensors& tensors) { tensors.erase("model.language_model.norm.weight"); }),
+  CHECK(contains(error_with([&](StoredTensors& tensors) { tensors.erase(experts + "down_proj"); }), "is missing"));
+  CHECK(contains(error_with([&](StoredTensors& tensors) { tensors.erase("model.language_model.norm.weight"); }),
                  "norm.weight is missing"));
-  CHECK(contains(error_with([&](Tensors& tensors) {
-                   tensors[experts + "0.down_proj.weight"] = {"BF16", {32, 24}, std::string(32 * 24 * 2, 0)};
+  CHECK(contains(error_with([&](StoredTensors& tensors) {
+                   tensors[experts + "0.down_proj.weight"] = {Dtype::kBf16, {32, 24}, std::string(32 * 24 * 2, 0)};
                  }),
                  "experts.0.down_proj.weight"));
 }
