@@ -516,6 +516,15 @@ def mixture_cases():
         experts=ONE_BY_ONE,
         old_names=(("mlp.gate.moe_statics.", "mlp.moe_statics."),),
     )
+    yield Case(
+        "ernie4_5_moe-wide",
+        "ernie4_5_moe",
+        {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32, "moe_num_shared_experts": 1, "num_hidden_layers": 3},
+        "experts in all layers but the first, as llama.cpp has them, and in whole groups of 32",
+        experts=ONE_BY_ONE,
+        old_names=(("mlp.gate.moe_statics.", "mlp.moe_statics."),),
+        methods=("bf16",),
+    )
     gemma4 = {"head_dim": 12, "global_head_dim": 16, "sliding_window": WINDOW, "final_logit_softcapping": 8.0}
     gemma4 |= {"rope_parameters": {"full_attention": rope(rope_type="proportional", partial_rotary_factor=0.25), "sliding_attention": rope()}}
     large = gemma4 | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0}
@@ -570,6 +579,14 @@ def mixture_cases():
     delta |= {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"]}
     delta |= {"rope_parameters": rope(partial_rotary_factor=0.25)}
     yield Case("qwen3_next", "qwen3_next", shared | delta, "projections of a delta net key head by key head", experts=ONE_BY_ONE)
+    yield Case(
+        "qwen3_next-wide",
+        "qwen3_next",
+        shared | delta | {"linear_key_head_dim": 32, "linear_value_head_dim": 32},
+        "keys and values of one size, as llama.cpp wants them, and in whole groups of 32",
+        experts=ONE_BY_ONE,
+        methods=("bf16",),
+    )
     nested = {"old_names": (("model.", "model.language_model."),)}
     yield Case(
         "qwen3_5",

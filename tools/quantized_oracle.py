@@ -35,6 +35,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -52,7 +53,7 @@ import transformers
 from compressed_tensors.entrypoints.convert.converters import CompressedTensorsDequantizer
 from safetensors import safe_open
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers.quantizers import AutoHfQuantizer
 
 try:
@@ -70,6 +71,8 @@ EXACT = 5e-5
 BF16_WEIGHTS = 3e-2
 # Inputs with 8 bits for 32 columns: each is off by up to 1/254 of the largest of them, which adds up to some 5e-2.
 INPUTS_IN_8_BITS = 0.1
+# llama.cpp looks the GELU of a CPU up in a table of F16, 2^-11 of each, which adds up to some 1e-3.
+GELU_TABLE = 5e-3
 # More where routers may choose another expert, and where recurrences keep what was rounded.
 STATES_IN_8_BITS = 0.5
 # qgen's CPU engine with floats everywhere, beside its reference.
@@ -108,6 +111,14 @@ LATENT = {"q_lora_rank": 64, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rop
           "head_dim": 32, "num_key_value_heads": 4, "n_group": 2, "topk_group": 1, "norm_topk_prob": True,
           "rope_parameters": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
                               "original_max_position_embeddings": 32, "mscale": 1.0, "mscale_all_dim": 1.0}}  # fmt: skip
+# So that YaRN's ramp of heads of 64 for 32 positions ends at pair 6: llama.cpp rounds its ends, and
+# gpt-oss, of transformers, does not.
+WHOLE_RAMP = 1.0000001 * math.exp(64 * math.log(32 / (2 * math.pi)) / 12)
+GEMMA4 = {"head_dim": 32, "global_head_dim": 64, "sliding_window": 8, "num_hidden_layers": 4, "final_logit_softcapping": 8.0,
+          "layer_types": ["sliding_attention", "full_attention"] * 2, "tie_word_embeddings": True,
+          "rope_parameters": {
+              "full_attention": {"rope_type": "proportional", "rope_theta": 8000.0, "partial_rotary_factor": 0.25},
+              "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}}  # fmt: skip
 GGUF_INPUTS = {
     "deepseek_v3": ("deepseek_v3", GROUPED | LATENT, torch.bfloat16, "1GB"),
     "glm4_moe_lite": ("glm4_moe_lite", GROUPED | LATENT | {
@@ -116,6 +127,29 @@ GGUF_INPUTS = {
     "qwen3_5_moe": ("qwen3_5_moe_text", DELTA | EXPERTS, torch.bfloat16, "1GB"),
     "qwen2_moe": ("qwen2_moe", EXPERTS | {"norm_topk_prob": False}, torch.bfloat16, "1GB"),
     "glm4_moe": ("glm4_moe", GROUPED, torch.bfloat16, "1GB"),
+    "qwen3_next": ("qwen3_next", DELTA | EXPERTS, torch.bfloat16, "1GB"),
+    "gpt_oss": ("gpt_oss", {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 96, "sliding_window": 8,
+                            "num_hidden_layers": 3, "tie_word_embeddings": False,
+                            "rope_parameters": {"rope_type": "yarn", "rope_theta": WHOLE_RAMP, "factor": 4.0, "beta_fast": 32.0,
+                                                "beta_slow": 1.0, "truncate": False,
+                                                "original_max_position_embeddings": 32}}, torch.bfloat16, "1GB"),
+    "llama4": ("llama4_text", {"num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size": 96,
+                               "intermediate_size_mlp": 160, "num_hidden_layers": 4, "interleave_moe_layer_step": 2,
+                               "tie_word_embeddings": False,
+                               "rope_parameters": {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0,
+                                                   "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                                   "original_max_position_embeddings": 32}}, torch.bfloat16, "1GB"),
+    "ernie4_5_moe": ("ernie4_5_moe", {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 96, "num_hidden_layers": 3,
+                                      "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+                                      "tie_word_embeddings": False}, torch.bfloat16, "1GB"),
+    "gemma4": ("gemma4_text", GEMMA4 | {"attention_k_eq_v": True, "num_global_key_value_heads": 1, "num_kv_shared_layers": 0,
+                                        "hidden_size_per_layer_input": 0}, torch.bfloat16, "1GB"),
+    "gemma4-moe": ("gemma4_text", GEMMA4 | {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
+                                            "moe_intermediate_size": 96, "num_kv_shared_layers": 0,
+                                            "hidden_size_per_layer_input": 0}, torch.bfloat16, "1GB"),
+    "gemma4-small": ("gemma4_text", GEMMA4 | {"num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+                                              "hidden_size_per_layer_input": 32,
+                                              "vocab_size_per_layer_input": VOCAB}, torch.bfloat16, "1GB"),
     "minimax_m2": ("minimax_m2", {"num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 32,
                                   "tie_word_embeddings": False}, torch.bfloat16, "1GB"),
 }  # fmt: skip
@@ -143,16 +177,25 @@ def randomize(model, generator):
             parameter.data = (draw(*parameter.shape) * sizes.exp() / cols**0.5).to(parameter.dtype)
 
 
-def write_tokenizer(folder):
-    """Byte-level BPE, since llama.cpp wants a tokenizer of a known kind in each file."""
+def write_tokenizer(folder, over_words=True):
+    """BPE, since llama.cpp wants a tokenizer of a known kind in each file: byte-level over words, or over whole texts."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     letters = [letter for letter in alphabet if letter.isascii() and letter.islower()]
     merges = [(a, b) for a in letters for b in letters][: VOCAB - len(alphabet) - 2]
     texts = [*alphabet, *(a + b for a, b in merges)]
-    vocab = {"<begin>": 0, "<end>": 1} | {text: i + 2 for i, text in enumerate(texts)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    if not over_words:  # bytes that are no letters, and letters, a space among them
+        single = ["\u2581", *letters]
+        rest = VOCAB - 3 - 256 - len(single)
+        merges = merges[:rest]
+        texts = [*(f"<0x{byte:02X}>" for byte in range(256)), *single, *(a + b for a, b in merges)]
+    vocab = {text: i for i, text in enumerate(["<begin>", "<end>", *([] if over_words else ["<unk>"]), *texts])}
+    if over_words:
+        tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    else:
+        tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+        tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
     tokenizer.add_special_tokens(["<begin>", "<end>"])
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<begin>", "eos_token": "<end>"}
@@ -165,7 +208,7 @@ def make_input(name, folder):
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
     randomize(model, torch.Generator().manual_seed(sum(map(ord, name))))
     model.save_pretrained(folder, max_shard_size=shard_size)
-    write_tokenizer(folder)
+    write_tokenizer(folder, over_words=not kind.startswith("gemma4"))
 
 
 # ---- qgen ----
@@ -491,7 +534,8 @@ def compare(table, name, source, form, options, scratch):
             limit = STATES_IN_8_BITS if name in GGUF_INPUTS else INPUTS_IN_8_BITS
             table.row(place, "llama.cpp", llama_cpp(out, ids), expected, limit)
         with table.attempt(place, "llama.cpp, F32"):
-            table.row(place, "llama.cpp, F32", llama_cpp_f32(out, ids), expected, EXACT)
+            limit = GELU_TABLE if name.startswith("gemma") else EXACT
+            table.row(place, "llama.cpp, F32", llama_cpp_f32(out, ids), expected, limit)
 
 
 def main():

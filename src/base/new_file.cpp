@@ -125,7 +125,7 @@ void write_at(int descriptor, uint64_t offset, std::span<const std::byte> bytes,
 
 void fail_writing(const fs::path& target, int error) {
   fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", target.string(), std::strerror(error)),
-       error == ENOSPC ? "free some space, then go on" : "");
+       error == ENOSPC ? "free some space" : "");
 }
 
 bool is_temporary_name(std::string_view name) {

@@ -11,9 +11,19 @@ class Numbers {
 
   void operator()(const LookupStep& s) { add({s.scale, there(s.positions)}); }
   void operator()(const LinearStep& s) {
-    for (const Projection& p : s.projections)
-      add({double(p.activation), p.scale, p.softcap, double(p.add), there(p.gate), there(p.gate_bias), there(p.bias),
-           double(p.weight->rows)});
+    // Matrices may be stored as one or as several: neighbours that differ in nothing but their rows count as one.
+    std::vector<double> last;
+    for (const Projection& p : s.projections) {
+      std::vector<double> of = {double(p.activation), p.scale,      p.softcap, double(p.add), there(p.gate),
+                                there(p.gate_bias),   there(p.bias)};
+      if (of == last) {
+        numbers.back() += double(p.weight->rows);
+        continue;
+      }
+      numbers.insert(numbers.end(), of.begin(), of.end());
+      add({double(p.weight->rows)});
+      last = std::move(of);
+    }
   }
   void operator()(const HeadLinearStep& s) {
     add({double(s.heads()), double(s.rows()), double(s.cols()), double(s.kept)});
@@ -29,7 +39,10 @@ class Numbers {
     if (s.rope < 0) return;
     const Rope& rope = plan_.ropes[size_t(s.rope)];
     add({double(rope.dim), rope.attention_factor});
-    for (const double frequency : inverse_frequencies(rope, plan_.model.context)) add({frequency});
+    // Less than this turns no position by as much as a rounding: GGUF files can say no 0.
+    constexpr double kStill = 1e-20;
+    for (const double frequency : inverse_frequencies(rope, plan_.model.context))
+      add({frequency < kStill ? 0 : frequency});
   }
   void operator()(const RouteStep& s) {
     add({double(s.chosen), double(s.score), there(s.bias), double(s.groups), double(s.kept_groups), double(s.rank),

@@ -14,11 +14,6 @@
 namespace qgen::quantize {
 namespace {
 
-const MixtureSpec* mixture_of(const BlockSpec& block) {
-  const auto* both = std::get_if<DoubleFeedForwardSpec>(&block.mixer);
-  return both != nullptr ? &both->mixture : std::get_if<MixtureSpec>(&block.mixer);
-}
-
 std::string parent_of(const std::string& module) { return module.substr(0, module.rfind('.') + 1); }
 
 class Unstacking {
@@ -78,7 +73,8 @@ class Unstacking {
   void add_layer(const MixtureSpec& mixture, const Names& names, int64_t number) {
     const std::string stack = names.of(Role::kExpertDowns, number);
     const std::string single = names.of(Role::kExpertDown, number, 0);
-    if (mixture.biased || !weights_.has_stack(stack) || single.empty() || !single.starts_with(parent_of(stack))) return;
+    const bool stays = mixture.biased && source_.stacks != Stacks::kApart;
+    if (stays || !weights_.has_stack(stack) || single.empty() || !single.starts_with(parent_of(stack))) return;
     ExpertWeights experts = unstacked_experts(weights_, mixture, names, number, hidden_);
     note_tensors();
     add(experts.gate, names, Role::kExpertGate, number);
@@ -115,6 +111,11 @@ class Unstacking {
 };
 
 }  // namespace
+
+const MixtureSpec* mixture_of(const BlockSpec& block) {
+  const auto* both = std::get_if<DoubleFeedForwardSpec>(&block.mixer);
+  return both != nullptr ? &both->mixture : std::get_if<MixtureSpec>(&block.mixer);
+}
 
 void set_weight(SourceMatrix& matrix, Weight weight) {
   matrix.rows = weight.rows;

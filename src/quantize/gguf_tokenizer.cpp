@@ -127,7 +127,12 @@ void set_scores(const Json& model, const std::vector<std::string>& merges, Token
   }
 }
 
-Tokens from_tokenizer_json(GgufKeys& keys, const ModelFiles& files, int64_t vocab) {
+// Tokens of Gemma 4 that are no text for people and still shown: who reads channels and calls of tools needs them.
+// Source: llama.cpp, conversion/gemma.py, Gemma4Model.set_vocab().
+constexpr std::string_view kShown[] = {"<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
+                                       "<|tool_response>", "<tool_response|>", "<|\"|>"};
+
+Tokens from_tokenizer_json(GgufKeys& keys, std::string_view architecture, const ModelFiles& files, int64_t vocab) {
   const std::string text = files.read("tokenizer.json"), subject = files.subject("tokenizer.json");
   const auto document = JsonDocument::parse(text, subject);
   const Json root = document->root(), model = root.at("model");
@@ -157,6 +162,15 @@ Tokens from_tokenizer_json(GgufKeys& keys, const ModelFiles& files, int64_t voca
   set_scores(model, merges, tokens);
   set_added(root, tokens);
   tokens.fill();
+  if (architecture == "gemma4") {
+    for (size_t i = 0; i < tokens.texts.size(); ++i) {
+      if (std::ranges::count(kShown, tokens.texts[i]) > 0) tokens.types[i] = kUserDefined;
+    }
+    write_tokens(keys, "gemma4", "gemma4", tokens, true);
+    keys.texts("tokenizer.ggml.merges", merges);
+    keys.flag("tokenizer.ggml.add_space_prefix", false);
+    return tokens;
+  }
   write_tokens(keys, "llama", "default", tokens, true);
   keys.flag("tokenizer.ggml.add_space_prefix", adds_prefix(root));
   return tokens;
@@ -206,7 +220,8 @@ void write_roles(GgufKeys& keys, const ModelFiles& files, const Json& config, co
 
 }  // namespace
 
-void add_tokenizer(GgufKeys& keys, const ModelFiles& files, const Json& config, int64_t vocab) {
+void add_tokenizer(GgufKeys& keys, std::string_view architecture, const ModelFiles& files, const Json& config,
+                   int64_t vocab) {
   if (!Tokenizer::exists(files)) {
     keys.text("tokenizer.ggml.model", "none");
     return;
@@ -216,8 +231,8 @@ void add_tokenizer(GgufKeys& keys, const ModelFiles& files, const Json& config, 
     fail(ErrorKind::kModel, fmt::format("{}: this kind of tokenizer has no place in a GGUF file", files.place()),
          "expected tokenizer.json or tokenizer.model");
   }
-  const Tokens tokens =
-      files.has("tokenizer.model") ? from_sentencepiece(keys, files, vocab) : from_tokenizer_json(keys, files, vocab);
+  const Tokens tokens = files.has("tokenizer.model") ? from_sentencepiece(keys, files, vocab)
+                                                     : from_tokenizer_json(keys, architecture, files, vocab);
   write_roles(keys, files, config, tokens);
   if (const auto chat = ChatTemplate::load(files)) keys.text("tokenizer.chat_template", chat->source());
 }

@@ -25,6 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::string_view kGoesOn = "the same command with --resume goes on";
+
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Some matrices of a shard, spread over it, as they are read back. `told`: before each, of so many.
@@ -70,9 +72,11 @@ class Job {
     for (size_t i = 0; i < shards_.size(); ++i) {
       try {
         report.shards.push_back(run_shard(i, folder));
-      } catch (const Error&) {
+      } catch (const Error& error) {
         folder.source_files().check_unchanged();  // the cause, where they are not
-        throw;
+        if (error.kind() != ErrorKind::kRuntime) throw;
+        fail(error.kind(), error.message(),
+             fmt::format("{}{}", error.hint(), error.hint().empty() ? kGoesOn : fmt::format(", then {}", kGoesOn)));
       }
       if (control_.shard_done) control_.shard_done(report.shards.back());
     }
@@ -91,8 +95,7 @@ class Job {
 
  private:
   void check_stopped() const {
-    if (control_.stopped && control_.stopped())
-      fail(ErrorKind::kRuntime, "stopped", "the same command with --resume goes on");
+    if (control_.stopped && control_.stopped()) fail(ErrorKind::kRuntime, "stopped");
   }
 
   ShardReport run_shard(size_t index, OutputFolder& folder) {

@@ -19,9 +19,12 @@ namespace {
 constexpr int64_t kStripElements = 1 << 20;
 
 [[noreturn]] void fail_values(const SourceMatrix& matrix) {
-  const std::string subject =
-      matrix.tensors.empty() ? (matrix.weight != nullptr ? matrix.weight->tensor : matrix.name)
-                             : fmt::format("{}: tensor {}", matrix.tensors.front()->file, matrix.tensors.front()->name);
+  std::string subject = matrix.weight != nullptr ? matrix.weight->tensor : matrix.name;
+  if (!matrix.tensors.empty()) {
+    const TensorView& tensor = *matrix.tensors.front();
+    const bool stack = tensor.shape.size() == 3;
+    subject = fmt::format("{}: tensor {}{}", tensor.file, tensor.name, stack ? fmt::format(" ({})", matrix.name) : "");
+  }
   fail(ErrorKind::kModel, fmt::format("{}: holds NaN or infinity", subject),
        "the file is damaged, or the weights overflowed when it was made");
 }

@@ -38,10 +38,14 @@ bool servers_want_other_experts(const Source& source, std::span<const std::strin
   return false;
 }
 
+Stacks stacks_for(const Recipe& recipe) {
+  return recipe.is_gguf() ? Stacks::kApart : recipe.compat ? Stacks::kWhole : Stacks::kAsServers;
+}
+
 }  // namespace
 
 Preparation::Preparation(const JobOptions& options)
-    : options_(options), source_(open_source(options.model, !options.recipe.compat)) {
+    : options_(options), source_(open_source(options.model, stacks_for(options.recipe))) {
   report_.source_quantized = source_.quantized;
   for (const auto& [reason, count] : source_.left) report_.kept[reason] += count;
   refuse_transposed(source_, options.recipe);
@@ -99,10 +103,11 @@ void Preparation::use_statistics() {
   Smoothed smoothed;
   if (options_.smoothing) smoothed = smooth(source_, reasons_, statistics, *options_.smoothing);
   report_.smoothed = smoothed.norms;
-  int64_t mismatched = 0, found = 0;
+  int64_t mismatched = 0, found = 0, quantized = 0;
   for (size_t i = 0; i < source_.matrices.size(); ++i) {
     const SourceMatrix& matrix = source_.matrices[i];
     if (!reasons_[i].empty()) continue;
+    ++quantized;
     bool mismatch = false;
     std::vector<float> weights = statistics.weights_of(matrix.name, matrix.cols, mismatch);
     mismatched += mismatch;
@@ -114,6 +119,12 @@ void Preparation::use_statistics() {
   if (mismatched > 0) {
     report_.warnings.push_back(fmt::format("{}: {} weights have another number of columns, and are not weighted",
                                            options_.statistics.string(), mismatched));
+  }
+  if (const int64_t unseen = quantized - found - mismatched;
+      found > 0 && unseen > 0 && options_.recipe.weighs_columns()) {
+    report_.warnings.push_back(
+        fmt::format("{}: has no maxima of the inputs of {} of {} weights, which are not weighted",
+                    options_.statistics.string(), unseen, quantized));
   }
   if (found == 0) {
     fail(ErrorKind::kUsage, fmt::format("{}: names none of the model's weights", options_.statistics.string()),

@@ -37,10 +37,10 @@ bool is_quantized(const Checkpoint& checkpoint) {
 
 bool is_stack(const TensorView& tensor) { return !module_of_stack(tensor).empty(); }
 
-void add_plain(Source& source, bool split_experts) {
+void add_plain(Source& source) {
   std::set<std::string> stacks;
   const bool known = find_family(source.checkpoint.config()) != nullptr;
-  if (split_experts && known && std::ranges::any_of(source.checkpoint.tensors(), is_stack))
+  if (source.stacks != Stacks::kWhole && known && std::ranges::any_of(source.checkpoint.tensors(), is_stack))
     stacks = add_stacked_experts(source, Dtype::kBf16);
   for (const TensorView& tensor : source.checkpoint.tensors()) {
     if (stacks.contains(tensor.name)) continue;
@@ -190,8 +190,9 @@ std::string module_of_stack(const TensorView& tensor) {
   return tensor.name.substr(0, tensor.name.size() - kWeight.size());
 }
 
-Source open_source(const std::string& model, bool split_experts) {
+Source open_source(const std::string& model, Stacks stacks) {
   Source source;
+  source.stacks = stacks;
   source.location = locate_model(model);
   source.checkpoint = open_checkpoint(source.location);
   std::map<std::string, int64_t> head_rows;
@@ -208,7 +209,7 @@ Source open_source(const std::string& model, bool split_experts) {
   if (source.quantized) {
     add_quantized(source);
   } else {
-    add_plain(source, split_experts);
+    add_plain(source);
   }
   for (SourceMatrix& matrix : source.matrices) {
     if (const auto rows = head_rows.find(matrix.name); rows != head_rows.end())

@@ -68,13 +68,18 @@ std::vector<std::byte> stored_floats(std::span<const float> values, Dtype type);
 // Row n of a weight that is ready to be read, W in F32.
 void decode_row(const Weight& weight, int64_t n, std::span<float> out);
 
+// What becomes of stacks of experts. Servers want those of FP8 models apart, but for experts with biases, which no
+// server reads so.
+enum class Stacks : uint8_t { kWhole, kAsServers, kApart };
+
 struct Source {
   ModelLocation location;                 // of the files
   Checkpoint checkpoint;                  // of a GGUF model, or one in Mistral's own layout, as hugging_face.h has it
   std::deque<SourceMatrix> matrices;      // those that may be quantized
   std::vector<const TensorView*> copied;  // what belongs to no matrix
-  bool quantized = false;                 // the checkpoint is quantized itself
-  bool other_layout = false;              // its files are GGUF, or Mistral's own
+  Stacks stacks = Stacks::kAsServers;
+  bool quantized = false;     // the checkpoint is quantized itself
+  bool other_layout = false;  // its files are GGUF, or Mistral's own
   // Of a matrix that is quantized in the checkpoint and not in the one that is written; nothing: as that of the norms.
   std::optional<Dtype> float_type;
   std::map<std::string, int64_t> left;  // how many tensors belong to neither, by the reason
@@ -94,8 +99,7 @@ struct Source {
 // tensors.
 std::string module_of_stack(const TensorView& tensor);
 
-// `split_experts`: stacks of experts become matrices of their own, as servers want FP8 experts. Throws a model Error
-// about what cannot be read.
-Source open_source(const std::string& model, bool split_experts);
+// Throws a model Error about what cannot be read.
+Source open_source(const std::string& model, Stacks stacks);
 
 }  // namespace qgen::quantize

@@ -97,7 +97,7 @@ stderr:
   hint: it belongs to formats in folders; a GGUF file appears once it is complete
 exit: 2
 $ qgen quantize -m $ROOT/tests/golden/qwen3_next-bf16 --to q8_0 --out hybrid.gguf 2>&1 | head -1; test -e hybrid.gguf || echo nothing
-  qgen: qwen3_next-bf16: projections fused by key head are not written to GGUF files
+  qgen: qwen3_next-bf16: a delta net whose keys and values differ in size is not written to GGUF files
   nothing
 
 # Matrices that are stored (inputs, outputs): what only qgen would read is written as int8-tensor alone
@@ -169,7 +169,9 @@ $ (ulimit -f 1; trap '' XFSZ; qgen quantize -m $ROOT/tests/golden/llama-bf16 --t
   INCOMPLETE.qgen.json
   config.json
   model.safetensors
-stderr: qgen: full/model.safetensors: cannot write: File too large
+stderr:
+  qgen: full/model.safetensors: cannot write: File too large
+  hint: the same command with --resume goes on
 
 # NaN is an error that names the tensor
 $ cp -r source broken; python3 - <<'END'

@@ -267,7 +267,9 @@ $ python3 faults.py second
 # Output files that were done, and then changed or went away, are written again
 $ cp -r whole half; rm half/config.json; (ulimit -f 400; qgen quantize -m src --to int8 --out half -q --force); ls half/INCOMPLETE.qgen.json
   half/INCOMPLETE.qgen.json
-stderr: qgen: half/model-00002-of-00005.safetensors: cannot write: File too large
+stderr:
+  qgen: half/model-00002-of-00005.safetensors: cannot write: File too large
+  hint: the same command with --resume goes on
 $ printf x | dd of=half/model-00001-of-00005.safetensors bs=1 seek=90000 conv=notrunc status=none; qgen quantize -m src --to int8 --out half -q --resume && diff -r whole half && echo same
   same
 
@@ -297,17 +299,18 @@ $ unshare -rm bash -c '
   same
 stderr:
   qgen: room/out/model-00003-of-00005.safetensors: cannot write: No space left on device
-  hint: free some space, then go on
+  hint: free some space, then the same command with --resume goes on
   qgen: room/out: this checkpoint is not complete, its quantization has not ended
   hint: the same `qgen quantize` command with --resume goes on
   qgen: room/out/model-00003-of-00005.safetensors: cannot write: No space left on device
-  hint: free some space, then go on
+  hint: free some space, then the same command with --resume goes on
 needs: unshare -rm mount -t tmpfs none /mnt
 $ mkdir limited; (ulimit -f 400; qgen quantize -m src --to int8 --out limited/out -q); ls -A limited/out; qgen plan -m limited/out
   INCOMPLETE.qgen.json
   model-00001-of-00005.safetensors
 stderr:
   qgen: limited/out/model-00002-of-00005.safetensors: cannot write: File too large
+  hint: the same command with --resume goes on
   qgen: limited/out: this checkpoint is not complete, its quantization has not ended
   hint: the same `qgen quantize` command with --resume goes on
 exit: 3
@@ -321,7 +324,7 @@ $ unshare -rm bash -c '
   new.gguf
 stderr:
   qgen: room/new.gguf: cannot write: No space left on device
-  hint: free some space, then go on
+  hint: free some space
 needs: unshare -rm mount -t tmpfs none /mnt
 
 # So little room that the mark itself cannot be written (its paths are long): the cause is named, and the folder stays empty

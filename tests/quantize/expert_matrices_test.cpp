@@ -1,5 +1,6 @@
 // Stacks of experts, straight or stored the other way round, plain or quantized, become single matrices with the same
 // values.
+#include <fstream>
 #include <functional>
 
 #include "base/numbers.h"
@@ -150,6 +151,49 @@ TEST_CASE("quantize: a checkpoint that is no whole model is refused, and nothing
                    tensors[experts + "0.down_proj.weight"] = {Dtype::kBf16, {32, 24}, std::string(32 * 24 * 2, 0)};
                  }),
                  "experts.0.down_proj.weight"));
+}
+
+TEST_CASE("quantize: a NaN in a stack is one of an expert, and what begins like a stack's name leads to experts") {
+  const std::string golden = "gpt_oss-bf16", stack = "model.layers.1.mlp.experts.gate_up_proj";
+  StoredTensors tensors = tensors_of_golden(golden);
+  std::string& bytes = tensors.at(stack).bytes;
+  const size_t expert = bytes.size() / size_t(tensors.at(stack).shape[0]);
+  bytes.replace(2 * expert, 2, "\xC0\x7F");  // in the third's first column
+  const TemporaryFolder folder;
+  write_model(folder, golden, tensors);
+  std::string config = read_file(golden_folder(golden) / "config.json");
+  const std::string limit = R"("swiglu_limit":1.5)";
+  config.replace(config.find(limit), limit.size(), R"("swiglu_limit":7.0)");
+  folder.write("config.json", config);
+  const std::string error =
+      error_of([&] { run_job(options_for(folder.path(), folder.path() / "out.gguf", quantize::Format::kQ8_0, 0)); });
+  CHECK_MESSAGE(contains(error, stack + " (model.layers.1.mlp.experts.2.gate_proj): holds NaN"), error);
+
+  JobOptions options =
+      options_for(golden_folder("qwen3_5_moe-bf16"), folder.path() / "kept", quantize::Format::kInt8, 0);
+  options.selection.keep = {"experts.gate_up_proj"};
+  try {
+    run_job(options);
+    FAIL("the pattern is no name");
+  } catch (const Error& no_name) {
+    CHECK(contains(no_name.hint(), "names are like model.language_model.layers.0.mlp.experts.0.gate_proj"));
+  }
+}
+
+TEST_CASE("quantize: weights that the statistics say nothing of are counted") {
+  const TemporaryFolder folder;
+  const fs::path statistics = folder.path() / "stats.json";
+  JobOptions options = options_for(golden_folder("llama-bf16"), folder.path() / "out", quantize::Format::kInt8, 0);
+  options.recipe.mode = Mode::kMse;
+  options.statistics = statistics;
+  const std::string all = read_file(source_folder() / "tests/golden-calibration/llama-bf16.json");
+  std::ofstream(statistics) << all;
+  CHECK(run_job(options).warnings.empty());
+  options.force = true;
+  std::ofstream(statistics) << all.substr(0, all.find("]}") + 2) << "}";
+  const JobReport report = run_job(options);
+  REQUIRE(report.warnings.size() == 1);
+  CHECK_MESSAGE(contains(report.warnings[0], "has no maxima of the inputs of "), report.warnings[0]);
 }
 
 }  // namespace qgen::test

@@ -112,7 +112,7 @@ TEST_CASE("quantize: every part of a GGUF model is a file of the model, also one
   const TemporaryFolder folder;
   const fs::path gguf = folder.path() / "model.gguf", part = folder.write("part.gguf", "keys alone");
   run_job(options_for(source_folder() / "tests/golden/llama-bf16", gguf, quantize::Format::kQ8_0, 0));
-  Source source = open_source(gguf.string(), true);
+  Source source = open_source(gguf.string(), Stacks::kAsServers);
   source.location.gguf_files.push_back(part);
   const SourceFiles files(source, {});
   CHECK(files.contains(gguf));

@@ -58,8 +58,8 @@ TEST_CASE("smooth: the product of a norm and the weights behind it stays") {
         Case{"phi-bf16", "model.layers.0.input_layernorm.weight", "model.layers.0.mlp.fc1", 0, -1}}) {
     CAPTURE(c.golden);
     const std::string folder = (source_folder() / "tests/golden" / c.golden).string();
-    const Source before = open_source(folder, true);
-    Source after = open_source(folder, true);
+    const Source before = open_source(folder, Stacks::kAsServers);
+    Source after = open_source(folder, Stacks::kAsServers);
     const std::vector<std::string_view> reasons(after.matrices.size());
     const int64_t norms = smooth(after, reasons, some_statistics(after, "layers."), 0.5).norms;
     CHECK(norms > 0);
@@ -81,7 +81,7 @@ TEST_CASE("smooth: the product of a norm and the weights behind it stays") {
 TEST_CASE("smooth: a norm that experts read, or without a quantized reader, stays") {
   // The norm before a mixture is read by its router and its experts, which share a row.
   const std::string folder = (source_folder() / "tests/golden/qwen3_moe-bf16").string();
-  Source source = open_source(folder, true);
+  Source source = open_source(folder, Stacks::kAsServers);
   const std::vector<std::string_view> none(source.matrices.size(), "kept");
   CHECK(smooth(source, none, some_statistics(source, "layers."), 0.5).norms == 0);
   CHECK(source.changed.empty());

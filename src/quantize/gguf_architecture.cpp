@@ -1,0 +1,112 @@
+#include "quantize/gguf_architecture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "model/planner.h"
+#include "quantize/expert_matrices.h"
+
+namespace qgen::quantize {
+namespace {
+
+// The architecture of llama.cpp, which has one for several families.
+std::string_view architecture_of(const Family& family) {
+  if (family.name == "mistral" || family.name == "mixtral") return "llama";
+  return family.name == "olmo3" ? "olmo2" : family.gguf;
+}
+
+class Check {
+ public:
+  Check(GgufArchitecture& out, const std::string& name) : out_(out), name_(name) {}
+
+  void run() {
+    for (const auto& layer : out_.model.layers) {
+      check_mixer(layer.front().mixer);
+      out_.recurrent.push_back(std::holds_alternative<DeltaSpec>(layer.front().mixer));
+    }
+    if ((out_.attention == nullptr) == (out_.latent == nullptr))
+      refuse("models without attention, or with two kinds of it, are not written to GGUF files");
+    if (out_.name != "gpt-oss") return;
+    for (size_t i = 0; i < out_.model.layers.size(); ++i) {
+      const auto& mixer = out_.model.layers[i].front().mixer;
+      if ((std::get<AttentionSpec>(mixer).window > 0) != (i % 2 == 0))  // llama.cpp: openai-moe, swa_period
+        refuse("windows on other layers than each second one are not written to GGUF files");
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const { refuse_gguf(name_, problem); }
+
+  void check_mixer(const decltype(BlockSpec::mixer)& mixer) {
+    if (const auto* delta = std::get_if<DeltaSpec>(&mixer)) {
+      // llama.cpp has one key for both.
+      if (delta->key_dim != delta->value_dim)
+        refuse("a delta net whose keys and values differ in size is not written to GGUF files");
+      out_.delta = delta;
+      return;
+    }
+    if (const auto* latent = std::get_if<LatentSpec>(&mixer); latent != nullptr && out_.name == "deepseek2") {
+      check_latent(*latent);
+      out_.latent = latent;
+      return;
+    }
+    const auto* attention = std::get_if<AttentionSpec>(&mixer);
+    const bool gates = out_.name.starts_with("qwen35") || out_.name == "qwen3next";
+    if (attention == nullptr || (attention->sinks && out_.name != "gpt-oss") || (attention->output_gate && !gates))
+      refuse("recurrent layers and other kinds of attention are not written to GGUF files");
+    if (attention->output_gate && attention->out_bias)
+      refuse("biases of gated attention are not written to GGUF files");
+    const bool by_kind = out_.name == "gemma4" && attention->window == 0;
+    const AttentionSpec*& first = by_kind ? out_.global : out_.attention;
+    if (first == nullptr) first = attention;
+    if (attention->heads != first->heads || attention->kv_heads != first->kv_heads ||
+        attention->head_dim != first->head_dim)
+      refuse("layers with heads of different sizes are not written to GGUF files");
+  }
+
+  void check_latent(const LatentSpec& latent) const {
+    const Description& model = out_.model;
+    const bool halves = !model.ropes.empty() && model.ropes[0].pairs == Rope::Pairs::kHalfSplit;
+    if (halves) refuse("latents whose halves are rotated together are not written to GGUF files");
+    // llama.cpp knows models without a latent of queries by these numbers of layers (deepseek2, is_lite).
+    if (latent.q_rank == 0 && model.layers.size() != 26 && model.layers.size() != 27)
+      refuse("latent attention without q_lora_rank is written to GGUF files of 26 or 27 layers only");
+    if (latent.bias) refuse("biases of latents are not written to GGUF files");
+    // llama.cpp normalizes latents with the epsilon of all norms, transformers with one of their own.
+    constexpr double kNegligible = 1e-4;
+    if (std::fabs(latent.norm.eps - model.final_norm.eps) > kNegligible)
+      refuse("latents whose norms have another epsilon are not written to GGUF files");
+  }
+
+  GgufArchitecture& out_;
+  const std::string& name_;
+};
+
+}  // namespace
+
+void refuse_gguf(const std::string& subject, const std::string& problem) {
+  fail(ErrorKind::kModel, fmt::format("{}: {}", subject, problem), "other formats: --to fp8-channel, --to int8");
+}
+
+GgufArchitecture gguf_architecture(const Checkpoint& checkpoint) {
+  const std::string& name = checkpoint.location().name;
+  GgufArchitecture out;
+  out.model = describe(checkpoint.config());
+  out.family = find_family(checkpoint.config());
+  out.name = architecture_of(*out.family);
+  if (out.name.empty())
+    refuse_gguf(name, fmt::format("llama.cpp's files of family {} are not written", out.family->name));
+  if (out.model.transposed)
+    refuse_gguf(name, "matrices that are stored (inputs, outputs) are not written to GGUF files");
+  const auto has = [&](const std::string& tensor) { return checkpoint.find(tensor) != nullptr; };
+  if (out.model.names.prefix() != "") find_place(out.model, has);
+  for (const auto& [role, pattern] : out.model.gguf_names) out.names.set(role, pattern);
+  Check(out, name).run();
+  return out;
+}
+
+}  // namespace qgen::quantize
