@@ -31,8 +31,8 @@ template <CacheKind kKind, int kQueries, int kPieces = 1>
 void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
   const int tiles = attend_tiles(args.heads / args.kv_heads, larger_of(args.key_dim, args.value_dim));
   const int key_row = padded(args.key_dim), row = padded(args.value_dim);
-  const int floats = kQueries * key_row + 2 * larger_of(key_row, row) + kAttendWarps * kQueries * (row + 2) + 1 +
-                     split_pages(args.cache, args.splits);
+  const int floats = kQueries * key_row + 2 * larger_of(key_row, row) +
+                     attend_merged_floats(kQueries, row, args.splits) + 1 + split_pages(args.cache, args.splits);
   const bool fetches = args.next_bytes > 0;
   launch(stream, "attend", attend_kernel<kKind, kQueries, kPieces>,
          {unsigned(args.splits), unsigned(args.kv_heads * tiles + fetches), unsigned(args.tokens)}, kAttendThreads,

@@ -107,7 +107,7 @@ QGEN_DEVICE int32_t page_at(const Cache& cache, const int32_t* table, int number
   return table[number < cache.ring ? number : number % cache.ring];
 }
 QGEN_DEVICE int page_offset(const Cache& cache, int position) {
-  return position - int(int64_t(position >> cache.page_shift) << cache.page_shift);
+  return int(uint32_t(position) & ((1u << cache.page_shift) - 1));
 }
 
 QGEN_DEVICE void note_overflow(const Cache& cache, int token) {
@@ -145,22 +145,51 @@ QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* fact
   }
 }
 
-// Elements 8 j to 8 j + 7 of a row of the cache, without its factor.
+// Elements 8 j to 8 j + 7 of a row of the cache, as they are stored.
 template <CacheKind kKind>
-QGEN_DEVICE void load_piece(const uint8_t* row, int j, float (&out)[kPiece]) {
+struct PieceType {
+  using Type = Bytes16;
+};
+template <>
+struct PieceType<CacheKind::kI8> {
+  using Type = Bytes8;
+};
+template <>
+struct PieceType<CacheKind::kE4M3> {
+  using Type = Bytes8;
+};
+template <>
+struct PieceType<CacheKind::kF32> {
+  struct Type {
+    Floats4 half[2];
+  };
+};
+template <CacheKind kKind>
+using Piece = typename PieceType<kKind>::Type;
+
+template <CacheKind kKind>
+QGEN_DEVICE Piece<kKind> load_piece(const uint8_t* row, int j) {
   if constexpr (kKind == CacheKind::kF32) {
-    const float* from = reinterpret_cast<const float*>(row) + j * kPiece;
+    const float* const from = reinterpret_cast<const float*>(row) + j * kPiece;
+    return {{load_floats4(from), load_floats4(from + 4)}};
+  } else {
+    return reinterpret_cast<const Piece<kKind>*>(row)[j];
+  }
+}
+
+// Its elements, without the row's factor.
+template <CacheKind kKind>
+QGEN_DEVICE void widen_piece(const Piece<kKind>& piece, float (&out)[kPiece]) {
+  if constexpr (kKind == CacheKind::kF32) {
     QGEN_UNROLL
-    for (int i = 0; i < kPiece; ++i) out[i] = from[i];
+    for (int i = 0; i < kPiece; ++i) out[i] = piece.half[i / 4].at[i % 4];
   } else if constexpr (kKind == CacheKind::kF16 || kKind == CacheKind::kBf16) {
-    const Bytes16 piece = *reinterpret_cast<const Bytes16*>(row + j * 16);
     QGEN_UNROLL
     for (int i = 0; i < kPiece; ++i) {
       const uint16_t bits = uint16_t(piece.word[i / 2] >> (i % 2 * 16));
       out[i] = kKind == CacheKind::kF16 ? f16_value(bits) : bf16_value(bits);
     }
   } else {
-    const Bytes8 piece = *reinterpret_cast<const Bytes8*>(row + j * 8);
     QGEN_UNROLL
     for (int i = 0; i < kPiece; i += 2) {
       const uint32_t two = piece.word[i / 4] >> (i % 4 * 8) & 0xFFFF;
@@ -176,6 +205,13 @@ QGEN_DEVICE void load_piece(const uint8_t* row, int j, float (&out)[kPiece]) {
     }
   }
 }
+
+// Pieces of keys and values that a lane has under way.
+template <CacheKind kKind, int kKeys, int kPieces>
+struct KeyPieces {
+  Piece<kKind> key[kKeys][kPieces], value[kKeys][kPieces];
+  float key_factor[kKeys], value_factor[kKeys];
+};
 
 // What the key-value head of a token needs before anyone attends to it: two warps, one for the key and one for the
 // value. `scratch` (padded head) is shared memory of each warp's own.
@@ -257,6 +293,12 @@ QGEN_DEVICE float mixed_value(const AttendArgs& args, int token, int head, int c
   return args.gate.x == nullptr ? mixed : mixed * sigmoid(head_of(args.gate, token, head)[c]);
 }
 
+// Floats of shared memory for what warps and parts hand over.
+constexpr int attend_merged_floats(int queries, int row, int splits) {
+  const int of_warps = kAttendWarps * (row + 2), of_parts = splits + 2;
+  return queries * (of_warps > of_parts ? of_warps : of_parts);
+}
+
 struct AttendKernelArgs {
   AttendArgs attend;
   bool store;
@@ -290,16 +332,16 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const int key_row = padded(args.key_dim), d = args.value_dim, row = padded(d);
   float* const q_shared = shared_memory<float>();              // (queries, key_row)
   float* const store_shared = q_shared + kQueries * key_row;   // (2, longest row)
-  float* const merged = store_shared + 2 * head_floats(args);  // (warps, queries, row + 2)
-  float* const flag = merged + kAttendWarps * kQueries * (row + 2);
-  int32_t* const pages = reinterpret_cast<int32_t*>(flag + 1);  // of the split
+  float* const merged = store_shared + 2 * head_floats(args);  // (warps, queries, row + 2), then (queries, parts + 2)
+  float* const flag = merged + attend_merged_floats(kQueries, row, args.splits);
+  uint32_t* const page_rows = reinterpret_cast<uint32_t*>(flag + 1);  // where the pages of the split begin in the cache
 
   const Cache& cache = args.cache;
   const int warp = warp_index();
   const int first_page = keys.begin >> cache.page_shift, last_page = (keys.end - 1) >> cache.page_shift;
   const int32_t* const table = cache.tables + args.sequence[token] * cache.ring;
   for (int i = thread_index(); i <= last_page - first_page; i += kAttendThreads)
-    pages[i] = page_at(cache, table, first_page + i);
+    page_rows[i] = uint32_t(page_row(cache, page_at(cache, table, first_page + i), args.kv_heads, kv));
   const float scale = query_scale(args, position);
   for (int i = warp; i < kQueries; i += kAttendWarps) {
     if (i < queries) {
@@ -332,51 +374,89 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
       sums[i][c] = 0;
     }
   }
-  constexpr int kInFlight = kPieces > 1 ? 1 : kQueries <= 4 ? 4 : 2;  // keys of a lane
-  for (int base = keys.begin; base < keys.end; base += kInFlight * at_once) {
-    float key[kInFlight][kPieces][kPiece], value[kInFlight][kPieces][kPiece];
-    float key_factor[kInFlight], value_factor[kInFlight];
-    bool there[kInFlight];
+  // Keys of a lane in a step. Those of the next step are under way while it computes.
+  constexpr int kKeys = kPieces > 1 ? 1 : (kQueries <= 4 ? 4 : 2) / (kKind == CacheKind::kF32 ? 2 : 1);
+  const int step = kKeys * at_once;
+  const auto key_at = [&](int base, int u) { return base + u * at_once + thread_index() / lanes; };
+  KeyPieces<kKind, kKeys, kPieces> next;
+  const auto fetch = [&](int base) {
     QGEN_UNROLL
-    for (int u = 0; u < kInFlight; ++u) {
-      int index = base + u * at_once + thread_index() / lanes;
-      there[u] = index < keys.end;
-      if (!there[u]) index = keys.begin;
-      const int64_t at = page_row(cache, pages[(index >> cache.page_shift) - first_page], args.kv_heads, kv) +
-                         page_offset(cache, index);
+    for (int u = 0; u < kKeys; ++u) {
+      const int there = key_at(base, u), index = there < keys.end ? there : keys.begin;
+      // 2^32 rows are more than a GPU has room for.
+      const uint32_t at = page_rows[(index >> cache.page_shift) - first_page] + uint32_t(page_offset(cache, index));
+      const uint8_t* const key = cache.keys + uint64_t(at) * uint32_t(cache.key_bytes);
+      const uint8_t* const value = cache.values + uint64_t(at) * uint32_t(cache.value_bytes);
       QGEN_UNROLL
       for (int p = 0; p < kPieces; ++p) {
-        QGEN_UNROLL
-        for (int c = 0; c < kPiece; ++c) key[u][p][c] = value[u][p][c] = 0;
         const int j = piece(p);
-        if (j * kPiece < key_row) load_piece<kKind>(cache.keys + at * cache.key_bytes, j, key[u][p]);
-        if (j * kPiece < row) load_piece<kKind>(cache.values + at * cache.value_bytes, j, value[u][p]);
+        next.key[u][p] = next.value[u][p] = {};
+        if (j * kPiece < key_row) next.key[u][p] = load_piece<kKind>(key, j);
+        if (j * kPiece < row) next.value[u][p] = load_piece<kKind>(value, j);
       }
-      key_factor[u] = has_factors(kKind) ? cache.key_factor[at] : 1;
-      value_factor[u] = has_factors(kKind) ? cache.value_factor[at] : 1;
+      next.key_factor[u] = has_factors(kKind) ? cache.key_factor[at] : 1;
+      next.value_factor[u] = has_factors(kKind) ? cache.value_factor[at] : 1;
     }
+  };
+  fetch(keys.begin);
+  QGEN_UNROLL_BY(1)
+  for (int base = keys.begin; base < keys.end; base += step) {
+    const KeyPieces<kKind, kKeys, kPieces> now = next;
+    if (base + step < keys.end) fetch(base + step);
+    // The scores of all queries and keys, then their weights, so that what one waits for another computes in.
+    float weight[kKeys * kQueries];
     QGEN_UNROLL
-    for (int u = 0; u < kInFlight; ++u) {
+    for (int u = 0; u < kKeys; ++u) {
+      float key[kPieces][kPiece];
+      QGEN_UNROLL
+      for (int p = 0; p < kPieces; ++p) widen_piece<kKind>(now.key[u][p], key[p]);
       QGEN_UNROLL
       for (int i = 0; i < kQueries; ++i) {
         float score = 0;
         QGEN_UNROLL
-        for (int c = 0; c < kElements; ++c) score += q[i][c] * key[u][c / kPiece][c % kPiece];
-        score = sum_lanes(score, lanes);
-        score *= key_factor[u];
-        if (args.softcap > 0) score = capped_score(score, args.softcap);
-        if (!there[u]) score = kLowest;
-        if (score > running[i].largest || !(score == score)) {
-          const float old = worth(running[i].largest, score);
-          running[i].largest = score;
-          running[i].sum *= old;
-          QGEN_UNROLL
-          for (int c = 0; c < kElements; ++c) sums[i][c] *= old;
-        }
-        const float weight = there[u] ? worth(score, running[i].largest) : 0;
-        running[i].sum += weight;
+        for (int c = 0; c < kElements; ++c) score += q[i][c] * key[c / kPiece][c % kPiece];
+        weight[u * kQueries + i] = score;
+      }
+    }
+    sum_lanes_each(weight, lanes);
+    if constexpr (has_factors(kKind)) {
+      QGEN_UNROLL
+      for (int n = 0; n < kKeys * kQueries; ++n) weight[n] *= now.key_factor[n / kQueries];
+    }
+    if (args.softcap > 0) {
+      QGEN_UNROLL
+      for (int n = 0; n < kKeys * kQueries; ++n) weight[n] = capped_score(weight[n], args.softcap);
+    }
+    QGEN_UNROLL
+    for (int i = 0; i < kQueries; ++i) {
+      float largest = running[i].largest;
+      QGEN_UNROLL
+      for (int u = 0; u < kKeys; ++u) {
+        float& score = weight[u * kQueries + i];
+        if (key_at(base, u) >= keys.end) score = kLowest;
+        largest = larger(largest, score);
+      }
+      const float old = worth(running[i].largest, largest);
+      running[i] = {largest, running[i].sum * old};
+      QGEN_UNROLL
+      for (int c = 0; c < kElements; ++c) sums[i][c] *= old;
+      QGEN_UNROLL
+      for (int u = 0; u < kKeys; ++u) {
+        float& of_key = weight[u * kQueries + i];
+        of_key = key_at(base, u) < keys.end ? worth(of_key, largest) : 0;
+        running[i].sum += of_key;
+        of_key *= now.value_factor[u];
+      }
+    }
+    QGEN_UNROLL
+    for (int u = 0; u < kKeys; ++u) {
+      float value[kPieces][kPiece];
+      QGEN_UNROLL
+      for (int p = 0; p < kPieces; ++p) widen_piece<kKind>(now.value[u][p], value[p]);
+      QGEN_UNROLL
+      for (int i = 0; i < kQueries; ++i) {
         QGEN_UNROLL
-        for (int c = 0; c < kElements; ++c) sums[i][c] += weight * value_factor[u] * value[u][c / kPiece][c % kPiece];
+        for (int c = 0; c < kElements; ++c) sums[i][c] += weight[u * kQueries + i] * value[c / kPiece][c % kPiece];
       }
     }
   }
@@ -447,11 +527,33 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   // The block that ends last has all parts.
   uint32_t* const counter = args.counter + (row_of_call * args.kv_heads + kv) * tiles + tile;
   if (!ends_last(counter, uint32_t(keys.parts), reinterpret_cast<uint32_t*>(flag))) return;
+  // What each part is worth, then the sums.
+  float* const shares = merged;  // (queries, parts + 2)
+  for (int i = warp; i < queries; i += kAttendWarps) {
+    const float* const from = partial(first_head + i, 0) + row;
+    float* const share = shares + i * (keys.parts + 2);
+    float largest = kLowest, sum = 0;
+    for (int p = lane_index(); p < keys.parts; p += kWarp) largest = larger(largest, from[p * partial_row]);
+    largest = largest_lane(largest);
+    for (int p = lane_index(); p < keys.parts; p += kWarp) {
+      share[p] = worth(from[p * partial_row], largest);
+      sum += share[p] * from[p * partial_row + 1];
+    }
+    sum = sum_lanes(sum);
+    if (lane_index() == 0) {
+      share[keys.parts] = largest;
+      share[keys.parts + 1] = sum;
+    }
+  }
+  barrier();
   for (int index = thread_index(); index < queries * d; index += kAttendThreads) {
-    const int head = first_head + index / d, c = index % d;
-    Running all;
-    const float value = put_together(partial(head, 0), partial_row, keys.parts, c, all);
-    put(head, c, value, all);
+    const int i = index / d, c = index % d;
+    const float* const from = partial(first_head + i, 0) + c;
+    const float* const share = shares + i * (keys.parts + 2);
+    float value = 0;
+    QGEN_UNROLL_BY(8)
+    for (int p = 0; p < keys.parts; ++p) value += share[p] * from[p * partial_row];
+    put(first_head + i, c, value, {share[keys.parts], share[keys.parts + 1]});
   }
 }
 

@@ -41,9 +41,6 @@ struct GemvKernelArgs {
 // Floats of shared memory that x takes: `columns` of 16-bit numbers.
 QGEN_DEVICE int gemv_x_floats(int columns, int slab) { return columns * (slab + kSlabPadding) / 2; }
 
-struct alignas(16) Floats4 {
-  float at[4];
-};
 struct alignas(8) Fp16Four {
   uint16_t at[4];
 };
@@ -70,12 +67,13 @@ struct GemvLoads {
 
 // What a lane needs of its two rows of an MMA tile.
 struct GemvRow {
-  const uint8_t* codes;
-  int group;  // the first of the row's in the grid
+  uint32_t load;  // the first of the lane's loads of the row, counted from the first of the matrix
+  int group;      // the first of the row's in the grid
 };
 
 // A block's work, in stages: load_window(), measure_inputs(), then for each slab of columns fill_inputs() and
-// multiply_window(), at last store_sums() and write_results().
+// multiply_window(), at last store_sums() and write_results(). keep_norm() and the first load_window() do not wait for
+// the inputs.
 template <typename Traits>
 class GemvBlock {
  public:
@@ -95,32 +93,41 @@ class GemvBlock {
       for (int h = 0; h < 2; ++h) {
         const int row = first_row_ + (gated_ ? 0 : i * kMmaRows) + g() + 8 * h;
         const int valid = row < w.rows ? row : w.rows - 1;
-        rows_[i][h] = {w.codes + valid * w.row_bytes + q() * Traits::kLaneBytes, first_group(w, valid)};
+        rows_[i][h] = {uint32_t(valid * w.row_bytes / Traits::kLaneBytes + q()), first_group(w, valid)};
       }
     }
+    windows_ = (cols() + Traits::kWindow - 1) / Traits::kWindow;
+    const int of_row = int(shape().row_bytes / Traits::kLaneBytes);
+    loads_ = of_row < 4 * windows_ ? of_row : 4 * windows_;
   }
 
   QGEN_DEVICE int cols() const { return shape().cols; }
-  QGEN_DEVICE int windows() const { return (cols() + Traits::kWindow - 1) / Traits::kWindow; }
+  QGEN_DEVICE int windows() const { return windows_; }
 
   QGEN_DEVICE void load_window(Loads& loads, int window) const {
-    const int64_t at = int64_t(window) * (4 * Traits::kLaneBytes);
-    const bool inside = window < windows() && at + q() * Traits::kLaneBytes < shape().row_bytes;
+    const uint32_t load = 4 * uint32_t(window);
+    const bool inside = int(load) + q() < loads_;
+    // Behind the last window any scale will do: the codes are zeros.
+    const int column = (window < windows_ ? window : windows_ - 1) * Traits::kWindow;
     QGEN_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
+      const Matrix& w = matrix(i);
+      [[maybe_unused]] const int group = column >> w.group_shift;
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) {
         if (inside) {
-          loads.codes[i][h] = LaneBytes<Traits::kLaneBytes>::load(rows_[i][h].codes + at);
+          const int64_t at = int64_t(rows_[i][h].load + load) * Traits::kLaneBytes;
+          loads.codes[i][h] = LaneBytes<Traits::kLaneBytes>::load(w.codes + at);
         } else {
           loads.codes[i][h] = {};
         }
-        if constexpr (Traits::Grid::kGrouped) loads.scale[i][h] = scale_of(i, h, window);
+        if constexpr (Traits::Grid::kGrouped)
+          loads.scale[i][h] = group_scale<Traits::Grid::kF16Scales>(w, rows_[i][h].group + group);
       }
     }
   }
 
-  // Where the stages hand each other what they made, once the inputs are there.
+  // Where the stages hand each other what they made.
   QGEN_DEVICE void place_shared_memory() {
     x_ = shared_memory<uint16_t>();
     scratch_ = reinterpret_cast<float*>(x_) + gemv_x_floats(columns(), gemv_.slab);
@@ -129,9 +136,16 @@ class GemvBlock {
     sums_ = inverses_ + kGemvTokens;
   }
 
+  // The norm's weights of the first slab, which no launch before this one writes, where token 0 will be.
+  QGEN_DEVICE void keep_norm() const {
+    if (args_.norm == nullptr) return;
+    for (int c = thread_index(); c < kept_pieces(); c += kGemvThreads)
+      keep(load_floats4(args_.norm + 4 * c), x_ + 4 * c, x_ + stride() + 4 * c);
+  }
+
   // Each token's factor: that of its norm, times the power of two that suits F16.
   QGEN_DEVICE void measure_inputs() {
-    for (int t = 0; t < args_.tokens; ++t) measure_token(t);
+    for (int t = args_.tokens - 1; t >= 0; --t) measure_token(t);
     barrier();
     if (const int t = thread_index(); t < args_.tokens) {
       const float* const parts = scratch_ + t * kGemvWarps * 2;
@@ -149,14 +163,15 @@ class GemvBlock {
     barrier();
   }
 
-  // Columns [begin, begin + slab) of x as pairs of 16-bit floats, zeros behind the last.
+  // Columns [begin, begin + slab) of x as pairs of 16-bit floats, zeros behind the last. kFirst: begin is 0.
+  template <bool kFirst>
   QGEN_DEVICE void fill_inputs(int begin) {
     for (int t = 0; t < args_.tokens; ++t) {
       uint16_t* const highs = x_ + 2 * t * stride();
       if (shape().column_order != nullptr) {
         fill_ordered(t, begin, highs, highs + stride());
       } else {
-        fill_token(t, begin, highs, highs + stride());
+        fill_token<kFirst>(t, begin, highs, highs + stride());
       }
     }
   }
@@ -279,38 +294,84 @@ class GemvBlock {
     return i8_bias(w.zero_point != nullptr ? w.zero_point[group] : 0);
   }
 
-  QGEN_DEVICE float scale_of(int i, int h, int window) const {
-    // Behind the last window any scale will do: the codes are zeros.
-    const Matrix& w = matrix(i);
-    const int column = (window < windows() ? window : windows() - 1) * Traits::kWindow;
-    return group_scale<Traits::Grid::kF16Scales>(w, rows_[i][h].group + (column >> w.group_shift));
+  QGEN_DEVICE static Floats4 product(const Floats4& a, const Floats4& b) {
+    Floats4 out;
+    QGEN_UNROLL
+    for (int j = 0; j < 4; ++j) out.at[j] = rounded_product(a.at[j], b.at[j]);
+    return out;
   }
 
-  // A token's sum of squares and largest weighted input, of each warp.
+  // use(c, piece c of `row`) for c in [begin, end), the threads by turns, with four loads of each under way.
+  template <typename Use>
+  QGEN_DEVICE static void for_pieces(const float* row, int begin, int end, const Use& use) {
+    constexpr int kLoads = 4;
+    QGEN_UNROLL_BY(1)
+    for (int first = begin + thread_index(); first < end; first += kLoads * kGemvThreads) {
+      Floats4 x[kLoads];
+      QGEN_UNROLL
+      for (int u = 0; u < kLoads; ++u) {
+        if (const int c = first + u * kGemvThreads; c < end) x[u] = load_floats4(row + 4 * c);
+      }
+      QGEN_UNROLL
+      for (int u = 0; u < kLoads; ++u) {
+        if (const int c = first + u * kGemvThreads; c < end) use(c, x[u]);
+      }
+    }
+  }
+
+  // Pieces of x that stay in shared memory between measure_token() and fill_token(): those of the first slab.
+  QGEN_DEVICE int kept_pieces() const {
+    if (shape().column_order != nullptr) return 0;
+    return pieces() < gemv_.slab / 4 ? pieces() : gemv_.slab / 4;
+  }
+
+  // Four floats where split() will put their parts: the upper halves of their bits, and the lower ones.
+  QGEN_DEVICE static void keep(const Floats4& values, uint16_t* highs, uint16_t* lows) {
+    Fp16Four high, low;
+    QGEN_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      high.at[j] = uint16_t(float_bits(values.at[j]) >> 16);
+      low.at[j] = uint16_t(float_bits(values.at[j]));
+    }
+    *reinterpret_cast<Fp16Four*>(highs) = high;
+    *reinterpret_cast<Fp16Four*>(lows) = low;
+  }
+  QGEN_DEVICE static Floats4 kept(const uint16_t* highs, const uint16_t* lows) {
+    const Fp16Four high = *reinterpret_cast<const Fp16Four*>(highs), low = *reinterpret_cast<const Fp16Four*>(lows);
+    Floats4 out;
+    QGEN_UNROLL
+    for (int j = 0; j < 4; ++j) out.at[j] = bits_float(uint32_t(high.at[j]) << 16 | low.at[j]);
+    return out;
+  }
+
+  // A token's sum of squares and largest weighted input, of each warp. The weighted inputs of the first slab stay in
+  // shared memory for fill_token(), in place of the norm's weights at last: a thread reads there what it has written.
+  // Magnitudes are compared by their bits, of which NaN has the largest.
   QGEN_DEVICE void measure_token(int t) const {
-    float squares = 0, peak = 0;
-    const Floats4* const row = reinterpret_cast<const Floats4*>(args_.x + t * args_.x_stride);
-    const Floats4* const norm = reinterpret_cast<const Floats4*>(args_.norm);
-    const auto look = [&](const Floats4& v, const Floats4& factor) {
+    uint16_t* const highs = x_ + 2 * t * stride();
+    const float* const row = args_.x + t * args_.x_stride;
+    const bool norm = args_.norm != nullptr;
+    float squares = 0;
+    uint32_t peak = 0;
+    const auto look = [&](const Floats4& x, const Floats4& weighted) {
       QGEN_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const float weighted = v.at[j] * factor.at[j];
-        squares = fused_product(v.at[j], v.at[j], squares);
-        peak = larger(peak, weighted < 0 ? -weighted : weighted);
+        squares = fused_product(x.at[j], x.at[j], squares);
+        peak = larger_bits(peak, float_bits(weighted.at[j]) & 0x7FFFFFFF);
       }
     };
-    if (norm != nullptr) {
-      QGEN_UNROLL_BY(4)
-      for (int c = thread_index(); c < pieces(); c += kGemvThreads) look(row[c], norm[c]);
-    } else {
-      QGEN_UNROLL_BY(4)
-      for (int c = thread_index(); c < pieces(); c += kGemvThreads) look(row[c], {{1, 1, 1, 1}});
-    }
+    for_pieces(row, 0, kept_pieces(), [&](int c, const Floats4& x) {
+      const Floats4 weighted = norm ? product(x, kept(x_ + 4 * c, x_ + stride() + 4 * c)) : x;
+      look(x, weighted);
+      keep(weighted, highs + 4 * c, highs + stride() + 4 * c);
+    });
+    for_pieces(row, kept_pieces(), pieces(),
+               [&](int c, const Floats4& x) { look(x, norm ? product(x, load_floats4(args_.norm + 4 * c)) : x); });
     squares = sum_lanes(squares);
-    peak = largest_lane(peak);
+    const float largest = largest_lane(bits_float(peak));
     if (lane_index() == 0) {
       scratch_[(t * kGemvWarps + warp_index()) * 2] = squares;
-      scratch_[(t * kGemvWarps + warp_index()) * 2 + 1] = peak;
+      scratch_[(t * kGemvWarps + warp_index()) * 2 + 1] = largest;
     }
   }
 
@@ -332,27 +393,26 @@ class GemvBlock {
     }
   }
 
+  template <bool kFirst>
   QGEN_DEVICE void fill_token(int t, int begin, uint16_t* highs, uint16_t* lows) const {
     const float factor = factors_[t];
-    const auto put = [&](int c, const Floats4& v, const Floats4& norm) {
+    const auto put = [&](int c, const Floats4& values) {
       Fp16Four high, low;
       QGEN_UNROLL
-      for (int j = 0; j < 4; ++j)
-        split(rounded_product(rounded_product(v.at[j], norm.at[j]), factor), high.at[j], low.at[j]);
+      for (int j = 0; j < 4; ++j) split(rounded_product(values.at[j], factor), high.at[j], low.at[j]);
       *reinterpret_cast<Fp16Four*>(highs + 4 * c) = high;
       *reinterpret_cast<Fp16Four*>(lows + 4 * c) = low;
     };
-    const Floats4* const values = reinterpret_cast<const Floats4*>(args_.x + t * args_.x_stride + begin);
-    const Floats4* const norm = args_.norm != nullptr ? reinterpret_cast<const Floats4*>(args_.norm + begin) : nullptr;
     const int left = pieces() - begin / 4, there = left < gemv_.slab / 4 ? left : gemv_.slab / 4;
-    if (norm != nullptr) {
+    if constexpr (kFirst) {
       QGEN_UNROLL_BY(4)
-      for (int c = thread_index(); c < there; c += kGemvThreads) put(c, values[c], norm[c]);
+      for (int c = thread_index(); c < there; c += kGemvThreads) put(c, kept(highs + 4 * c, lows + 4 * c));
     } else {
-      QGEN_UNROLL_BY(4)
-      for (int c = thread_index(); c < there; c += kGemvThreads) put(c, values[c], {{1, 1, 1, 1}});
+      for_pieces(args_.x + t * args_.x_stride + begin, 0, there, [&](int c, const Floats4& x) {
+        put(c, args_.norm != nullptr ? product(x, load_floats4(args_.norm + begin + 4 * c)) : x);
+      });
     }
-    for (int c = there + thread_index(); c < gemv_.slab / 4; c += kGemvThreads) put(c, {}, {});
+    for (int c = there + thread_index(); c < gemv_.slab / 4; c += kGemvThreads) put(c, {});
   }
 
   // The columns of x of this lane's codes: of the high part and, for pairs, of the low part.
@@ -377,6 +437,8 @@ class GemvBlock {
   const bool gated_;
   int part_ = 0;
   int first_row_ = 0;
+  int windows_ = 0;  // of a row
+  int loads_ = 0;    // of a row
   GemvRow rows_[kRowTiles][2];
   uint32_t bias_[kRowTiles][2];  // of rows with one zero point each
   // Shared memory.
@@ -402,23 +464,29 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   GemvLoads<Traits> loads[Traits::kInFlight];
   QGEN_UNROLL
   for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp + u * kGemvWarps);
-  scope.wait_for_inputs();
   block.place_shared_memory();
+  block.keep_norm();
+  scope.wait_for_inputs();
   block.measure_inputs();
   block.load_biases();
 
   float sum[Traits::kRowTiles][Traits::kSums][4] = {};
+  block.template fill_inputs<true>(0);
   for (int begin = 0; begin < block.cols(); begin += args.slab) {
-    if (begin > 0) barrier();
-    block.fill_inputs(begin);
+    if (begin > 0) {
+      barrier();
+      block.template fill_inputs<false>(begin);
+    }
     barrier();
+    // Each warp takes every kGemvWarps-th window; a slab has whole rounds of them.
     const int first = begin / Traits::kWindow, last = (begin + args.slab) / Traits::kWindow;
-    for (int round = first; round < last && round < windows; round += kGemvWarps * Traits::kInFlight) {
+    const int end = last < windows ? last : windows;
+    for (int window = first + warp; window < end; window += kGemvWarps * Traits::kInFlight) {
       QGEN_UNROLL
       for (int u = 0; u < Traits::kInFlight; ++u) {
-        const int window = round + warp + u * kGemvWarps;
-        if (window < windows) block.multiply_window(loads[u], window, first, sum);
-        block.load_window(loads[u], window + kGemvWarps * Traits::kInFlight);
+        const int next = window + u * kGemvWarps;
+        if (next < end) block.multiply_window(loads[u], next, first, sum);
+        block.load_window(loads[u], next + kGemvWarps * Traits::kInFlight);
       }
     }
   }

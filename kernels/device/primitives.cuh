@@ -48,12 +48,32 @@ QGEN_DEVICE float sum_lanes(float value, int lanes = kWarp) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
 }
+// The same of several numbers, whose shuffles do not wait for each other.
+template <int kCount>
+QGEN_DEVICE void sum_lanes_each(float (&values)[kCount], int lanes) {
+  for (int mask = lanes / 2; mask > 0; mask /= 2) {
+    QGEN_UNROLL
+    for (int i = 0; i < kCount; ++i) values[i] += shuffle_xor(values[i], mask);
+  }
+}
 QGEN_DEVICE float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
 QGEN_DEVICE float largest_lane(float value, int lanes = kWarp) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) value = larger(value, shuffle_xor(value, mask));
   return value;
 }
 
+QGEN_DEVICE uint32_t float_bits(float value) { return __float_as_uint(value); }
+QGEN_DEVICE float bits_float(uint32_t bits) { return __uint_as_float(bits); }
+QGEN_DEVICE uint32_t larger_bits(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+struct alignas(16) Floats4 {
+  float at[4];
+};
+// One load of 16 bytes: of a structure that is then taken apart the compiler makes four.
+QGEN_DEVICE Floats4 load_floats4(const float* p) {
+  const float4 v = *reinterpret_cast<const float4*>(p);
+  return {{v.x, v.y, v.z, v.w}};
+}
 struct alignas(16) Bytes16 {
   uint32_t word[4];
 };

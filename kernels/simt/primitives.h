@@ -52,8 +52,16 @@ float combine_lanes(float value, int lanes, const Combine& combine) {
 inline float sum_lanes(float value, int lanes = kWarp) {
   return combine_lanes(value, lanes, [](float a, float b) { return a + b; });
 }
+template <int kCount>
+void sum_lanes_each(float (&values)[kCount], int lanes) {
+  for (float& value : values) value = sum_lanes(value, lanes);
+}
 inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
 inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, lanes, larger); }
+
+inline uint32_t float_bits(float value) { return std::bit_cast<uint32_t>(value); }
+inline float bits_float(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint32_t larger_bits(uint32_t a, uint32_t b) { return std::max(a, b); }
 
 struct alignas(16) Bytes16 {
   uint32_t word[4];
@@ -64,6 +72,15 @@ struct alignas(8) Bytes8 {
 // A GPU demands the alignment that these take for granted.
 inline void check_alignment(const void* p, size_t bytes) {
   if (reinterpret_cast<uintptr_t>(p) % bytes != 0) stop("a load from an unaligned address");
+}
+struct alignas(16) Floats4 {
+  float at[4];
+};
+inline Floats4 load_floats4(const float* p) {
+  check_alignment(p, 16);
+  Floats4 v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
 }
 inline Bytes16 load_once16(const void* p) {
   check_alignment(p, 16);
@@ -131,13 +148,12 @@ inline float rsqrt_exact(float value) { return 1 / std::sqrt(value); }
 // A100s: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7:e330,
 // 2021.)
 inline float add_products(float sum, const double (&products)[8]) {
-  double largest = std::abs(sum);
-  for (const double p : products) largest = std::max(largest, std::abs(p));
-  if (!(largest > 0x1p-120) || !(largest < 0x1p127)) {  // next to nothing, infinite, or NaN
-    double total = sum;
-    for (const double p : products) total += p;
-    return float(total);
+  double largest = std::abs(sum), plain = sum;
+  for (const double p : products) {
+    largest = std::max(largest, std::abs(p));  // passes over NaN
+    plain += p;
   }
+  if (!(largest > 0x1p-120) || !(largest < 0x1p127) || std::isnan(plain)) return float(plain);
   const double unit =
       std::bit_cast<double>((std::bit_cast<uint64_t>(largest) & (uint64_t{0x7FF} << 52)) - (uint64_t{24} << 52));
   const double per_unit = 1 / unit;
