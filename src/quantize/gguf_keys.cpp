@@ -178,7 +178,7 @@ class KeysWriter {
     number("ssm.group_count", delta_->key_heads);
     number("ssm.time_step_rank", delta_->value_heads);
     number("ssm.inner_size", delta_->value_heads * delta_->value_dim);
-    keys_.flags(key("attention.of_.recurrentlayers"), of_.recurrent);
+    keys_.flags(key("attention.recurrent_layers"), of_.recurrent);
     number("full_attention_interval", std::ranges::find(of_.recurrent, false) - of_.recurrent.begin() + 1);
     if (arch_ == "qwen3next") return;
     // Of the positions of images, which text has none of; llama.cpp asks for them. The default is transformers' for

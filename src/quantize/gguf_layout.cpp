@@ -36,6 +36,19 @@ Weight as_weight(const SourceMatrix& matrix) {
 const std::string kWeight = ".weight";
 constexpr std::string_view kNotText = "not text", kDraft = "for drafts", kBuffer = "no weights";
 
+// Behind `first` elements the value heads, `size` elements each.
+std::vector<int64_t> value_heads_order(const DeltaSpec& delta, int64_t first, int64_t size) {
+  // Where they are stored by key head, they stay in that order.
+  if (delta.value_heads == delta.key_heads || delta.by_key_head) return {};
+  std::vector<int64_t> out;
+  for (int64_t n = 0; n < first; ++n) out.push_back(n);
+  for (int64_t h = 0; h < delta.value_heads; ++h) {
+    const int64_t to = gguf_value_head(h, delta.value_heads, delta.key_heads);
+    for (int64_t i = 0; i < size; ++i) out.push_back(first + to * size + i);
+  }
+  return out;
+}
+
 class Layout {
  public:
   Layout(const Source& source, std::span<const std::string_view> reasons)
@@ -123,30 +136,7 @@ class Layout {
       for (int64_t n = 0; n < rows; ++n) out.push_back(adjacent_row(n, attention_->head_dim));
       return out;
     }
-    if (delta_ == nullptr) return {};
-    switch (role) {
-      case Role::kDeltaQkv:
-      case Role::kDeltaConv: return value_heads_order(2 * delta_->key_heads * delta_->key_dim, delta_->value_dim);
-      case Role::kDeltaZ: return value_heads_order(0, delta_->value_dim);
-      case Role::kDeltaDecay:
-      case Role::kDeltaRate:
-      case Role::kDeltaALog:
-      case Role::kDeltaDecayBias: return value_heads_order(0, 1);
-      default: return {};
-    }
-  }
-
-  // Behind `first` elements the value heads, `size` elements each.
-  std::vector<int64_t> value_heads_order(int64_t first, int64_t size) const {
-    // Where they are stored by key head, they stay in that order.
-    if (delta_->value_heads == delta_->key_heads || delta_->by_key_head) return {};
-    std::vector<int64_t> out;
-    for (int64_t n = 0; n < first; ++n) out.push_back(n);
-    for (int64_t h = 0; h < delta_->value_heads; ++h) {
-      const int64_t to = gguf_value_head(h, delta_->value_heads, delta_->key_heads);
-      for (int64_t i = 0; i < size; ++i) out.push_back(first + to * size + i);
-    }
-    return out;
+    return delta_ == nullptr ? std::vector<int64_t>() : gguf_rows_of(*delta_, role);
   }
 
   bool swaps_halves(Role role) const {
@@ -166,7 +156,7 @@ class Layout {
         place->role == Role::kRouter || place->role == Role::kSharedScore || place->role == Role::kPositions;
     GgufContent content;
     content.matrices = {&matrix};
-    if (place->role == Role::kDeltaOut) content.cols = value_heads_order(0, delta_->value_dim);
+    if (delta_ != nullptr) content.cols = gguf_cols_of(*delta_, place->role);
     // Blocks of 32 columns stay whole where columns move.
     const bool blocks = reason.empty() && (content.cols.empty() || delta_->value_dim % kQ8_0BlockElements == 0);
     const Dtype type = exact ? Dtype::kF32 : blocks ? Dtype::kQ8_0 : Dtype::kF16;
@@ -387,6 +377,23 @@ class Layout {
 };
 
 }  // namespace
+
+std::vector<int64_t> gguf_rows_of(const DeltaSpec& delta, Role role) {
+  switch (role) {
+    case Role::kDeltaQkv:
+    case Role::kDeltaConv: return value_heads_order(delta, 2 * delta.key_heads * delta.key_dim, delta.value_dim);
+    case Role::kDeltaZ: return value_heads_order(delta, 0, delta.value_dim);
+    case Role::kDeltaDecay:
+    case Role::kDeltaRate:
+    case Role::kDeltaALog:
+    case Role::kDeltaDecayBias: return value_heads_order(delta, 0, 1);
+    default: return {};
+  }
+}
+
+std::vector<int64_t> gguf_cols_of(const DeltaSpec& delta, Role role) {
+  return role == Role::kDeltaOut ? value_heads_order(delta, 0, delta.value_dim) : std::vector<int64_t>();
+}
 
 GgufLayout lay_out_gguf(const Source& source, std::span<const std::string_view> reasons) {
   return Layout(source, reasons).run();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/gguf_writer.h"
+#include "model/description.h"
 #include "quantize/recipe.h"
 #include "quantize/source.h"
 
@@ -41,6 +42,10 @@ inline int64_t gguf_value_head(int64_t head, int64_t heads, int64_t key_heads) {
   const int64_t of_key = heads / key_heads;
   return head % of_key * key_heads + head / of_key;
 }
+
+// Where the rows, and the columns, of a recurrence's part go; empty: they stay.
+std::vector<int64_t> gguf_rows_of(const DeltaSpec& delta, Role role);
+std::vector<int64_t> gguf_cols_of(const DeltaSpec& delta, Role role);
 
 // `reasons`: for each matrix of the source why it is not quantized, or "". A model Error where llama.cpp has no such
 // architecture, or its files cannot say what config.json says.

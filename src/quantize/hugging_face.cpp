@@ -18,6 +18,7 @@
 #include "model/families/table.h"
 #include "model/mistral_files.h"
 #include "quant/weight.h"
+#include "quantize/gguf_layout.h"
 #include "quantize/source.h"
 
 namespace qgen::quantize {
@@ -239,9 +240,12 @@ class View {
       for (const BlockSpec& block : layer) {
         const auto* attention = std::get_if<AttentionSpec>(&block.mixer);
         const auto* mixture = std::get_if<MixtureSpec>(&block.mixer);
-        if (attention == nullptr && mixture == nullptr && !std::holds_alternative<FeedForwardSpec>(block.mixer))
+        // Of recurrent layers those of Qwen3.5; Qwen3-Next's files have lost the order of its projections.
+        const bool delta = std::holds_alternative<DeltaSpec>(block.mixer) && is_qwen3_5();
+        if (attention == nullptr && mixture == nullptr && !delta &&
+            !std::holds_alternative<FeedForwardSpec>(block.mixer))
           refuse("recurrent layers and latent attention in this layout cannot be converted");
-        if (attention != nullptr && (attention->sinks || attention->output_gate))
+        if (attention != nullptr && (attention->sinks || (attention->output_gate && !is_qwen3_5())))
           refuse("attention with sinks or gates in this layout cannot be converted");
         if (mixture != nullptr && model.names.of(Role::kExpertDown).empty())
           refuse("experts that transformers stacks cannot be converted from this layout");
@@ -249,6 +253,8 @@ class View {
     }
     if (model.transposed) refuse("matrices that transformers stores (inputs, outputs) cannot be converted");
   }
+
+  bool is_qwen3_5() const { return family_->name.starts_with("qwen3_5"); }
 
   // transformers leaves out a bias that its class does not have, and fills one that is missing with zeros.
   void check_biases() const {
@@ -297,8 +303,12 @@ class View {
                              const auto* network = std::get_if<FeedForwardSpec>(&b.mixer);
                              return network != nullptr && network->fused;
                            });
+        // Nor do they tell projections of a recurrence from those of attention.
+        const bool delta = std::holds_alternative<DeltaSpec>(blocks.front().mixer);
+        const bool other = role == (delta ? Role::kAttnQkv : Role::kDeltaQkv);
         const std::string module = names_.of(role, layer);
-        if (!module.empty() && !apart && may_have(blocks, role)) roles_.try_emplace(module, Place{role, layer});
+        if (!module.empty() && !apart && !other && may_have(blocks, role))
+          roles_.try_emplace(module, Place{role, layer});
       }
     }
   }
@@ -310,6 +320,7 @@ class View {
       TensorView view = tensor;
       view.name = model_.names.of(whole->second.role, whole->second.layer);
       if (view.name.empty()) refuse(fmt::format("tensor {} has no name in transformers' files", tensor.name));
+      move_back(view, whole->second);
       tensors_.push_back(std::move(view));
       return;
     }
@@ -339,12 +350,17 @@ class View {
     if (swaps_halves(role)) {
       const int64_t rows = std::get<AttentionSpec>(model_.layers[size_t(layer)].front().mixer).head_dim;
       if (model_.ropes.front().dim != rows) refuse("heads that are rotated in part cannot be converted");
-      if (tensor.shape.size() == 2) out_.head_rows[name] = rows;
-      if (tensor.shape.size() == 1) swap_back(view, rows);
+      // Scales of a whole matrix have no rows.
+      std::vector<int64_t> order;
+      for (int64_t n = 0; !tensor.shape.empty() && n < tensor.shape[0]; ++n) order.push_back(adjacent_row(n, rows));
+      if (tensor.shape.size() == 1 && tensor.shape[0] % rows == 0) put_back(view, order);
+      if (tensor.shape.size() == 2) out_.orders[name].rows = std::move(order);
     }
+    move_back(view, found->second);
     // Other tensors of a quantized matrix keep their values.
     const bool is_vector = tensor.shape.size() == 1 && is_float(tensor.dtype);
-    if (is_vector && !mistral_ && model_.final_norm.plus_one && suffix == kWeight) {
+    const bool plus_one = model_.final_norm.plus_one && role != Role::kDeltaNorm && role != Role::kSharedScore;
+    if (is_vector && !mistral_ && plus_one && suffix == kWeight) {
       std::vector<float> values = tensor_values(tensor);
       for (float& value : values) value -= 1;
       own(view, std::move(values));
@@ -371,11 +387,38 @@ class View {
     return rotated && half_split && (mistral_ || family_->gguf_adjacent_pairs);
   }
 
-  void swap_back(TensorView& view, int64_t head_rows) {
+  // A vector, or rows of floats, in the order that transformers has: row n is at order[n].
+  void put_back(TensorView& view, const std::vector<int64_t>& order) {
     const std::vector<float> stored = tensor_values(view);
-    std::vector<float> values(stored.size());
-    for (size_t n = 0; n < values.size(); ++n) values[n] = stored[size_t(adjacent_row(int64_t(n), head_rows))];
+    if (order.size() != size_t(view.shape[0]))
+      refuse(fmt::format("tensor {}: {} rows, where the model has {}", view.name, view.shape[0], order.size()));
+    std::vector<float> values;
+    const size_t width = stored.size() / order.size();
+    for (const int64_t row : order)
+      values.insert(values.end(), stored.begin() + row * int64_t(width), stored.begin() + (row + 1) * int64_t(width));
     own(view, std::move(values));
+  }
+
+  // What the converter does to the parts of Qwen3.5's recurrences: value heads in another order, -exp(a_log), and a
+  // convolution without its dimension of one.
+  void move_back(TensorView& view, const Place& place) {
+    const auto* delta = std::get_if<DeltaSpec>(&model_.layers[size_t(place.layer)].front().mixer);
+    if (delta == nullptr) return;
+    const std::vector<int64_t> rows = gguf_rows_of(*delta, place.role), cols = gguf_cols_of(*delta, place.role);
+    const bool numbers = view.shape.size() == 1 || place.role == Role::kDeltaConv;
+    if (numbers && !is_float(view.dtype))
+      refuse(fmt::format("tensor {}: {} cannot be converted", view.name, dtype_name(view.dtype)));
+    if (numbers && !rows.empty()) put_back(view, rows);
+    if (!numbers && (!rows.empty() || !cols.empty())) {
+      const std::string module = view.name.substr(0, view.name.rfind('.'));
+      out_.orders[module] = {rows, cols};
+    }
+    if (place.role == Role::kDeltaALog) {
+      std::vector<float> values = tensor_values(view);
+      for (float& value : values) value = std::log(-value);
+      own(view, std::move(values));
+    }
+    if (place.role == Role::kDeltaConv && view.shape.size() == 2) view.shape.insert(view.shape.begin() + 1, 1);
   }
 
   void own(TensorView& view, std::vector<float> values) {

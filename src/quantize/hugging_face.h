@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 
@@ -14,8 +15,11 @@ struct HuggingFaceView {
   // Tensors, config.json and the tokenizer's files as transformers has them, over the bytes of the model's files.
   Checkpoint checkpoint;
   Dtype float_type = Dtype::kBf16;  // of matrices that are not quantized
-  // Modules whose rows lie as rotations of adjacent pairs want them: how many rows a head has.
-  std::map<std::string, int64_t> head_rows;
+  // Of modules whose rows or columns lie in another order: where each is in the files; empty: in the same place.
+  struct Order {
+    std::vector<int64_t> rows, cols;
+  };
+  std::map<std::string, Order> orders;
   std::map<std::string, int64_t> left;  // how many tensors are not in it, by the reason
 };
 

@@ -116,7 +116,7 @@ class ShardWriter {
       std::vector<std::byte> codes(size_t(task.count * matrix.cols));
       quantizers.at(&matrix).strip(task.first, task.count, codes);
       writer_.write(task.tensor, uint64_t(task.first * matrix.cols), codes);
-    } else if (!matrix.plain.empty() && matrix.multipliers == nullptr && matrix.stored_rows == nullptr) {
+    } else if (!matrix.plain.empty() && matrix.multipliers == nullptr && !matrix.moved()) {
       writer_.write(task.tensor, uint64_t(task.first * row_bytes),
                     matrix.plain.subspan(size_t(task.first * row_bytes), size_t(task.count * row_bytes)));
     } else {

@@ -60,10 +60,8 @@ void add_plain(Source& source) {
   }
 }
 
-std::shared_ptr<const std::vector<int64_t>> adjacent_rows(int64_t rows, int64_t head_rows) {
-  auto out = std::make_shared<std::vector<int64_t>>();
-  for (int64_t n = 0; n < rows; ++n) out->push_back(adjacent_row(n, head_rows));
-  return out;
+std::shared_ptr<const std::vector<int64_t>> shared_or_null(std::vector<int64_t> order) {
+  return order.empty() ? nullptr : std::make_shared<const std::vector<int64_t>>(std::move(order));
 }
 
 // What config.json says in transformers' words must be the model that the files are of.
@@ -150,20 +148,33 @@ std::span<const float> RowReader::tile(int64_t first, int64_t rows, int64_t col,
 std::span<const float> RowReader::stored_tile(int64_t first, int64_t rows, int64_t col, int64_t cols) {
   const size_t size = size_t(rows) * size_t(cols);
   if (values_.size() < size) values_.resize(size);
-  if (!matrix_.plain.empty() || is_plain(*matrix_.weight)) {
+  const bool plain = !matrix_.plain.empty() || is_plain(*matrix_.weight);
+  if (plain && matrix_.stored_cols == nullptr) {
     for (int64_t r = 0; r < rows; ++r) widen(matrix_.stored_row(first + r), col, cols, values_.data() + r * cols);
     return {values_.data(), size};
   }
+  const int64_t width = matrix_.cols;
   if (first != first_decoded_ || rows != rows_decoded_) {
-    decoded_.resize(size_t(rows * matrix_.cols));
-    for (int64_t r = 0; r < rows; ++r)
-      decode_row(*matrix_.weight, matrix_.stored_row(first + r),
-                 std::span(decoded_).subspan(size_t(r * matrix_.cols), size_t(matrix_.cols)));
+    decoded_.resize(size_t(rows * width));
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto row = std::span(decoded_).subspan(size_t(r * width), size_t(width));
+      if (plain) {
+        widen(matrix_.stored_row(first + r), 0, width, row.data());
+      } else {
+        decode_row(*matrix_.weight, matrix_.stored_row(first + r), row);
+      }
+    }
     first_decoded_ = first;
     rows_decoded_ = rows;
   }
-  for (int64_t r = 0; r < rows; ++r)
-    std::memcpy(values_.data() + r * cols, decoded_.data() + r * matrix_.cols + col, size_t(cols) * sizeof(float));
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* const from = decoded_.data() + r * width;
+    if (matrix_.stored_cols == nullptr) {
+      std::memcpy(values_.data() + r * cols, from + col, size_t(cols) * sizeof(float));
+    } else {
+      for (int64_t k = 0; k < cols; ++k) values_[size_t(r * cols + k)] = from[(*matrix_.stored_cols)[size_t(col + k)]];
+    }
+  }
   return {values_.data(), size};
 }
 
@@ -195,7 +206,7 @@ Source open_source(const std::string& model, Stacks stacks) {
   source.stacks = stacks;
   source.location = locate_model(model);
   source.checkpoint = open_checkpoint(source.location);
-  std::map<std::string, int64_t> head_rows;
+  std::map<std::string, HuggingFaceView::Order> orders;
   source.other_layout = has_other_layout(source.checkpoint);
   if (source.other_layout) {
     check_same_model(source.location);
@@ -203,7 +214,7 @@ Source open_source(const std::string& model, Stacks stacks) {
     source.checkpoint = std::move(view.checkpoint);
     source.float_type = view.float_type;
     source.left = std::move(view.left);
-    head_rows = std::move(view.head_rows);
+    orders = std::move(view.orders);
   }
   source.quantized = is_quantized(source.checkpoint);
   if (source.quantized) {
@@ -212,8 +223,10 @@ Source open_source(const std::string& model, Stacks stacks) {
     add_plain(source);
   }
   for (SourceMatrix& matrix : source.matrices) {
-    if (const auto rows = head_rows.find(matrix.name); rows != head_rows.end())
-      matrix.stored_rows = adjacent_rows(matrix.rows, rows->second);
+    const auto order = orders.find(matrix.name);
+    if (order == orders.end()) continue;
+    matrix.stored_rows = shared_or_null(std::move(order->second.rows));
+    matrix.stored_cols = shared_or_null(std::move(order->second.cols));
   }
   return source;
 }

@@ -28,7 +28,9 @@ struct SourceMatrix {
   std::shared_ptr<Weight> weight;          // else: codes, or elements that are stored the other way round
   std::vector<const TensorView*> tensors;  // that it comes from
   bool mapped = true;                      // `plain` lies in a file
-  std::shared_ptr<const std::vector<int64_t>> stored_rows;  // where row n is in what is stored; null: at n
+  // Where row n, and column k, are in what is stored; null: at n, at k.
+  std::shared_ptr<const std::vector<int64_t>> stored_rows, stored_cols;
+  bool moved() const { return stored_rows != nullptr || stored_cols != nullptr; }
   int64_t stored_row(int64_t n) const { return stored_rows == nullptr ? n : (*stored_rows)[size_t(n)]; }
   // (cols): what each column is multiplied by when it is read; null: 1
   std::shared_ptr<const std::vector<float>> multipliers;
@@ -41,7 +43,7 @@ class RowReader {
       : matrix_(matrix), kernels_(kernels) {}
 
   // Columns [col, col + cols) of rows [first, first + rows), row by row and `cols` apart; valid until the next call.
-  // Quantized weights are decoded whole rows at a time, and kept for the tiles that follow.
+  // Quantized weights, and columns that move, are read whole rows at a time, and kept for the tiles that follow.
   std::span<const float> tile(int64_t first, int64_t rows, int64_t col, int64_t cols);
 
  private:
