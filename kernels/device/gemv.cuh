@@ -301,12 +301,14 @@ class GemvBlock {
     return out;
   }
 
-  // use(c, piece c of `row`) for c in [begin, end), the threads by turns, with four loads of each under way.
+  // use(c, piece c of `row`) for c in [begin, end), with four loads of a thread under way. Piece c is that of thread c
+  // % kGemvThreads wherever pieces begin, so that sums of all pieces do not depend on where a slab ends.
   template <typename Use>
   QGEN_DEVICE static void for_pieces(const float* row, int begin, int end, const Use& use) {
     constexpr int kLoads = 4;
+    const int behind = (thread_index() - begin) & (kGemvThreads - 1);
     QGEN_UNROLL_BY(1)
-    for (int first = begin + thread_index(); first < end; first += kLoads * kGemvThreads) {
+    for (int first = begin + behind; first < end; first += kLoads * kGemvThreads) {
       Floats4 x[kLoads];
       QGEN_UNROLL
       for (int u = 0; u < kLoads; ++u) {

@@ -39,10 +39,10 @@ class Numbers {
     if (s.rope < 0) return;
     const Rope& rope = plan_.ropes[size_t(s.rope)];
     add({double(rope.dim), rope.attention_factor});
-    // Less than this turns no position by as much as a rounding: GGUF files can say no 0.
-    constexpr double kStill = 1e-20;
+    // Less than this is no rotation, of which GGUF files cannot say that it is 0.
+    constexpr double kLeastFrequency = 1e-20;
     for (const double frequency : inverse_frequencies(rope, plan_.model.context))
-      add({frequency < kStill ? 0 : frequency});
+      add({frequency < kLeastFrequency ? 0 : frequency});
   }
   void operator()(const RouteStep& s) {
     add({double(s.chosen), double(s.score), there(s.bias), double(s.groups), double(s.kept_groups), double(s.rank),

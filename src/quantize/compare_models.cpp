@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file_map.h"
+#include "model/families/table.h"
 #include "model/step_numbers.h"
 #include "quant/weight_scan.h"
 #include "quantize/gguf_layout.h"
@@ -35,10 +36,23 @@ std::vector<Weight*> in_order(Plan& plan) {
   return out;
 }
 
+// Whether its recurrences are stored key head by key head (Qwen3-Next's Hugging Face checkpoints).
+bool is_by_key_head(const Plan& plan) {
+  return std::ranges::any_of(describe(plan.checkpoint.config()).layers, [](const std::vector<BlockSpec>& layer) {
+    const auto* delta = std::get_if<DeltaSpec>(&layer.front().mixer);
+    return delta != nullptr && delta->by_key_head;
+  });
+}
+
 void check_shapes(const std::vector<Weight*>& weights, const std::vector<Weight*>& others, const Plan& plan,
                   const Plan& reference) {
   const std::string &name = plan.checkpoint.location().name, &other_name = reference.checkpoint.location().name;
   const std::string hint = "--against names the model that the other was made from";
+  if (is_by_key_head(plan) != is_by_key_head(reference)) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: projections of a delta net that {} stores by key head cannot be compared", name, other_name),
+         "`qgen score --against` compares what the two compute");
+  }
   for (size_t i = 0; i < std::min(weights.size(), others.size()); ++i) {
     const Weight &weight = *weights[i], &other = *others[i];
     if (weight.rows == other.rows && weight.cols == other.cols) continue;

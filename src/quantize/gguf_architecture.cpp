@@ -30,16 +30,39 @@ class Check {
     }
     if ((out_.attention == nullptr) == (out_.latent == nullptr))
       refuse("models without attention, or with two kinds of it, are not written to GGUF files");
-    if (out_.name != "gpt-oss") return;
-    for (size_t i = 0; i < out_.model.layers.size(); ++i) {
-      const auto& mixer = out_.model.layers[i].front().mixer;
-      if ((std::get<AttentionSpec>(mixer).window > 0) != (i % 2 == 0))  // llama.cpp: openai-moe, swa_period
-        refuse("windows on other layers than each second one are not written to GGUF files");
-    }
+    if (out_.name == "gpt-oss") check_gpt_oss();
+    if (out_.name == "gemma4") check_gemma4();
   }
 
  private:
   [[noreturn]] void refuse(const std::string& problem) const { refuse_gguf(name_, problem); }
+
+  const AttentionSpec& attention_of_layer(size_t i) const {
+    return std::get<AttentionSpec>(out_.model.layers[i].front().mixer);
+  }
+
+  // What llama.cpp's openai-moe.cpp takes for granted.
+  void check_gpt_oss() const {
+    for (size_t i = 0; i < out_.model.layers.size(); ++i) {
+      if ((attention_of_layer(i).window > 0) != (i % 2 == 0))
+        refuse("windows on other layers than each second one are not written to GGUF files");
+    }
+    if (out_.model.tied_head.value_or(false)) refuse("a head that is the embedding is not written to such GGUF files");
+  }
+
+  // What llama.cpp's gemma4.cpp takes for granted.
+  void check_gemma4() const {
+    const size_t count = out_.model.layers.size();
+    size_t shared = 0;  // of layers that read the cache of another
+    while (shared < count && attention_of_layer(count - 1 - shared).shares_layer >= 0) ++shared;
+    for (size_t i = 0; i < count; ++i) {
+      const AttentionSpec& attention = attention_of_layer(i);
+      if (attention.qkv_bias || attention.out_bias) refuse("biases of attention are not written to such GGUF files");
+      const int64_t read = int64_t(count - shared) - (attention.window > 0 ? 2 : 1);
+      if (attention.shares_layer >= 0 && attention.shares_layer != read)
+        refuse("caches of other layers than the last two before those that share them are not written to GGUF files");
+    }
+  }
 
   void check_mixer(const decltype(BlockSpec::mixer)& mixer) {
     if (const auto* delta = std::get_if<DeltaSpec>(&mixer)) {

@@ -21,13 +21,11 @@ struct GgufArchitecture {
   const Family* family = nullptr;
   Description model;
   Names names = Names::gguf();
-  // Of the model's layers: the first attention, which stands for all but those without a window where these have heads
-  // of another size; the first of those; the latent attention in place of both; the recurrence of the others.
-  const AttentionSpec* attention = nullptr;
-  const AttentionSpec* global = nullptr;
-  const LatentSpec* latent = nullptr;
-  const DeltaSpec* delta = nullptr;
-  std::vector<bool> recurrent;  // layers
+  const AttentionSpec* attention = nullptr;  // of all layers that have one; of Gemma 4 those with a window
+  const AttentionSpec* global = nullptr;     // of Gemma 4's layers without a window, whose heads have another size
+  const LatentSpec* latent = nullptr;        // latent attention, in place of `attention`
+  const DeltaSpec* delta = nullptr;          // of the layers that are recurrent
+  std::vector<bool> recurrent;               // by layer
 };
 
 // A model Error where llama.cpp has no such architecture, or its files cannot say what config.json says. The pointers

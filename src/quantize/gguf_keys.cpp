@@ -122,7 +122,7 @@ class KeysWriter {
     write_mixture_layers(mixtures);
   }
 
-  // Which layers have experts: all behind the first ones, or of the rest each second, third and so on.
+  // Which layers have experts: all but leading dense ones, or every n-th.
   void write_mixture_layers(const std::vector<bool>& mixtures) {
     const auto first = std::ranges::find(mixtures, true) - mixtures.begin();
     const auto second = std::find(mixtures.begin() + first + 1, mixtures.end(), true) - mixtures.begin();
@@ -133,7 +133,8 @@ class KeysWriter {
         refuse("layers of different kinds are not written to GGUF files");
     }
     const bool steps = counts_all || arch_ == "ernie4_5-moe", leads = has_leading_layers() || arch_ == "ernie4_5-moe";
-    if ((step > 1 && !steps) || (first > 0 && !leads && !counts_all))
+    // llama.cpp's loader asks for experts in every layer behind the first dense ones, whatever the step is.
+    if ((step > 1 && !counts_all) || (first > 0 && !leads && !counts_all))
       refuse("dense layers before those with experts are not written to GGUF files of this kind");
     if (steps) number("interleave_moe_layer_step", step);
     if (leads) number("leading_dense_block_count", first);

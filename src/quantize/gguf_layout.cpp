@@ -263,6 +263,8 @@ class Layout {
     const bool whole = roles_.contains(tensor.name);  // its role is that of a tensor, not of a module
     const auto place = place_of(whole ? tensor.name : tensor.name.substr(0, dot), tensor.name);
     if (!place) return;
+    const std::string name = names_.of(place->role, place->layer);
+    if (name.empty()) refuse(fmt::format("tensor {} has no place in a GGUF file of {}", tensor.name, of_.name));
     std::vector<int64_t> shape = tensor.shape;
     const bool convolution = place->role == Role::kDeltaConv && shape.size() == 3 && shape[1] == 1;
     if (convolution) shape.erase(shape.begin() + 1);
@@ -286,8 +288,7 @@ class Layout {
         tensor.name.ends_with(".weight")) {
       for (float& value : content.vector) value += 1;
     }
-    add(names_.of(place->role, place->layer) + (whole ? "" : tensor.name.substr(dot)), Dtype::kF32, std::move(shape),
-        std::move(content));
+    add(name + (whole ? "" : tensor.name.substr(dot)), Dtype::kF32, std::move(shape), std::move(content));
   }
 
   // Of all experts of a layer, (experts, outputs), gates and ups apart.
@@ -343,7 +344,7 @@ class Layout {
       add_numbers("rope_factors_long.weight", model_.rope_factors[0].long_factors);
     }
     if (model_.ropes.empty()) return;
-    if (of_.name == "gemma4") return add_still_pairs(model_.ropes[0]);
+    if (of_.name == "gemma4") return add_partial_rotation(model_.ropes[0]);
     if (model_.ropes[0].scaling != Rope::Scaling::kLlama3) return;
     Rope plain;
     plain.dim = model_.ropes[0].dim;
@@ -354,11 +355,11 @@ class Layout {
     add_numbers("rope_freqs.weight", std::move(factors));
   }
 
-  // Pairs of a head that do not turn have a divisor that leaves nothing of their frequency.
-  void add_still_pairs(const Rope& rope) {
-    constexpr float kStill = 1e30F;
+  // The pairs of dimensions that are not rotated have a divisor that leaves nothing of their frequency.
+  void add_partial_rotation(const Rope& rope) {
+    constexpr float kNoRotation = 1e30F;
     std::vector<float> factors(size_t(rope.dim / 2), 1.0F);
-    if (rope.pairs_turned > 0) std::fill(factors.begin() + rope.pairs_turned, factors.end(), kStill);
+    if (rope.pairs_turned > 0) std::fill(factors.begin() + rope.pairs_turned, factors.end(), kNoRotation);
     add_numbers("rope_freqs.weight", std::move(factors));
   }
 

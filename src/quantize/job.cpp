@@ -69,22 +69,14 @@ class Job {
     const auto start = Clock::now();
     JobReport report = prepared_.take_report();
     OutputFolder folder(options_, prepared_.source(), shards_);
-    for (size_t i = 0; i < shards_.size(); ++i) {
-      try {
-        report.shards.push_back(run_shard(i, folder));
-      } catch (const Error& error) {
-        folder.source_files().check_unchanged();  // the cause, where they are not
-        if (error.kind() != ErrorKind::kRuntime) throw;
-        fail(error.kind(), error.message(),
-             fmt::format("{}{}", error.hint(), error.hint().empty() ? kGoesOn : fmt::format(", then {}", kGoesOn)));
-      }
-      if (control_.shard_done) control_.shard_done(report.shards.back());
+    try {
+      write(folder, report);
+    } catch (const Error& error) {
+      folder.source_files().check_unchanged();  // the cause, where they are not
+      if (error.kind() != ErrorKind::kRuntime) throw;
+      fail(error.kind(), error.message(),
+           fmt::format("{}{}", error.hint(), error.hint().empty() ? kGoesOn : fmt::format(", then {}", kGoesOn)));
     }
-    folder.copy_side_files();
-    if (shards_.size() > 1) folder.write("model.safetensors.index.json", index_json(shards_));
-    folder.write("config.json", config_);
-    mark_failed(folder.path_of(std::string(kFailedMark)), report.shards);
-    folder.finish();
     for (const ShardReport& shard : report.shards) {
       report.bytes_read += shard.bytes_read;
       report.bytes_written += shard.bytes_written;
@@ -94,6 +86,18 @@ class Job {
   }
 
  private:
+  void write(OutputFolder& folder, JobReport& report) {
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      report.shards.push_back(run_shard(i, folder));
+      if (control_.shard_done) control_.shard_done(report.shards.back());
+    }
+    folder.copy_side_files();
+    if (shards_.size() > 1) folder.write("model.safetensors.index.json", index_json(shards_));
+    folder.write("config.json", config_);
+    mark_failed(folder.path_of(std::string(kFailedMark)), report.shards);
+    folder.finish();
+  }
+
   void check_stopped() const {
     if (control_.stopped && control_.stopped()) fail(ErrorKind::kRuntime, "stopped");
   }

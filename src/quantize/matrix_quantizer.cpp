@@ -22,8 +22,8 @@ constexpr int64_t kStripElements = 1 << 20;
   std::string subject = matrix.weight != nullptr ? matrix.weight->tensor : matrix.name;
   if (!matrix.tensors.empty()) {
     const TensorView& tensor = *matrix.tensors.front();
-    const bool stack = tensor.shape.size() == 3;
-    subject = fmt::format("{}: tensor {}{}", tensor.file, tensor.name, stack ? fmt::format(" ({})", matrix.name) : "");
+    const bool own = tensor.name.starts_with(matrix.name + ".");
+    subject = fmt::format("{}: tensor {}{}", tensor.file, tensor.name, own ? "" : fmt::format(" ({})", matrix.name));
   }
   fail(ErrorKind::kModel, fmt::format("{}: holds NaN or infinity", subject),
        "the file is damaged, or the weights overflowed when it was made");

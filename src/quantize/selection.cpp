@@ -123,7 +123,8 @@ void check_patterns(std::span<const Candidate> matrices, const Selection& select
       const auto matched = [&](const Candidate& matrix) { return matches(pattern, matrix.name); };
       if (matrices.empty() || std::ranges::any_of(matrices, matched)) continue;
       // Stacks of experts have been taken apart: what begins like one of their names leads to the experts.
-      const std::string part = pattern.substr(0, pattern.find_last_of('.')) + '.';
+      const std::string name = pattern.ends_with(".weight") ? pattern.substr(0, pattern.find_last_of('.')) : pattern;
+      const std::string part = name.substr(0, name.find_last_of('.')) + '.';
       const auto like = std::ranges::find_if(matrices, [&](const Candidate& matrix) {
         return part.size() <= pattern.size() && matrix.name.find(part) != matrix.name.npos;
       });

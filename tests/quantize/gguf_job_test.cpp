@@ -109,18 +109,18 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
 }
 
 TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and nothing is left") {
-  const auto error_with = [](const std::string& golden) {
-    TemporaryFolder folder;
+  const auto error_with = [](const std::string& golden,
+                             const std::vector<std::pair<std::string, std::string>>& changes = {}) {
+    TemporaryFolder folder, changed;
     const fs::path out = folder.path() / "out.gguf";
+    const fs::path model = changed_copy(changed, source_folder() / "tests/golden" / golden, changes);
     ErrorKind kind{};
-    const std::string error = error_of(
-        [&] { run_job(options_for(source_folder() / "tests/golden" / golden, out, quantize::Format::kQ8_0, -1)); },
-        &kind);
+    const std::string error = error_of([&] { run_job(options_for(model, out, quantize::Format::kQ8_0, -1)); }, &kind);
     CHECK(kind == ErrorKind::kModel);
     CHECK(fs::is_empty(folder.path()));
     return error;
   };
-  CHECK(contains(error_with("gemma2-bf16"), "gemma2-bf16: llama.cpp's format cannot say how this model computes"));
+  CHECK(contains(error_with("gemma2-bf16"), "model: llama.cpp's format cannot say how this model computes"));
   CHECK(contains(error_with("smollm3-bf16"), "cannot say how this model computes"));
   CHECK(contains(error_with("llama-rope-dynamic"), "llama.cpp knows no dynamic rotation"));
   CHECK(contains(error_with("gpt2-bf16"), "(inputs, outputs)"));
@@ -134,6 +134,9 @@ TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and n
   CHECK(contains(error_with("llama4-bf16"), "cannot say how this model computes"));
   CHECK(contains(error_with("qwen3_moe-bf16"), "dense layers before those with experts"));
   CHECK(contains(error_with("gpt_oss-bf16"), "cannot say how this model computes (layer 0: experts"));
+  CHECK(contains(error_with("gpt_oss-bf16", {{"\"swiglu_limit\":1.5", "\"swiglu_limit\":7.0"},
+                                             {"\"tie_word_embeddings\":false", "\"tie_word_embeddings\":true"}}),
+                 "a head that is the embedding"));
 }
 
 TEST_CASE("quantize to q8_0: nothing is overwritten") {
