@@ -38,19 +38,10 @@ fi
 if grep -hE '\bwarning\b' "$build"/cuda/*.log "$build"/cuda/timed/*.log; then
   bad=1
 fi
-# Weights must be on their way before a kernel waits for the one before it; ptxas has moved such loads.
 if command -v cuobjdump > /dev/null; then
-  late=$(cuobjdump -sass -arch sm_90 "$build/cuda/gemv.o" | awk '
-    /Function : / { if (name != "" && early < 8) print name, early; name = $3; early = 0; waited = 0 }
-    /ACQBULK/ { waited = 1 }
-    /LDG.E.*NA/ && !waited { ++early }
-    END { if (early < 8) print name, early }')
-  if [ -n "$late" ]; then
-    printf 'cuda: kernels with fewer than 8 loads of weights before they wait:\n%s\n' "$late"
-    bad=1
-  fi
+  cuobjdump -sass -arch sm_90 "$build/cuda/gemv.o" | python3 tests/build/sass.py || bad=1
 else
-  echo "cuda: no cuobjdump here, the order of loads was not looked at"
+  echo "cuda: no cuobjdump here, machine code was not looked at"
 fi
 echo "cuda: $kernels kernels for $archs"
 awk '{ n = $2; sub(/^_ZN4qgen4cuda[0-9]*/, "", n); sub(/_kernel.*/, "", n); if ($3 > most[n]) most[n] = $3; if (!(n in least) || $3 < least[n]) least[n] = $3 }
