@@ -124,24 +124,24 @@ class KeysWriter {
 
   // Which layers have experts: all but leading dense ones, or every n-th.
   void write_mixture_layers(const std::vector<bool>& mixtures) {
-    const auto first = std::ranges::find(mixtures, true) - mixtures.begin();
-    const auto second = std::find(mixtures.begin() + first + 1, mixtures.end(), true) - mixtures.begin();
-    const bool counts_all = arch_ == "llama4";  // from the first layer on
-    const int64_t step = counts_all ? first + 1 : size_t(second) == mixtures.size() ? 1 : second - first;
+    const int64_t first = std::ranges::find(mixtures, true) - mixtures.begin();
+    const bool every = arch_ == "llama4";
+    const int64_t step = every ? first + 1 : 1;
     for (int64_t i = 0; i < int64_t(mixtures.size()); ++i) {
-      if (mixtures[size_t(i)] != (i >= first && (i - first) % step == 0))
+      // llama.cpp's loaders ask for experts in every layer behind the first dense ones, ERNIE's too, whose key of a
+      // step says otherwise.
+      if (mixtures[size_t(i)] != ((i + 1) % step == 0 && i >= first))
         refuse("layers of different kinds are not written to GGUF files");
     }
-    const bool steps = counts_all || arch_ == "ernie4_5-moe", leads = has_leading_layers() || arch_ == "ernie4_5-moe";
-    // llama.cpp's loader asks for experts in every layer behind the first dense ones, whatever the step is.
-    if ((step > 1 && !counts_all) || (first > 0 && !leads && !counts_all))
+    if (first > 0 && !every && !has_leading_layers())
       refuse("dense layers before those with experts are not written to GGUF files of this kind");
-    if (steps) number("interleave_moe_layer_step", step);
-    if (leads) number("leading_dense_block_count", first);
+    if (every || is_ernie()) number("interleave_moe_layer_step", step);
+    if (has_leading_layers()) number("leading_dense_block_count", first);
   }
 
+  bool is_ernie() const { return arch_ == "ernie4_5-moe"; }
   // Where no key does not mean none.
-  bool has_leading_layers() const { return arch_ == "deepseek2" || arch_ == "glm4moe"; }
+  bool has_leading_layers() const { return arch_ == "deepseek2" || arch_ == "glm4moe" || is_ernie(); }
 
   void write_mixture(const MixtureSpec& mixture) {
     if (mixture.biased && arch_ != "gpt-oss") refuse("experts with biases are not written to GGUF files");
@@ -151,14 +151,13 @@ class KeysWriter {
     number("expert_feed_forward_length", mixture.width);
     number("expert_count", mixture.experts);
     number("expert_used_count", mixture.chosen);
-    if (mixture.shared_width == 0 && (has_leading_layers() || arch_ == "ernie4_5-moe"))
-      number("expert_shared_count", 0);
+    if (mixture.shared_width == 0 && has_leading_layers()) number("expert_shared_count", 0);
     if (mixture.shared_width > 0 && mixture.shared_score) {
       number("expert_shared_feed_forward_length", mixture.shared_width);
     } else if (mixture.shared_width > 0) {
       if (mixture.shared_width % mixture.width != 0) refuse("a shared expert of this width has no place in GGUF files");
       number("expert_shared_count", mixture.shared_width / mixture.width);
-      if (arch_ == "ernie4_5-moe") number("expert_shared_feed_forward_length", mixture.shared_width);
+      if (is_ernie()) number("expert_shared_feed_forward_length", mixture.shared_width);
     }
     if (mixture.groups > 1) {
       number("expert_group_count", mixture.groups);

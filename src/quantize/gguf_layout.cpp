@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/error.h"
-#include "model/families/table.h"
-#include "model/planner.h"
 #include "quant/transpose.h"
 #include "quantize/expert_matrices.h"
 #include "quantize/gguf_architecture.h"
@@ -92,7 +88,9 @@ class Layout {
       const auto& blocks = model_.layers[size_t(layer)];
       for (int r = 0; r < int(Role::kCount); ++r) {
         const Role role = Role(r);
-        const bool named = !names_.of(role, layer).empty() || role == Role::kDeltaQkvz;  // becomes two with names
+        // What becomes two tensors has no name of its own.
+        const bool two = role == Role::kDeltaQkvz || role == Role::kExpertGateUpsBias;
+        const bool named = two || !names_.of(role, layer).empty();
         if (!may_have(blocks, role) || !named) continue;
         const std::string module = model_.names.of(role, layer);
         if (!module.empty()) roles_.try_emplace(module, Place{role, layer});
@@ -132,9 +130,7 @@ class Layout {
   std::vector<int64_t> row_order(Role role, int64_t rows) const {
     if (swaps_halves(role)) {
       if (rows % attention_->head_dim != 0) refuse("rows of queries or keys that are no whole heads");
-      std::vector<int64_t> out;
-      for (int64_t n = 0; n < rows; ++n) out.push_back(adjacent_row(n, attention_->head_dim));
-      return out;
+      return adjacent_rows(rows, attention_->head_dim);
     }
     return delta_ == nullptr ? std::vector<int64_t>() : gguf_rows_of(*delta_, role);
   }
@@ -257,12 +253,13 @@ class Layout {
   }
 
   void add_vector(const TensorView& tensor) {
-    if (add_expert_biases(tensor)) return;
     const size_t dot = tensor.name.rfind('.');
     if (dot == tensor.name.npos) return;
     const bool whole = roles_.contains(tensor.name);  // its role is that of a tensor, not of a module
     const auto place = place_of(whole ? tensor.name : tensor.name.substr(0, dot), tensor.name);
     if (!place) return;
+    if (place->role == Role::kExpertGateUpsBias || place->role == Role::kExpertDownsBias)
+      return add_expert_biases(tensor, *place);
     const std::string name = names_.of(place->role, place->layer);
     if (name.empty()) refuse(fmt::format("tensor {} has no place in a GGUF file of {}", tensor.name, of_.name));
     std::vector<int64_t> shape = tensor.shape;
@@ -292,25 +289,18 @@ class Layout {
   }
 
   // Of all experts of a layer, (experts, outputs), gates and ups apart.
-  bool add_expert_biases(const TensorView& tensor) {
-    for (int64_t layer = 0; layer < int64_t(model_.layers.size()); ++layer) {
-      const MixtureSpec* const mixture = mixture_of(model_.layers[size_t(layer)].back());
-      if (mixture == nullptr || !mixture->biased) continue;
-      const auto is = [&](Role role) { return tensor.name == model_.names.of(role, layer); };
-      const bool both = is(Role::kExpertGateUpsBias);
-      if (!both && !is(Role::kExpertDownsBias)) continue;
-      const std::vector<float> values = tensor_values(tensor);
-      if (both) {
-        const int64_t step = mixture->interleaved ? 2 : 1;
-        add_columns(values, names_.of(Role::kExpertGatesBias, layer), mixture->experts, mixture->width, 0, step);
-        add_columns(values, names_.of(Role::kExpertUpsBias, layer), mixture->experts, mixture->width,
-                    mixture->interleaved ? 1 : mixture->width, step);
-      } else {
-        add_columns(values, names_.of(Role::kExpertDownsBias, layer), mixture->experts, model_.hidden, 0, 1);
-      }
-      return true;
-    }
-    return false;
+  void add_expert_biases(const TensorView& tensor, const Place& place) {
+    const MixtureSpec* const mixture = mixture_of(model_.layers[size_t(place.layer)].back());
+    if (mixture == nullptr || !mixture->biased)
+      refuse(fmt::format("tensor {} has no place in a GGUF file of {}", tensor.name, of_.name));
+    const std::vector<float> values = tensor_values(tensor);
+    const auto add_part = [&](Role role, int64_t cols, int64_t first, int64_t step) {
+      add_columns(values, names_.of(role, place.layer), mixture->experts, cols, first, step);
+    };
+    if (place.role == Role::kExpertDownsBias) return add_part(Role::kExpertDownsBias, model_.hidden, 0, 1);
+    add_part(Role::kExpertGatesBias, mixture->width, 0, mixture->interleaved ? 2 : 1);
+    add_part(Role::kExpertUpsBias, mixture->width, mixture->interleaved ? 1 : mixture->width,
+             mixture->interleaved ? 2 : 1);
   }
 
   // Columns first, first + step, ... of a table of so many rows.
@@ -378,6 +368,12 @@ class Layout {
 };
 
 }  // namespace
+
+std::vector<int64_t> adjacent_rows(int64_t rows, int64_t head_rows) {
+  std::vector<int64_t> out;
+  for (int64_t n = 0; n < rows; ++n) out.push_back(adjacent_row(n, head_rows));
+  return out;
+}
 
 std::vector<int64_t> gguf_rows_of(const DeltaSpec& delta, Role role) {
   switch (role) {

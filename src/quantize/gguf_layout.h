@@ -43,6 +43,9 @@ inline int64_t gguf_value_head(int64_t head, int64_t heads, int64_t key_heads) {
   return head % of_key * key_heads + head / of_key;
 }
 
+// adjacent_row() of each row of a matrix of heads.
+std::vector<int64_t> adjacent_rows(int64_t rows, int64_t head_rows);
+
 // Where the rows, and the columns, of a recurrence's part go; empty: they stay.
 std::vector<int64_t> gguf_rows_of(const DeltaSpec& delta, Role role);
 std::vector<int64_t> gguf_cols_of(const DeltaSpec& delta, Role role);

@@ -351,8 +351,7 @@ class View {
       const int64_t rows = std::get<AttentionSpec>(model_.layers[size_t(layer)].front().mixer).head_dim;
       if (model_.ropes.front().dim != rows) refuse("heads that are rotated in part cannot be converted");
       // Scales of a whole matrix have no rows.
-      std::vector<int64_t> order;
-      for (int64_t n = 0; !tensor.shape.empty() && n < tensor.shape[0]; ++n) order.push_back(adjacent_row(n, rows));
+      std::vector<int64_t> order = adjacent_rows(tensor.shape.empty() ? 0 : tensor.shape[0], rows);
       if (tensor.shape.size() == 1 && tensor.shape[0] % rows == 0) put_back(view, order);
       if (tensor.shape.size() == 2) out_.orders[name].rows = std::move(order);
     }

@@ -75,9 +75,13 @@ constexpr std::string_view kExperts = ".experts.";
 
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-bool matches(std::string pattern, const std::string& name) {
+std::string without_weight(const std::string& pattern) {
   constexpr std::string_view kWeight = ".weight";
-  if (pattern.ends_with(kWeight)) pattern.resize(pattern.size() - kWeight.size());
+  return pattern.substr(0, pattern.size() - (pattern.ends_with(kWeight) ? kWeight.size() : 0));
+}
+
+bool matches(const std::string& pattern_or_weight, const std::string& name) {
+  const std::string pattern = without_weight(pattern_or_weight);
   if (pattern.find_first_of("*?") == pattern.npos) return name.find(pattern) != name.npos;
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
@@ -123,7 +127,7 @@ void check_patterns(std::span<const Candidate> matrices, const Selection& select
       const auto matched = [&](const Candidate& matrix) { return matches(pattern, matrix.name); };
       if (matrices.empty() || std::ranges::any_of(matrices, matched)) continue;
       // Stacks of experts have been taken apart: what begins like one of their names leads to the experts.
-      const std::string name = pattern.ends_with(".weight") ? pattern.substr(0, pattern.find_last_of('.')) : pattern;
+      const std::string name = without_weight(pattern);
       const std::string part = name.substr(0, name.find_last_of('.')) + '.';
       const auto like = std::ranges::find_if(matrices, [&](const Candidate& matrix) {
         return part.size() <= pattern.size() && matrix.name.find(part) != matrix.name.npos;
