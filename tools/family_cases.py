@@ -442,6 +442,26 @@ def mixture_cases():
         methods=("fp8-block-bf16",),
     )
     yield Case(
+        "granite_hybrid-wide",
+        "granitemoehybrid",
+        mamba | {"hidden_size": 32, "shared_intermediate_size": 64, "num_local_experts": 0, "position_embedding_type": "nope"},
+        "Mamba-2 and attention without biases, as llama.cpp has them, and in whole groups of 32",
+        tied=True,
+        embedding=0.3,
+        experts=("fused",),
+        old_names=GRANITE,
+        methods=("bf16",),
+    )
+    yield Case(
+        "lfm2-wide",
+        "lfm2",
+        {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 64}
+        | {"block_auto_adjust_ff_dim": False, "norm_eps": 1e-5},
+        "gated convolutions without biases, as llama.cpp has them, and in whole groups of 32",
+        tied=True,
+        methods=("bf16",),
+    )
+    yield Case(
         "lfm2",
         "lfm2",
         {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "block_ff_dim": 60, "block_multiple_of": 8}
@@ -505,6 +525,15 @@ def mixture_cases():
         experts=("fused",),
         old_names=NEMOTRON,
         methods=("fp8-block-bf16",),
+    )
+    yield Case(
+        "nemotron_h-wide",
+        "nemotron_h",
+        nemotron | {"hybrid_override_pattern": "M-*-", "num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 64},
+        "feed-forward networks without biases, in whole groups of 32",
+        experts=("fused",),
+        old_names=NEMOTRON,
+        methods=("bf16",),
     )
     yield Case(
         "ernie4_5_moe",

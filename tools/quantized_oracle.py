@@ -119,7 +119,25 @@ GEMMA4 = {"head_dim": 32, "global_head_dim": 64, "sliding_window": 8, "num_hidde
           "rope_parameters": {
               "full_attention": {"rope_type": "proportional", "rope_theta": 8000.0, "partial_rotary_factor": 0.25},
               "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}}  # fmt: skip
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 64, "mamba_n_groups": 2, "mamba_d_state": 32, "mamba_expand": 2, "mamba_d_conv": 4,
+         "layer_types": ["mamba", "attention", "mamba"], "num_hidden_layers": 3, "embedding_multiplier": 3.0,
+         "logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.1, "shared_intermediate_size": 192,
+         "tie_word_embeddings": True}  # fmt: skip
+NEMOTRON = {"mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 2, "ssm_state_size": 32, "num_hidden_layers": 4,
+            "layer_norm_epsilon": 1e-5, "time_step_min": 1e-9, "time_step_floor": 1e-9, "tie_word_embeddings": False}  # fmt: skip
 GGUF_INPUTS = {
+    "lfm2": ("lfm2", {"layer_types": ["conv", "full_attention", "conv", "full_attention"], "num_hidden_layers": 4,
+                      "block_auto_adjust_ff_dim": False, "norm_eps": 1e-5, "tie_word_embeddings": True}, torch.bfloat16, "1GB"),
+    "granite_hybrid": ("granitemoehybrid", MAMBA | {"num_local_experts": 0}, torch.bfloat16, "1GB"),
+    "granite_hybrid-moe": ("granitemoehybrid", MAMBA | {"num_local_experts": 4, "num_experts_per_tok": 2,
+                                                        "intermediate_size": 96}, torch.bfloat16, "1GB"),
+    "granite-4-dense": ("granitemoehybrid", MAMBA | {"num_local_experts": 0, "layer_types": ["attention"] * 3,
+                                                     "position_embedding_type": "rope"}, torch.bfloat16, "1GB"),
+    "nemotron_h": ("nemotron_h", NEMOTRON | {"hybrid_override_pattern": "M-*-"}, torch.bfloat16, "1GB"),
+    "nemotron_h-moe": ("nemotron_h", NEMOTRON | {
+        "hybrid_override_pattern": "ME*E", "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
+        "moe_shared_expert_intermediate_size": 160, "n_shared_experts": 1, "norm_topk_prob": True, "n_group": 1, "topk_group": 1,
+        "routed_scaling_factor": 2.5}, torch.bfloat16, "1GB"),
     "deepseek_v3": ("deepseek_v3", GROUPED | LATENT, torch.bfloat16, "1GB"),
     "glm4_moe_lite": ("glm4_moe_lite", GROUPED | LATENT | {
         "n_group": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}, torch.bfloat16, "1GB"),

@@ -89,6 +89,7 @@ struct MixtureSpec {
   bool weighted_input = false;      // see ExpertsStep
   bool transposed = false;          // stacks are stored (inputs, outputs)
   bool interleaved = false;         // their gates and ups in turn
+  bool only_stacked = false;        // no program reads files that have them one by one
   RouteStep::Score score = RouteStep::Score::kSoftmax;
   bool ranking_bias = false;  // the choice, and not the weights, is by score + bias
   int64_t groups = 1, kept_groups = 1;
@@ -165,9 +166,23 @@ struct BlockSpec {
   bool parallel = false;
 };
 
-// Whether a layer of these branches may have a part. A norm behind a branch is one that the branch names: other
-// families have another norm by its name.
+template <typename Mixer>
+bool has_mixer(const std::vector<BlockSpec>& layer) {
+  for (const BlockSpec& block : layer) {
+    if (std::holds_alternative<Mixer>(block.mixer)) return true;
+  }
+  return false;
+}
+
+// Whether a layer of these branches may have a part. A norm behind a branch is one that the branch names, parts of a
+// mixer are those of a branch that is one: other families and layers have others by their names.
 inline bool may_have(const std::vector<BlockSpec>& layer, Role role) {
+  const auto among = [&](Role first, Role last) { return role >= first && role <= last; };
+  if (role == Role::kAttnQkv) return has_mixer<AttentionSpec>(layer);
+  if (among(Role::kLatentQDown, Role::kLatentVUp)) return has_mixer<LatentSpec>(layer);
+  if (among(Role::kDeltaQkv, Role::kDeltaOut)) return has_mixer<DeltaSpec>(layer);
+  if (among(Role::kMambaIn, Role::kMambaOut)) return has_mixer<MambaSpec>(layer);
+  if (among(Role::kConvIn, Role::kConvOut)) return has_mixer<ShortConvSpec>(layer);
   if (role != Role::kAttnPostNorm && role != Role::kFfnPostNorm) return true;
   for (const BlockSpec& block : layer) {
     if (block.after && block.after->role == role) return true;

@@ -73,7 +73,7 @@ class Unstacking {
   void add_layer(const MixtureSpec& mixture, const Names& names, int64_t number) {
     const std::string stack = names.of(Role::kExpertDowns, number);
     const std::string single = names.of(Role::kExpertDown, number, 0);
-    const bool stays = mixture.biased && source_.stacks != Stacks::kApart;
+    const bool stays = (mixture.biased || mixture.only_stacked) && source_.stacks != Stacks::kApart;
     if (stays || !weights_.has_stack(stack) || single.empty() || !single.starts_with(parent_of(stack))) return;
     ExpertWeights experts = unstacked_experts(weights_, mixture, names, number, hidden_);
     note_tensors();

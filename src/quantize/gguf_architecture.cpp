@@ -13,10 +13,27 @@
 namespace qgen::quantize {
 namespace {
 
-// The architecture of llama.cpp, which has one for several families.
-std::string_view architecture_of(const Family& family) {
+template <typename Is>
+bool any_branch(const Description& model, const Is& is) {
+  return std::ranges::any_of(model.layers,
+                             [&](const std::vector<BlockSpec>& layer) { return std::ranges::any_of(layer, is); });
+}
+
+bool is_mamba(const BlockSpec& block) { return std::holds_alternative<MambaSpec>(block.mixer); }
+bool is_mixture(const BlockSpec& block) { return mixture_of(block) != nullptr; }
+
+// The architecture of llama.cpp, which has one for several families, and several for one.
+std::string_view architecture_of(const Family& family, const Description& model) {
   if (family.name == "mistral" || family.name == "mixtral") return "llama";
+  if (family.name == "nemotron_h") return any_branch(model, is_mixture) ? "nemotron_h_moe" : "nemotron_h";
+  // Granite 4's models without Mamba declare themselves as hybrids, too.
+  if (family.name == "granitemoehybrid" && !any_branch(model, is_mamba) && !any_branch(model, is_mixture))
+    return "granite";
   return family.name == "olmo3" ? "olmo2" : family.gguf;
+}
+
+bool is_network(const BlockSpec& block) {
+  return is_mixture(block) || std::holds_alternative<FeedForwardSpec>(block.mixer);
 }
 
 class Check {
@@ -25,13 +42,15 @@ class Check {
 
   void run() {
     for (const auto& layer : out_.model.layers) {
-      check_mixer(layer.front().mixer);
+      if (!is_network(layer.front())) check_mixer(layer.front().mixer);
       out_.recurrent.push_back(std::holds_alternative<DeltaSpec>(layer.front().mixer));
     }
     if ((out_.attention == nullptr) == (out_.latent == nullptr))
       refuse("models without attention, or with two kinds of it, are not written to GGUF files");
     if (out_.name == "gpt-oss") check_gpt_oss();
     if (out_.name == "gemma4") check_gemma4();
+    if (out_.name == "granitehybrid" && out_.mamba == nullptr)
+      refuse("mixtures of Granite without Mamba are not written to GGUF files");
   }
 
  private:
@@ -77,6 +96,16 @@ class Check {
       out_.latent = latent;
       return;
     }
+    if (const auto* mamba = std::get_if<MambaSpec>(&mixer); mamba != nullptr && has_mamba()) {
+      if (mamba->bias) refuse("biases of Mamba's projections are not written to GGUF files");
+      out_.mamba = mamba;
+      return;
+    }
+    if (const auto* convolution = std::get_if<ShortConvSpec>(&mixer); convolution != nullptr && out_.name == "lfm2") {
+      if (convolution->bias) refuse("biases of short convolutions are not written to GGUF files");
+      out_.convolution = convolution;
+      return;
+    }
     const auto* attention = std::get_if<AttentionSpec>(&mixer);
     const bool gates = out_.name.starts_with("qwen35") || out_.name == "qwen3next";
     if (attention == nullptr || (attention->sinks && out_.name != "gpt-oss") || (attention->output_gate && !gates))
@@ -90,6 +119,9 @@ class Check {
         attention->head_dim != first->head_dim)
       refuse("layers with heads of different sizes are not written to GGUF files");
   }
+
+  // Falcon-H1's files have its factors in their weights.
+  bool has_mamba() const { return out_.name == "granitehybrid" || out_.name.starts_with("nemotron_h"); }
 
   void check_latent(const LatentSpec& latent) const {
     const Description& model = out_.model;
@@ -120,7 +152,7 @@ GgufArchitecture gguf_architecture(const Checkpoint& checkpoint) {
   GgufArchitecture out;
   out.model = describe(checkpoint.config());
   out.family = find_family(checkpoint.config());
-  out.name = architecture_of(*out.family);
+  out.name = architecture_of(*out.family, out.model);
   if (out.name.empty())
     refuse_gguf(name, fmt::format("llama.cpp's files of family {} are not written", out.family->name));
   if (out.model.transposed)

@@ -25,7 +25,12 @@ struct GgufArchitecture {
   const AttentionSpec* global = nullptr;     // of Gemma 4's layers without a window, whose heads have another size
   const LatentSpec* latent = nullptr;        // latent attention, in place of `attention`
   const DeltaSpec* delta = nullptr;          // of the layers that are recurrent
-  std::vector<bool> recurrent;               // by layer
+  const MambaSpec* mamba = nullptr;          // the same
+  const ShortConvSpec* convolution = nullptr;
+  std::vector<bool> recurrent;  // by layer
+
+  // Whether not all layers have attention, so that their keys tell each layer's heads.
+  bool is_mixed() const { return mamba != nullptr || convolution != nullptr; }
 };
 
 // A model Error where llama.cpp has no such architecture, or its files cannot say what config.json says. The pointers

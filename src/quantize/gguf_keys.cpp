@@ -25,6 +25,7 @@ class KeysWriter {
         arch_(of.name),
         attention_(of.attention),
         delta_(of.delta),
+        mamba_(of.mamba),
         latent_(of.latent),
         name_(name),
         keys_(keys) {}
@@ -43,8 +44,12 @@ class KeysWriter {
     write_attention();
     const bool layer_norm = model_.final_norm.kind == Norm::Kind::kLayer;
     real(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", model_.final_norm.eps);
+    // Its loader asks for this one, the norms for the other.
+    if (is_nemotron()) real("attention.layer_norm_epsilon", model_.final_norm.eps);
     write_feed_forward();
     write_recurrence(config);
+    write_mamba();
+    if (of_.convolution != nullptr) number("shortconv.l_cache", of_.convolution->taps);
     write_scales();
     write_windows();
     write_rope(config);
@@ -61,9 +66,29 @@ class KeysWriter {
     if (latent_ != nullptr) return write_latent();
     number("attention.head_count", attention_->heads);
     if (arch_ == "gemma4") return write_both_kinds();
-    number("attention.head_count_kv", attention_->kv_heads);
+    if (of_.is_mixed()) {
+      // None in layers without attention.
+      keys_.integers(key("attention.head_count_kv"), of_layers([](const BlockSpec& block) {
+                       const auto* attention = std::get_if<AttentionSpec>(&block.mixer);
+                       return attention != nullptr ? attention->kv_heads : 0;
+                     }));
+    } else {
+      number("attention.head_count_kv", attention_->kv_heads);
+    }
     number("attention.key_length", attention_->head_dim);
     number("attention.value_length", attention_->head_dim);
+  }
+
+  // A number of each layer, which one of its branches has.
+  template <typename Of>
+  std::vector<int32_t> of_layers(const Of& number_of) const {
+    std::vector<int32_t> out;
+    for (const auto& layer : model_.layers) {
+      int64_t most = 0;
+      for (const BlockSpec& block : layer) most = std::max(most, number_of(block));
+      out.push_back(int32_t(most));
+    }
+    return out;
   }
 
   // Keys in _swa are of layers with a window.
@@ -102,7 +127,34 @@ class KeysWriter {
     return std::get_if<FeedForwardSpec>(&layer[1].mixer);
   }
 
+  bool is_nemotron() const { return arch_.starts_with("nemotron_h"); }
+  bool is_granite() const { return arch_ == "granite" || arch_ == "granitehybrid"; }
+
+  // A layer is one branch there.
+  void write_feed_forward_of_nemotron() {
+    const MixtureSpec* mixture = nullptr;
+    keys_.integers(key("feed_forward_length"), of_layers([&](const BlockSpec& block) {
+                     const auto* network = std::get_if<FeedForwardSpec>(&block.mixer);
+                     if (mixture_of(block) != nullptr) mixture = mixture_of(block);
+                     return network != nullptr ? network->width : mixture_of(block) != nullptr ? mixture->width : 0;
+                   }));
+    if (mixture != nullptr) write_mixture(*mixture);
+  }
+
+  // A shared network in every layer, with a mixture beside it or not.
+  void write_feed_forward_of_granite() {
+    const auto& layer = model_.layers.front();
+    const auto& network = std::get<FeedForwardSpec>(layer[1].mixer);
+    const MixtureSpec* const mixture = mixture_of(layer.back());
+    number("feed_forward_length", mixture != nullptr ? mixture->width : network.width);
+    if (mixture == nullptr) return;
+    write_mixture(*mixture);
+    number("expert_shared_feed_forward_length", network.width);
+  }
+
   void write_feed_forward() {
+    if (is_nemotron()) return write_feed_forward_of_nemotron();
+    if (is_granite()) return write_feed_forward_of_granite();
     const MixtureSpec* mixture = nullptr;
     const FeedForwardSpec* network = nullptr;
     std::vector<bool> mixtures;
@@ -154,6 +206,9 @@ class KeysWriter {
     if (mixture.shared_width == 0 && has_leading_layers()) number("expert_shared_count", 0);
     if (mixture.shared_width > 0 && mixture.shared_score) {
       number("expert_shared_feed_forward_length", mixture.shared_width);
+    } else if (is_nemotron()) {
+      number("expert_shared_count", mixture.shared_width > 0 ? 1 : 0);
+      if (mixture.shared_width > 0) number("expert_shared_feed_forward_length", mixture.shared_width);
     } else if (mixture.shared_width > 0) {
       if (mixture.shared_width % mixture.width != 0) refuse("a shared expert of this width has no place in GGUF files");
       number("expert_shared_count", mixture.shared_width / mixture.width);
@@ -196,11 +251,22 @@ class KeysWriter {
     keys_.integers(key("rope.dimension_sections"), sections);
   }
 
+  void write_mamba() {
+    if (mamba_ == nullptr) return;
+    number("ssm.conv_kernel", mamba_->taps);
+    number("ssm.state_size", mamba_->state_dim);
+    number("ssm.group_count", mamba_->groups);
+    number("ssm.time_step_rank", mamba_->heads);
+    number("ssm.inner_size", mamba_->heads * mamba_->head_dim);
+    // Whether attention rotates.
+    if (arch_ == "granitehybrid") keys_.flag(key("rope.scaling.finetuned"), attention_->rope >= 0);
+  }
+
   void write_scales() {
     if (attention_ == nullptr) return;
     if (attention_->softcap > 0) real("attn_logit_softcapping", attention_->softcap);
     if (model_.logit_softcap > 0) real("final_logit_softcapping", model_.logit_softcap);
-    if (arch_ == "granite") {
+    if (is_granite()) {
       real("logit_scale", 1 / model_.logit_scale);
       real("embedding_scale", model_.embed_scale);
       real("residual_scale", model_.layers[0][0].scale);
@@ -237,7 +303,7 @@ class KeysWriter {
   }
 
   void write_rope(const Json& config) {
-    if (model_.ropes.empty()) return;
+    if (model_.ropes.empty() || is_nemotron()) return;
     const Rope& rope = model_.ropes[0];
     if (arch_ != "gemma4") number("rope.dimension_count", rope.dim);
     real("rope.freq_base", rope.theta);
@@ -267,6 +333,7 @@ class KeysWriter {
   const std::string_view arch_;
   const AttentionSpec* const attention_;
   const DeltaSpec* const delta_;
+  const MambaSpec* const mamba_;
   const LatentSpec* const latent_;
   const std::string& name_;
   GgufKeys& keys_;

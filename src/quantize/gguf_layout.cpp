@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "quantize/expert_matrices.h"
 #include "quantize/gguf_architecture.h"
 #include "quantize/gguf_tokenizer.h"
+#include "quantize/matrix_quantizer.h"
 
 namespace qgen::quantize {
 namespace {
@@ -89,7 +91,7 @@ class Layout {
       for (int r = 0; r < int(Role::kCount); ++r) {
         const Role role = Role(r);
         // What becomes two tensors has no name of its own.
-        const bool two = role == Role::kDeltaQkvz || role == Role::kExpertGateUpsBias;
+        const bool two = role == Role::kDeltaQkvz || role == Role::kExpertGateUpsBias || splits_gate_up(role);
         const bool named = two || !names_.of(role, layer).empty();
         if (!may_have(blocks, role) || !named) continue;
         const std::string module = model_.names.of(role, layer);
@@ -104,6 +106,9 @@ class Layout {
       }
     }
   }
+
+  // What Granite's hybrids have as one matrix is two there.
+  bool splits_gate_up(Role role) const { return role == Role::kFfnGateUp && of_.family->name == "granitemoehybrid"; }
 
   // The GGUF place of a module; none for modules outside the text model. Throws a model Error for a part of the text
   // model that has no name in GGUF.
@@ -159,6 +164,12 @@ class Layout {
     if (place->expert >= 0) return add_expert(name, type, matrix, place->expert);
     if (place->role == Role::kLatentKvUp) return add_latent(matrix, type, place->layer);
     if (place->role == Role::kDeltaQkvz) return add_parts_of_key_heads(matrix, type, place->layer);
+    if (splits_gate_up(place->role)) {
+      const int64_t half = matrix.rows / 2;
+      add_rows(matrix, rows_from(0, half), type, names_.of(Role::kFfnGate, place->layer));
+      add_rows(matrix, rows_from(half, half), type, names_.of(Role::kFfnUp, place->layer));
+      return;
+    }
     content.rows = row_order(place->role, matrix.rows);
     // One row of numbers is a vector there.
     std::vector<int64_t> shape = {matrix.rows, matrix.cols};
@@ -182,6 +193,12 @@ class Layout {
       qkv.insert(qkv.end(), part.begin(), part.end());
     add_rows(matrix, std::move(qkv), type, names_.of(Role::kDeltaQkv, layer));
     add_rows(matrix, rows_of(2 * keys + values, values), type, names_.of(Role::kDeltaZ, layer));
+  }
+
+  static std::vector<int64_t> rows_from(int64_t first, int64_t count) {
+    std::vector<int64_t> out(static_cast<size_t>(count));
+    std::iota(out.begin(), out.end(), first);
+    return out;
   }
 
   // Some rows of a matrix, `rows` in their order, as one.
@@ -263,22 +280,25 @@ class Layout {
     const std::string name = names_.of(place->role, place->layer);
     if (name.empty()) refuse(fmt::format("tensor {} has no place in a GGUF file of {}", tensor.name, of_.name));
     std::vector<int64_t> shape = tensor.shape;
-    const bool convolution = place->role == Role::kDeltaConv && shape.size() == 3 && shape[1] == 1;
+    const bool convolution = is_convolution(place->role) && shape.size() == 3 && shape[1] == 1;
     if (convolution) shape.erase(shape.begin() + 1);
     if (place->role == Role::kRouterBias && shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());
     if ((shape.size() != 1 && !convolution) || !is_float(tensor.dtype))
       refuse(fmt::format("tensor {} ({} {}) is not written to GGUF files", tensor.name, dtype_name(tensor.dtype),
                          tensor.shape_text()));
+    if (place->role == Role::kMambaALog || place->role == Role::kMambaSkip) shape.push_back(1);
+    if (place->role == Role::kMambaNorm) shape = {of_.mamba->groups, shape[0] / of_.mamba->groups};
     GgufContent content;
     content.vector = tensor_values(tensor);
-    if (const std::vector<int64_t> order = row_order(place->role, shape[0]); !order.empty()) {
+    if (!all_finite(tensor.bytes, tensor.dtype)) fail_values(tensor);
+    if (const std::vector<int64_t> order = row_order(place->role, tensor.shape[0]); !order.empty()) {
       std::vector<float> moved(content.vector.size());
-      const size_t row = moved.size() / size_t(shape[0]);
+      const size_t row = moved.size() / order.size();
       for (size_t n = 0; n < order.size(); ++n)
         std::copy_n(content.vector.begin() + int64_t(n * row), row, moved.begin() + order[n] * int64_t(row));
       content.vector = std::move(moved);
     }
-    if (place->role == Role::kDeltaALog) {
+    if (place->role == Role::kDeltaALog || place->role == Role::kMambaALog) {
       for (float& value : content.vector) value = -std::exp(value);
     }
     if (model_.final_norm.plus_one && !convolution && place->role != Role::kDeltaNorm &&
@@ -288,12 +308,17 @@ class Layout {
     add(name + (whole ? "" : tensor.name.substr(dot)), Dtype::kF32, std::move(shape), std::move(content));
   }
 
+  static bool is_convolution(Role role) {
+    return role == Role::kDeltaConv || role == Role::kMambaConv || role == Role::kConv;
+  }
+
   // Of all experts of a layer, (experts, outputs), gates and ups apart.
   void add_expert_biases(const TensorView& tensor, const Place& place) {
     const MixtureSpec* const mixture = mixture_of(model_.layers[size_t(place.layer)].back());
     if (mixture == nullptr || !mixture->biased)
       refuse(fmt::format("tensor {} has no place in a GGUF file of {}", tensor.name, of_.name));
     const std::vector<float> values = tensor_values(tensor);
+    if (!all_finite(tensor.bytes, tensor.dtype)) fail_values(tensor);
     const auto add_part = [&](Role role, int64_t cols, int64_t first, int64_t step) {
       add_columns(values, names_.of(role, place.layer), mixture->experts, cols, first, step);
     };

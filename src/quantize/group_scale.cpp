@@ -4,6 +4,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <cstring>
 
 #include "base/numbers.h"
 
@@ -19,6 +20,18 @@ float grid_step(int i, int steps) {
   if (steps == 1) return 0.5f;
   const float step = 0.5f / float(steps - 1);
   return i < steps / 2 ? 0.5f + step * float(i) : 1.0f - step * float(steps - 1 - i);
+}
+
+// Whether no element has only ones in its exponent.
+template <typename Bits>
+bool none_all_ones(std::span<const std::byte> elements, Bits exponent) {
+  Bits found = 0;
+  for (size_t at = 0; at + sizeof(Bits) <= elements.size(); at += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, elements.data() + at, sizeof bits);
+    found |= Bits((bits & exponent) == exponent);
+  }
+  return found == 0;
 }
 
 }  // namespace
@@ -148,6 +161,15 @@ void GroupQuantizer::codes(const Group& group, int64_t r, const Scale& scale, st
     kernels_.to_e4m3(group.row(r), group.cols, divisor, reinterpret_cast<uint8_t*>(out));
   } else {
     kernels_.to_int8(group.row(r), group.cols, divisor, recipe_.ties_away(), reinterpret_cast<int8_t*>(out));
+  }
+}
+
+bool all_finite(std::span<const std::byte> elements, Dtype type) {
+  switch (type) {
+    case Dtype::kF32: return none_all_ones<uint32_t>(elements, 0x7F800000);
+    case Dtype::kF16: return none_all_ones<uint16_t>(elements, 0x7C00);
+    case Dtype::kBf16: return none_all_ones<uint16_t>(elements, 0x7F80);
+    default: return true;
   }
 }
 

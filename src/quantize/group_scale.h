@@ -70,4 +70,7 @@ class GroupQuantizer {
 // (F16: positive ones).
 float round_scale(double scale, ScaleType type);
 
+// Whether elements of F32, F16 or BF16 are neither NaN nor infinite. Of other types they all are.
+bool all_finite(std::span<const std::byte> elements, Dtype type);
+
 }  // namespace qgen::quantize

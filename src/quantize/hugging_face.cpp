@@ -18,6 +18,7 @@
 #include "model/families/table.h"
 #include "model/mistral_files.h"
 #include "quant/weight.h"
+#include "quantize/expert_matrices.h"
 #include "quantize/gguf_layout.h"
 #include "quantize/source.h"
 
@@ -45,13 +46,16 @@ enum class OutputBias : uint8_t { kNone, kWith, kApart };
 struct Biases {
   std::vector<std::string_view> families;
   OutputBias out = OutputBias::kNone;
-  bool network = false, head = false;
+  bool network = false, head = false, attention = true;
 };
 
 // Null for a family without any.
 const Biases* biases_of(std::string_view family) {
   static const std::vector<Biases> all = {
-      {{"llama", "granite", "smollm3", "ernie4_5", "ernie4_5_moe", "starcoder2"}, OutputBias::kWith, true},
+      {{"llama", "granite", "smollm3", "ernie4_5", "ernie4_5_moe", "starcoder2", "falcon_h1"}, OutputBias::kWith, true},
+      {{"gemma4_text", "llama4_text", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"},
+       OutputBias::kWith},
+      {{"nemotron_h"}, OutputBias::kNone, true, false, false},
       {{"qwen3", "qwen3_moe", "cohere", "cohere2", "olmo2", "olmoe", "hunyuan_v1_dense"}, OutputBias::kWith},
       {{"gemma", "gemma2", "gemma3_text"}, OutputBias::kWith},
       {{"qwen2", "qwen2_moe", "glm4", "glm4_moe", "stablelm"}, OutputBias::kNone},
@@ -83,6 +87,7 @@ class View {
     for (const auto& [role, name] : stored.gguf_names) {
       if (!mistral_) names_.set(role, name);
     }
+    layers_ = int64_t(stored.layers.size());
     check_parts(stored);
     out_.float_type = stored_float_type();
     std::string config = config_text(stored);
@@ -91,9 +96,12 @@ class View {
     find_roles();
     check_biases();
     for (const TensorView& tensor : from.tensors()) add(tensor);
+    for (auto& [place, joined] : joined_) out_.joined.push_back(finished(place, std::move(joined)));
     ModelFiles files = files_with(std::move(config));
     ModelLocation location = from.location();
     location.gguf_files.clear();
+    out_.parts = Checkpoint::assemble(location, files_with("{}"),
+                                      JsonDocument::parse("{}", from.files().subject(kConfig)), std::move(parts_));
     out_.checkpoint = Checkpoint::assemble(location, std::move(files), std::move(document), std::move(tensors_));
     return std::move(out_);
   }
@@ -115,8 +123,12 @@ class View {
     return f16 ? Dtype::kF16 : f32 ? Dtype::kF32 : Dtype::kBf16;
   }
 
+  // Whether some layer has such a tensor.
   bool has(Role role, std::string_view suffix) const {
-    return original_->checkpoint.find(names_.of(role) + std::string(suffix)) != nullptr;
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      if (original_->checkpoint.find(names_.of(role, layer) + std::string(suffix)) != nullptr) return true;
+    }
+    return false;
   }
 
   // The keys of config.json in transformers' words. Those that it was read with stay, but for what speaks of the
@@ -129,6 +141,14 @@ class View {
     std::map<std::string, std::string> members;
     for (const auto& [key, value] : config.members()) {
       if (!gone.contains(key)) members[std::string(key)] = simdjson::minify(value.raw());
+    }
+    // transformers takes no integer for these.
+    for (const char* key :
+         {"routed_scaling_factor", "embedding_multiplier", "logits_scaling", "residual_multiplier",
+          "attention_multiplier", "logit_scale", "attn_logit_softcapping", "final_logit_softcapping"}) {
+      const auto found = members.find(key);
+      if (found != members.end() && found->second.find_first_not_of("-0123456789") == std::string::npos)
+        found->second += ".0";
     }
     members["architectures"] = fmt::format("[{}]", json_quote(family_->architecture));
     members["torch_dtype"] = json_quote(torch_name(out_.float_type));
@@ -144,10 +164,30 @@ class View {
     say("attention_bias", qkv_bias);
     say("mlp_bias", has(Role::kFfnUp, ".bias"));
     if (family_->name == "starcoder2" || family_->name.starts_with("ernie4_5")) say("use_bias", qkv_bias);
+    const bool mamba_bias = has(Role::kMambaIn, ".bias");
+    if (family_->name == "granitemoehybrid" || family_->name == "falcon_h1") say("mamba_proj_bias", mamba_bias);
+    if (family_->name == "falcon_h1") say("projectors_bias", has(Role::kMambaOut, ".bias"));
+    if (family_->name == "nemotron_h") say("use_bias", mamba_bias);
     if (family_->name == "seed_oss") say("attention_out_bias", has(Role::kAttnOut, ".bias"));
     if (family_->name == "stablelm") {
       say("use_qkv_bias", qkv_bias);
       say("qk_layernorm", qk_norm);
+    }
+    // What families call the same.
+    const auto also = [&](const char* key, const char* name) {
+      if (members.contains(name)) members.try_emplace(key, members[name]);
+    };
+    if (family_->name == "lfm2") also("norm_eps", "rms_norm_eps");
+    if (family_->name == "nemotron_h") {
+      also("layer_norm_epsilon", "rms_norm_eps");
+      // transformers, and no other program, takes smaller step sizes for this one, which is 0.001 unless it is said.
+      members["time_step_min"] = members["time_step_floor"] = "1e-9";
+    }
+    if (family_->name == "gemma4_text") also("vocab_size_per_layer_input", "vocab_size");
+    // A GGUF file counts the one latent in place of its heads.
+    if (has_mixer<LatentSpec>(stored.layers.front())) {
+      members["num_key_value_heads"] = members["num_attention_heads"];
+      members.try_emplace("q_lora_rank", "null");
     }
     if (stored.final_norm.kind == Norm::Kind::kLayer) {
       for (const char* key : {"layer_norm_eps", "norm_epsilon"}) members[key] = members["rms_norm_eps"];
@@ -162,6 +202,10 @@ class View {
   void add_rope(const Json& config, const Description& stored, std::map<std::string, std::string>& members) const {
     if (stored.ropes.empty()) return;
     const Rope& rope = stored.ropes.front();
+    if (family_->name == "gemma4_text") {
+      members["rope_parameters"] = ropes_of_gemma4(rope, stored.ropes.back());
+      return;
+    }
     members["rope_theta"] = fmt::format("{}", rope.theta);
     members["rope_scaling"] = "null";
     if (const auto parameters = config.get("rope_parameters"); parameters && rope.scaling != Rope::Scaling::kNone)
@@ -184,8 +228,21 @@ class View {
     }
   }
 
+  // Layers without a window rotate a part of their pairs, whose divisors are 1; those of the others leave nothing.
+  std::string ropes_of_gemma4(const Rope& global, const Rope& local) const {
+    const TensorView* const tensor = original_->checkpoint.find("rope_freqs.weight");
+    if (tensor == nullptr) refuse("a rotation in part without a tensor rope_freqs.weight");
+    const std::vector<float> divisors = tensor_values(*tensor);
+    const int64_t rotated = std::ranges::find_if(divisors, [](float x) { return x != 1; }) - divisors.begin();
+    return fmt::format(
+        R"({{"full_attention":{{"partial_rotary_factor":{},"rope_theta":{},"rope_type":"proportional"}},)"
+        R"("sliding_attention":{{"rope_theta":{},"rope_type":"default"}}}})",
+        double(rotated) / double(divisors.size()), global.theta, local.theta);
+  }
+
   // GGUF files keep Llama 3's scaling as the divisors of frequencies that follow from it. The factor is the largest of
-  // them; of its limits all models say 1 and 4, and the original context is a power of two (8192 of Meta's).
+  // them; of its limits Llama 3's models say 1 and 4, Llama 4's 1 and 1, and the original context is a power of two
+  // (8192 of Meta's).
   std::string llama3_scaling(const Rope& rope) const {
     const TensorView* const tensor = original_->checkpoint.find("rope_freqs.weight");
     if (tensor == nullptr) refuse("a rotation by factors without a tensor rope_freqs.weight");
@@ -197,25 +254,27 @@ class View {
     scaled.scaling = Rope::Scaling::kLlama3;
     scaled.factor = divisors.empty() ? 1 : *std::ranges::max_element(divisors);
     scaled.low_frequency_factor = 1;
-    scaled.high_frequency_factor = 4;
     const auto unscaled = inverse_frequencies(plain, 0);
-    const auto fits = [&](int64_t context) {
+    const auto fits = [&] {
       constexpr double kRounding = 1e-5;
-      scaled.original_context = context;
       const auto wanted = inverse_frequencies(scaled, 0);
       bool same = divisors.size() == wanted.size();
       for (size_t i = 0; same && i < wanted.size(); ++i)
         same = std::fabs(unscaled[i] / wanted[i] / double(divisors[i]) - 1) < kRounding;
       return same;
     };
-    // From the largest on: where several fit, none of them scales a frequency otherwise.
-    int64_t context = int64_t{1} << 20;
-    while (context > 1 && !fits(context)) context /= 2;
-    if (!fits(context)) refuse("its rotation has divisors that are not those of Llama 3, which config.json cannot say");
-    return fmt::format(
-        R"({{"factor":{},"high_freq_factor":4.0,"low_freq_factor":1.0,"original_max_position_embeddings":{},)"
-        R"("rope_type":"llama3"}})",
-        double(scaled.factor), scaled.original_context);
+    // From the largest context on: where several fit, none of them scales a frequency otherwise.
+    for (const double limit : {4, 1}) {
+      scaled.high_frequency_factor = limit;
+      for (scaled.original_context = int64_t{1} << 20; scaled.original_context > 1; scaled.original_context /= 2) {
+        if (!fits()) continue;
+        return fmt::format(
+            R"({{"factor":{},"high_freq_factor":{:.1f},"low_freq_factor":1.0,"original_max_position_embeddings":{},)"
+            R"("rope_type":"llama3"}})",
+            double(scaled.factor), limit, scaled.original_context);
+      }
+    }
+    refuse("its rotation has divisors that are not those of Llama 3, which config.json cannot say");
   }
 
   std::string long_factors(const Json& scaling) const {
@@ -238,23 +297,15 @@ class View {
       refuse("the text part of a multimodal model in this layout cannot be converted");
     for (const auto& layer : model.layers) {
       for (const BlockSpec& block : layer) {
-        const auto* attention = std::get_if<AttentionSpec>(&block.mixer);
-        const auto* mixture = std::get_if<MixtureSpec>(&block.mixer);
-        // Of recurrent layers those of Qwen3.5; Qwen3-Next's files have lost the order of its projections.
-        const bool delta = std::holds_alternative<DeltaSpec>(block.mixer) && is_qwen3_5();
-        if (attention == nullptr && mixture == nullptr && !delta &&
-            !std::holds_alternative<FeedForwardSpec>(block.mixer))
-          refuse("recurrent layers and latent attention in this layout cannot be converted");
-        if (attention != nullptr && (attention->sinks || (attention->output_gate && !is_qwen3_5())))
-          refuse("attention with sinks or gates in this layout cannot be converted");
-        if (mixture != nullptr && model.names.of(Role::kExpertDown).empty())
+        const MixtureSpec* const mixture = mixture_of(block);
+        if (mixture != nullptr && (mixture->biased || mixture->only_stacked))
           refuse("experts that transformers stacks cannot be converted from this layout");
+        const auto* attention = std::get_if<AttentionSpec>(&block.mixer);
+        if (attention != nullptr && attention->sinks) refuse("attention with sinks in this layout cannot be converted");
       }
     }
     if (model.transposed) refuse("matrices that transformers stores (inputs, outputs) cannot be converted");
   }
-
-  bool is_qwen3_5() const { return family_->name.starts_with("qwen3_5"); }
 
   // transformers leaves out a bias that its class does not have, and fills one that is missing with zeros.
   void check_biases() const {
@@ -280,7 +331,8 @@ class View {
       if (out == OutputBias::kWith) {
         check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv, Role::kAttnOut}, true, layer);
       } else {
-        check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv}, biases != nullptr, layer);
+        check({Role::kAttnQ, Role::kAttnK, Role::kAttnV, Role::kAttnQkv}, biases != nullptr && biases->attention,
+              layer);
         check({Role::kAttnOut}, out == OutputBias::kApart, layer);
       }
       check({Role::kFfnGate, Role::kFfnUp, Role::kFfnDown}, network, layer);
@@ -299,18 +351,85 @@ class View {
       for (int r = 0; r < int(Role::kCount); ++r) {
         const Role role = Role(r);
         // GGUF files call gate and up as one matrix what they call up otherwise.
-        const bool apart = role == Role::kFfnUp && std::ranges::any_of(blocks, [](const BlockSpec& b) {
-                             const auto* network = std::get_if<FeedForwardSpec>(&b.mixer);
-                             return network != nullptr && network->fused;
-                           });
-        // Nor do they tell projections of a recurrence from those of attention.
-        const bool delta = std::holds_alternative<DeltaSpec>(blocks.front().mixer);
-        const bool other = role == (delta ? Role::kAttnQkv : Role::kDeltaQkv);
+        const bool apart =
+            role == Role::kFfnUp && is_fused(layer) &&
+            original_->checkpoint.find(names_.of(Role::kFfnGate, layer) + std::string(kWeight)) == nullptr;
         const std::string module = names_.of(role, layer);
-        if (!module.empty() && !apart && !other && may_have(blocks, role))
-          roles_.try_emplace(module, Place{role, layer});
+        if (!module.empty() && !apart && may_have(blocks, role)) roles_.try_emplace(module, Place{role, layer});
       }
     }
+  }
+
+  // Whether transformers has the gate and up of a layer as one matrix.
+  bool is_fused(int64_t layer) const {
+    return std::ranges::any_of(model_.layers[size_t(layer)], [](const BlockSpec& block) {
+      const auto* network = std::get_if<FeedForwardSpec>(&block.mixer);
+      return network != nullptr && network->fused;
+    });
+  }
+
+  // The matrix that a part of the files belongs to in transformers; nothing for matrices of their own.
+  std::optional<Role> whole_of(const Place& place) const {
+    const bool fused = place.role == Role::kFfnGate || place.role == Role::kFfnUp;
+    if (fused && is_fused(place.layer)) return Role::kFfnGateUp;
+    if (place.role == Role::kLatentKUp || place.role == Role::kLatentVUp) return Role::kLatentKvUp;
+    const auto* delta = std::get_if<DeltaSpec>(&model_.layers[size_t(place.layer)].front().mixer);
+    if (delta != nullptr && delta->by_key_head && (place.role == Role::kDeltaQkv || place.role == Role::kDeltaZ))
+      return Role::kDeltaQkvz;
+    return {};
+  }
+
+  using Joined = std::map<Role, std::string>;  // the modules of the parts
+
+  void add_part(const TensorView& tensor, const Place& place, Role whole, std::string_view suffix) {
+    if (suffix == ".bias")
+      refuse(fmt::format("tensor {}: a bias of a part of a matrix cannot be converted", tensor.name));
+    joined_[{place.layer, whole}][place.role] = tensor.name.substr(0, tensor.name.size() - suffix.size());
+    parts_.push_back(tensor);
+  }
+
+  JoinedMatrix finished(const std::pair<int64_t, Role>& place, Joined joined) {
+    const auto& [layer, whole] = place;
+    JoinedMatrix out;
+    out.name = model_.names.of(whole, layer);
+    out.cols = model_.hidden;
+    if (whole != Role::kLatentKvUp) out_.file_modules[out.name] = joined.begin()->second;
+    const auto add_part = [&](Role role, int64_t rows, int64_t cols) -> JoinedMatrix::Part& {
+      if (!joined.contains(role)) refuse(fmt::format("{} is not there", names_.of(role, layer)));
+      return out.parts.emplace_back(JoinedMatrix::Part{joined[role], rows, cols});
+    };
+    const auto add_rows = [&](int32_t part, int64_t first, int64_t count) {
+      for (int64_t n = 0; n < count; ++n) out.rows.emplace_back(part, first + n);
+    };
+    const auto& blocks = model_.layers[size_t(layer)];
+    if (whole == Role::kFfnGateUp) {
+      const int64_t width = std::get<FeedForwardSpec>(blocks[1].mixer).width;
+      add_part(Role::kFfnGate, width, out.cols);
+      add_part(Role::kFfnUp, width, out.cols);
+      for (const int32_t part : {0, 1}) add_rows(part, 0, width);
+    } else if (whole == Role::kDeltaQkvz) {
+      const auto& delta = std::get<DeltaSpec>(blocks.front().mixer);
+      const int64_t keys = delta.key_dim, values = delta.value_heads / delta.key_heads * delta.value_dim;
+      add_part(Role::kDeltaQkv, delta.key_heads * (2 * keys + values), out.cols);
+      add_part(Role::kDeltaZ, delta.key_heads * values, out.cols);
+      for (int64_t h = 0; h < delta.key_heads; ++h) {
+        for (const int64_t first : {h, delta.key_heads + h}) add_rows(0, first * keys, keys);
+        add_rows(0, 2 * delta.key_heads * keys + h * values, values);
+        add_rows(1, h * values, values);
+      }
+    } else {
+      const auto& latent = std::get<LatentSpec>(blocks.front().mixer);
+      out.cols = latent.kv_rank;
+      JoinedMatrix::Part& key = add_part(Role::kLatentKUp, latent.kv_rank, latent.plain_dim);
+      key.count = latent.heads;
+      key.transposed = true;
+      add_part(Role::kLatentVUp, latent.value_dim, latent.kv_rank).count = latent.heads;
+      for (int64_t h = 0; h < latent.heads; ++h) {
+        add_rows(int32_t(h), 0, latent.plain_dim);
+        add_rows(int32_t(latent.heads + h), 0, latent.value_dim);
+      }
+    }
+    return out;
   }
 
   void add(const TensorView& tensor) {
@@ -341,10 +460,18 @@ class View {
                                                  {Role::kExpertUps, Role::kExpertUp},
                                                  {Role::kExpertDowns, Role::kExpertDown}};
     for (const auto& [stack, expert] : kStacks) {
-      if (role == stack && tensor.shape.size() == 3) return add_experts(tensor, expert, layer, suffix);
+      if (role == stack && tensor.shape.size() == 3) return add_experts(tensor, expert, layer, suffix, 0, 1);
     }
+    if (role == Role::kExpertGateUps && tensor.shape.size() == 3) {
+      add_experts(tensor, Role::kExpertGate, layer, suffix, 0, 2);
+      return add_experts(tensor, Role::kExpertUp, layer, suffix, 1, 2);
+    }
+    if (role == Role::kAttnQkv && !std::get<AttentionSpec>(model_.layers[size_t(layer)].front().mixer).fused)
+      return add_attention_parts(tensor, layer, suffix);
+    if (const auto whole = whole_of(found->second)) return add_part(tensor, found->second, *whole, suffix);
     const std::string name = model_.names.of(role, layer);
     if (name.empty()) refuse(fmt::format("tensor {} has no name in transformers' files", tensor.name));
+    if (suffix == kWeight) out_.file_modules[name] = module;
     TensorView view = tensor;
     view.name = name + suffix;
     if (swaps_halves(role)) {
@@ -368,14 +495,42 @@ class View {
     tensors_.push_back(std::move(view));
   }
 
-  void add_experts(const TensorView& stack, Role expert, int64_t layer, const std::string& suffix) {
+  // q, k and v that lie in one matrix, or vector, where transformers has three.
+  void add_attention_parts(const TensorView& tensor, int64_t layer, const std::string& suffix) {
+    const auto& attention = std::get<AttentionSpec>(model_.layers[size_t(layer)].front().mixer);
+    const int64_t q = attention.heads * attention.head_dim * (attention.output_gate ? 2 : 1);
+    const int64_t kv = attention.kv_heads * attention.head_dim;
+    const int64_t rows = q + (attention.values_from_keys ? 1 : 2) * kv;
+    if (tensor.shape.empty() || tensor.shape[0] != rows)
+      refuse(fmt::format("tensor {}: {} (expected {} rows)", tensor.name, tensor.shape_text(), rows));
+    const size_t row_bytes = tensor.bytes.size() / size_t(rows);
+    int64_t first = 0;
+    for (const auto& [role, count] : {std::pair(Role::kAttnQ, q), {Role::kAttnK, kv}, {Role::kAttnV, kv}}) {
+      if (first == rows) break;
+      TensorView part = tensor;
+      part.name = names_.of(role, layer) + suffix;
+      part.shape[0] = count;
+      part.bytes = tensor.bytes.subspan(size_t(first) * row_bytes, size_t(count) * row_bytes);
+      first += count;
+      add(part);
+    }
+  }
+
+  // Of each expert its share `part` of `parts`, rows that lie together.
+  void add_experts(const TensorView& stack, Role expert, int64_t layer, const std::string& suffix, int64_t part,
+                   int64_t parts) {
     const int64_t count = stack.shape[0];
-    const size_t bytes = stack.bytes.size() / size_t(std::max<int64_t>(count, 1));
+    if (stack.shape[1] % parts != 0) refuse(fmt::format("tensor {}: an odd number of rows", stack.name));
+    const size_t bytes = stack.bytes.size() / size_t(std::max<int64_t>(count * parts, 1));
+    const std::string module = stack.name.substr(0, stack.name.size() - suffix.size());
+    const size_t dot = module.rfind('.');
     for (int64_t e = 0; e < count; ++e) {
       TensorView view = stack;
-      view.name = model_.names.of(expert, layer, e) + suffix;
-      view.shape = {stack.shape[1], stack.shape[2]};
-      view.bytes = stack.bytes.subspan(size_t(e) * bytes, bytes);
+      const std::string name = model_.names.of(expert, layer, e);
+      out_.file_modules[name] = fmt::format("{}.{}{}", module.substr(0, dot), e, module.substr(dot));
+      view.name = name + suffix;
+      view.shape = {stack.shape[1] / parts, stack.shape[2]};
+      view.bytes = stack.bytes.subspan(size_t(e * parts + part) * bytes, bytes);
       tensors_.push_back(std::move(view));
     }
   }
@@ -398,26 +553,34 @@ class View {
     own(view, std::move(values));
   }
 
-  // What the converter does to the parts of Qwen3.5's recurrences: value heads in another order, -exp(a_log), and a
-  // convolution without its dimension of one.
+  // What the converter does to the parts of recurrences: value heads in another order, -exp(a_log), a convolution
+  // without its dimension of one, numbers of heads and norms of groups in rows.
   void move_back(TensorView& view, const Place& place) {
+    const bool convolution =
+        place.role == Role::kDeltaConv || place.role == Role::kMambaConv || place.role == Role::kConv;
+    const bool decay = place.role == Role::kDeltaALog || place.role == Role::kMambaALog;
+    const bool row = decay || place.role == Role::kMambaSkip || place.role == Role::kMambaNorm;
+    const bool numbers = convolution || row || view.shape.size() == 1;
     const auto* delta = std::get_if<DeltaSpec>(&model_.layers[size_t(place.layer)].front().mixer);
-    if (delta == nullptr) return;
-    const std::vector<int64_t> rows = gguf_rows_of(*delta, place.role), cols = gguf_cols_of(*delta, place.role);
-    const bool numbers = view.shape.size() == 1 || place.role == Role::kDeltaConv;
-    if (numbers && !is_float(view.dtype))
+    std::vector<int64_t> rows, cols;
+    if (delta != nullptr) {
+      rows = gguf_rows_of(*delta, place.role);
+      cols = gguf_cols_of(*delta, place.role);
+    }
+    if ((convolution || row || !rows.empty()) && numbers && !is_float(view.dtype))
       refuse(fmt::format("tensor {}: {} cannot be converted", view.name, dtype_name(view.dtype)));
     if (numbers && !rows.empty()) put_back(view, rows);
     if (!numbers && (!rows.empty() || !cols.empty())) {
       const std::string module = view.name.substr(0, view.name.rfind('.'));
       out_.orders[module] = {rows, cols};
     }
-    if (place.role == Role::kDeltaALog) {
+    if (decay) {
       std::vector<float> values = tensor_values(view);
       for (float& value : values) value = std::log(-value);
       own(view, std::move(values));
     }
-    if (place.role == Role::kDeltaConv && view.shape.size() == 2) view.shape.insert(view.shape.begin() + 1, 1);
+    if (row) view.shape = {view.elements()};
+    if (convolution && view.shape.size() == 2) view.shape.insert(view.shape.begin() + 1, 1);
   }
 
   void own(TensorView& view, std::vector<float> values) {
@@ -458,10 +621,12 @@ class View {
   const std::string name_;
   bool mistral_ = false;
   const Family* family_ = nullptr;
+  int64_t layers_ = 0;
   Description model_;
   Names names_ = Names::gguf();
   std::unordered_map<std::string, Place> roles_;
-  std::vector<TensorView> tensors_;
+  std::vector<TensorView> tensors_, parts_;
+  std::map<std::pair<int64_t, Role>, Joined> joined_;  // by layer and what they become
   HuggingFaceView out_;
 };
 

@@ -8,18 +8,23 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "quantize/joined_matrices.h"
 
 namespace qgen::quantize {
 
 struct HuggingFaceView {
   // Tensors, config.json and the tokenizer's files as transformers has them, over the bytes of the model's files.
   Checkpoint checkpoint;
+  Checkpoint parts;  // what `joined` is made from
+  std::vector<JoinedMatrix> joined;
   Dtype float_type = Dtype::kBf16;  // of matrices that are not quantized
   // Of modules whose rows or columns lie in another order: where each is in the files; empty: in the same place.
   struct Order {
     std::vector<int64_t> rows, cols;
   };
   std::map<std::string, Order> orders;
+  // By module what it is called in the files; experts of a stack P.X are P.EXPERT.X.
+  std::map<std::string, std::string> file_modules;
   std::map<std::string, int64_t> left;  // how many tensors are not in it, by the reason
 };
 

@@ -77,6 +77,13 @@ std::vector<std::string> unquantized_linears(const Source& source, std::span<con
     const bool named = module.ends_with(".experts");
     add_experts(named ? module : module.substr(0, module.rfind('.')) + ".experts", out);
   }
+  // transformers has Nemotron-H's modules under another name than its files.
+  constexpr std::string_view kBackbone = "backbone.";
+  std::set<std::string> renamed;
+  for (const std::string& name : out) {
+    if (name.starts_with(kBackbone)) renamed.insert("model." + name.substr(kBackbone.size()));
+  }
+  out.merge(renamed);
   return {out.begin(), out.end()};
 }
 
@@ -146,8 +153,10 @@ std::vector<Shard> lay_out(const Source& source, std::span<const std::string_vie
   // In the order of the source's files, by the file of what each tensor is made from.
   std::vector<std::string> files;
   std::map<std::string, std::vector<OutputTensor>> by_file;
-  for (const TensorView& tensor : source.checkpoint.tensors()) {
-    if (files.empty() || files.back() != tensor.file) files.push_back(tensor.file);
+  for (const Checkpoint* tensors : {&source.checkpoint, &source.parts}) {
+    for (const TensorView& tensor : tensors->tensors()) {
+      if (std::ranges::find(files, tensor.file) == files.end()) files.push_back(tensor.file);
+    }
   }
   for (const TensorView* tensor : source.copied) {
     OutputTensor out;

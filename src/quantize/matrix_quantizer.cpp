@@ -18,18 +18,22 @@ namespace {
 
 constexpr int64_t kStripElements = 1 << 20;
 
-[[noreturn]] void fail_values(const SourceMatrix& matrix) {
-  std::string subject = matrix.weight != nullptr ? matrix.weight->tensor : matrix.name;
-  if (!matrix.tensors.empty()) {
-    const TensorView& tensor = *matrix.tensors.front();
-    const bool own = tensor.name.starts_with(matrix.name + ".");
-    subject = fmt::format("{}: tensor {}{}", tensor.file, tensor.name, own ? "" : fmt::format(" ({})", matrix.name));
-  }
+[[noreturn]] void fail_subject(const std::string& subject) {
   fail(ErrorKind::kModel, fmt::format("{}: holds NaN or infinity", subject),
        "the file is damaged, or the weights overflowed when it was made");
 }
 
 }  // namespace
+
+void fail_values(const TensorView& tensor, const std::string& module) {
+  const bool own = module.empty() || tensor.name.starts_with(module + ".");
+  fail_subject(fmt::format("{}: tensor {}{}", tensor.file, tensor.name, own ? "" : fmt::format(" ({})", module)));
+}
+
+void fail_values(const SourceMatrix& matrix) {
+  if (!matrix.tensors.empty()) fail_values(*matrix.tensors.front(), matrix.name);
+  fail_subject(matrix.weight != nullptr ? matrix.weight->tensor : matrix.name);
+}
 
 int64_t strip_rows(const SourceMatrix& matrix) {
   return std::clamp<int64_t>(kStripElements / std::max<int64_t>(matrix.cols, 1), 1, matrix.rows);

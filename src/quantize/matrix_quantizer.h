@@ -18,6 +18,10 @@ int64_t strip_rows(const SourceMatrix& matrix, const Recipe& recipe);
 // The pages of rows that are done leave this process again, where they are those of a file.
 void release_rows(const SourceMatrix& matrix, int64_t first, int64_t rows);
 
+// Throws the model Error about NaN or infinity in a matrix, or a tensor that is copied.
+[[noreturn]] void fail_values(const SourceMatrix& matrix);
+[[noreturn]] void fail_values(const TensorView& tensor, const std::string& module = {});
+
 class MatrixQuantizer {
  public:
   // `weights`: (cols), how much the error of each column counts, or nullptr. Both outlive the object. kOfStrips: it

@@ -99,7 +99,11 @@ void Preparation::choose() {
 
 // The weights of columns, and the smoothing, from the file of statistics.
 void Preparation::use_statistics() {
-  const auto statistics = InputStatistics::read(options_.statistics);
+  auto statistics = InputStatistics::read(options_.statistics);
+  for (const SourceMatrix& matrix : source_.matrices) {
+    const auto name = source_.file_modules.find(matrix.name);
+    if (name != source_.file_modules.end()) statistics.use_for(matrix.name, name->second, matrix.stored_cols.get());
+  }
   Smoothed smoothed;
   if (options_.smoothing) smoothed = smooth(source_, reasons_, statistics, *options_.smoothing);
   report_.smoothed = smoothed.norms;
@@ -128,9 +132,7 @@ void Preparation::use_statistics() {
   }
   if (found == 0) {
     fail(ErrorKind::kUsage, fmt::format("{}: names none of the model's weights", options_.statistics.string()),
-         source_.other_layout
-             ? "`qgen calibrate` of a checkpoint in Hugging Face's layout (as --to int8 writes it) gives its names"
-             : "`qgen calibrate` writes one for the model");
+         "`qgen calibrate` writes one for the model");
   }
   if (smoothed.without_maxima > 0) {
     report_.warnings.push_back(fmt::format("--smooth: {} norms are left as they are, {} has no maxima behind them",

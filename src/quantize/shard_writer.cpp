@@ -85,7 +85,9 @@ class ShardWriter {
   void copy(const Task& task) {
     const OutputTensor& tensor = shard_.tensors[task.tensor];
     const auto bytes = tensor.copied->bytes.subspan(size_t(task.first), size_t(task.count));
+    // First of all the kernel reads them: of a file that was cut off it gives an error, not a signal.
     writer_.write(task.tensor, uint64_t(task.first), bytes);
+    if (!all_finite(bytes, tensor.copied->dtype)) fail_values(*tensor.copied);
     if (tensor.mapped) release_pages(bytes);
     done_ += uint64_t(task.count);
   }
@@ -117,13 +119,17 @@ class ShardWriter {
       quantizers.at(&matrix).strip(task.first, task.count, codes);
       writer_.write(task.tensor, uint64_t(task.first * matrix.cols), codes);
     } else if (!matrix.plain.empty() && matrix.multipliers == nullptr && !matrix.moved()) {
-      writer_.write(task.tensor, uint64_t(task.first * row_bytes),
-                    matrix.plain.subspan(size_t(task.first * row_bytes), size_t(task.count * row_bytes)));
+      write_floats(task, matrix, matrix.plain.subspan(size_t(task.first * row_bytes), size_t(task.count * row_bytes)));
     } else {
-      writer_.write(task.tensor, uint64_t(task.first * row_bytes), decoded_rows(matrix, task.first, task.count));
+      write_floats(task, matrix, decoded_rows(matrix, task.first, task.count));
     }
     release_rows(matrix, task.first, task.count);
     done_ += uint64_t(task.count * row_bytes);
+  }
+
+  void write_floats(const Task& task, const SourceMatrix& matrix, std::span<const std::byte> rows) {
+    writer_.write(task.tensor, uint64_t(task.first * matrix.cols * element_bytes(matrix.type)), rows);
+    if (!all_finite(rows, matrix.type)) fail_values(matrix);
   }
 
   const Shard& shard_;

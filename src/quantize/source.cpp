@@ -16,6 +16,7 @@
 #include "quantize/compare_models.h"
 #include "quantize/expert_matrices.h"
 #include "quantize/hugging_face.h"
+#include "quantize/joined_matrices.h"
 #include "quantize/quantized_source.h"
 
 namespace qgen::quantize {
@@ -65,14 +66,12 @@ std::shared_ptr<const std::vector<int64_t>> shared_or_null(std::vector<int64_t> 
 }
 
 // What config.json says in transformers' words must be the model that the files are of.
-void check_same_model(const ModelLocation& location) {
-  const auto original = make_plan(open_checkpoint(location));
-  Checkpoint view = as_hugging_face(open_checkpoint(location)).checkpoint;
-  const std::string difference = different_step([&] { return make_plan(std::move(view)); }, *original);
+void check_same_model(const Source& source, const Plan& original) {
+  const std::string difference = different_step([&] { return plan_of(source); }, original);
   if (difference.empty()) return;
   fail(ErrorKind::kModel,
-       fmt::format("{}: files of family {} in this layout cannot be converted ({})", location.name,
-                   original->model.family, difference),
+       fmt::format("{}: files of family {} in this layout cannot be converted ({})", source.location.name,
+                   original.model.family, difference),
        "start from the model's Hugging Face files");
 }
 
@@ -206,15 +205,17 @@ Source open_source(const std::string& model, Stacks stacks) {
   source.stacks = stacks;
   source.location = locate_model(model);
   source.checkpoint = open_checkpoint(source.location);
-  std::map<std::string, HuggingFaceView::Order> orders;
+  HuggingFaceView view;
+  std::unique_ptr<Plan> original;
   source.other_layout = has_other_layout(source.checkpoint);
   if (source.other_layout) {
-    check_same_model(source.location);
-    HuggingFaceView view = as_hugging_face(std::move(source.checkpoint));
+    original = make_plan(open_checkpoint(source.location));
+    view = as_hugging_face(std::move(source.checkpoint));
     source.checkpoint = std::move(view.checkpoint);
+    source.parts = std::move(view.parts);
     source.float_type = view.float_type;
+    source.file_modules = std::move(view.file_modules);
     source.left = std::move(view.left);
-    orders = std::move(view.orders);
   }
   source.quantized = is_quantized(source.checkpoint);
   if (source.quantized) {
@@ -222,9 +223,11 @@ Source open_source(const std::string& model, Stacks stacks) {
   } else {
     add_plain(source);
   }
+  if (!view.joined.empty()) add_joined(source, std::move(view.joined));
+  if (original != nullptr) check_same_model(source, *original);
   for (SourceMatrix& matrix : source.matrices) {
-    const auto order = orders.find(matrix.name);
-    if (order == orders.end()) continue;
+    const auto order = view.orders.find(matrix.name);
+    if (order == view.orders.end()) continue;
     matrix.stored_rows = shared_or_null(std::move(order->second.rows));
     matrix.stored_cols = shared_or_null(std::move(order->second.cols));
   }

@@ -70,13 +70,14 @@ std::vector<std::byte> stored_floats(std::span<const float> values, Dtype type);
 // Row n of a weight that is ready to be read, W in F32.
 void decode_row(const Weight& weight, int64_t n, std::span<float> out);
 
-// What becomes of stacks of experts. Servers want those of FP8 models apart, but for experts with biases, which no
-// server reads so.
+// What becomes of stacks of experts. Servers want those of FP8 models apart, but for experts with biases and Granite's,
+// which no server reads so.
 enum class Stacks : uint8_t { kWhole, kAsServers, kApart };
 
 struct Source {
   ModelLocation location;                 // of the files
   Checkpoint checkpoint;                  // of a GGUF model, or one in Mistral's own layout, as hugging_face.h has it
+  Checkpoint parts;                       // of matrices that are joined (joined_matrices.h), under the files' names
   std::deque<SourceMatrix> matrices;      // those that may be quantized
   std::vector<const TensorView*> copied;  // what belongs to no matrix
   Stacks stacks = Stacks::kAsServers;
@@ -84,6 +85,8 @@ struct Source {
   bool other_layout = false;  // its files are GGUF, or Mistral's own
   // Of a matrix that is quantized in the checkpoint and not in the one that is written; nothing: as that of the norms.
   std::optional<Dtype> float_type;
+  // What `qgen calibrate` calls the modules of files in another layout.
+  std::map<std::string, std::string> file_modules;
   std::map<std::string, int64_t> left;  // how many tensors belong to neither, by the reason
   // Tensors that are written in place of those of the files, and their values.
   struct Changed {

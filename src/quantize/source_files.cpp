@@ -58,12 +58,14 @@ SourceFiles::SourceFiles(const Source& source, const fs::path& statistics) {
     if (entry->path().extension() != ".gguf") add(entry->path());
   }
   std::string before;
-  for (const TensorView& tensor : source.checkpoint.tensors()) {
-    if (tensor.file != before) {
-      add(tensor.file);
-      note(tensor.file);
+  for (const Checkpoint* tensors : {&source.checkpoint, &source.parts}) {
+    for (const TensorView& tensor : tensors->tensors()) {
+      if (tensor.file != before) {
+        add(tensor.file);
+        note(tensor.file);
+      }
+      before = tensor.file;
     }
-    before = tensor.file;
   }
 }
 

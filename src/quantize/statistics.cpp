@@ -41,6 +41,16 @@ void InputStatistics::add(const std::string& tensor, std::span<const float> maxi
   std::ranges::transform(ours, maxima, ours.begin(), [](float a, float b) { return std::max(a, b); });
 }
 
+void InputStatistics::use_for(const std::string& module, const std::string& other,
+                              const std::vector<int64_t>* columns) {
+  const auto found = maxima_.find(other + ".weight");
+  if (found == maxima_.end() || !maxima_of(module).empty()) return;
+  std::vector<float> maxima = found->second;
+  if (columns != nullptr && columns->size() == maxima.size())
+    std::ranges::transform(*columns, maxima.begin(), [&](int64_t k) { return found->second[size_t(k)]; });
+  maxima_[module + ".weight"] = std::move(maxima);
+}
+
 std::string InputStatistics::json() const {
   std::string out = "{";
   for (const auto& [name, maxima] : maxima_) {

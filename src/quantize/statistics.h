@@ -20,6 +20,8 @@ class InputStatistics {
 
   // Maxima that were seen, of the tensor X.weight: the larger of these and those from before counts.
   void add(const std::string& tensor, std::span<const float> maxima);
+  // Where a module has no maxima, those of another: of column k that one's columns[k] (null: k).
+  void use_for(const std::string& module, const std::string& other, const std::vector<int64_t>* columns);
   std::string json() const;
 
   // The maxima of the inputs of X.weight; empty where the file says nothing. Names are looked for without their first

@@ -158,9 +158,9 @@ $ GGUF=$ROOT/tests/golden-gguf/qwen3_moe.gguf; qgen quantize -m $GGUF --to fp8-c
   good: * (glob)
     2 matrices compared: 2 GOOD
     28 matrices compared: 28 GOOD
-$ qgen quantize -m $ROOT/tests/golden-gguf/lfm2.gguf --to int8 --out no
+$ qgen quantize -m $ROOT/tests/golden-gguf/granite_hybrid.gguf --to int8 --out no
 stderr:
-  qgen: lfm2.gguf: recurrent layers and latent attention in this layout cannot be converted
+  qgen: granite_hybrid.gguf: experts that transformers stacks cannot be converted from this layout
   hint: start from the model's Hugging Face files
 exit: 3
 
@@ -188,6 +188,33 @@ stderr:
   qgen: broken/model.safetensors: tensor model.layers.0.mlp.down_proj.weight: holds NaN or infinity
   hint: the file is damaged, or the weights overflowed when it was made
 exit: 3
+
+# So is one in what is copied, a norm or the embedding, and in what a GGUF file has as floats
+$ for tensor in model.norm.weight model.embed_tokens.weight; do
+>   rm -rf broken broken8 broken.gguf; cp -r source broken; python3 - $tensor <<'END'
+> import json, struct, sys
+> path = "broken/model.safetensors"
+> data = bytearray(open(path, "rb").read())
+> size = struct.unpack("<Q", data[:8])[0]
+> begin = json.loads(data[8:8 + size])[sys.argv[1]]["data_offsets"][0]
+> data[8 + size + begin + 2:8 + size + begin + 4] = b"\x80\xff"
+> open(path, "wb").write(data)
+> END
+>   for to in "int8 --out broken8" "q8_0 --out broken.gguf"; do qgen quantize -m broken --to $to; echo $?; done
+> done
+  3
+  3
+  3
+  3
+stderr:
+  qgen: broken/model.safetensors: tensor model.norm.weight: holds NaN or infinity
+  hint: the file is damaged, or the weights overflowed when it was made
+  qgen: broken/model.safetensors: tensor model.norm.weight: holds NaN or infinity
+  hint: the file is damaged, or the weights overflowed when it was made
+  qgen: broken/model.safetensors: tensor model.embed_tokens.weight: holds NaN or infinity
+  hint: the file is damaged, or the weights overflowed when it was made
+  qgen: broken/model.safetensors: tensor model.embed_tokens.weight: holds NaN or infinity
+  hint: the file is damaged, or the weights overflowed when it was made
 
 # What cannot be
 $ qgen quantize -m $MODEL --to int8

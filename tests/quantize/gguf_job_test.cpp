@@ -84,6 +84,12 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
            {"glm4_moe_lite-bf16", {}},
            {"glm4_moe_lite-wide-bf16", {}},
            {"kimi_k2-bf16", {}},
+           {"granite_hybrid-bf16", {}},
+           {"granite_hybrid-wide-bf16", {}},
+           {"granite_hybrid-wide-bf16", {{"\"nope\"", "\"rope\""}}},
+           {"lfm2-wide-bf16", {}},
+           {"nemotron_h-bf16", {}},
+           {"nemotron_h-wide-bf16", {}},
        }) {
     CAPTURE(c.golden);
     const Golden golden = Golden::read(source_folder() / "tests/golden" / c.golden);
@@ -126,7 +132,10 @@ TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and n
   CHECK(contains(error_with("gpt2-bf16"), "(inputs, outputs)"));
   CHECK(contains(error_with("qwen3_next-bf16"), "keys and values differ in size"));
   CHECK(contains(error_with("deepseek_v3-bias-bf16"), "latents whose halves are rotated together are not written"));
-  CHECK(contains(error_with("nemotron_h-bf16"), "recurrent layers and other kinds of attention are not written"));
+  CHECK(contains(error_with("falcon_h1-bf16"), "recurrent layers and other kinds of attention are not written"));
+  CHECK(contains(error_with("granite_hybrid-dense-fp8"), "biases of Mamba's projections"));
+  CHECK(contains(error_with("nemotron_h-dense-fp8"), "biases of Mamba's projections"));
+  CHECK(contains(error_with("lfm2-bf16"), "biases of short convolutions"));
   CHECK(contains(error_with("qwen3_5-bf16"), "keys and values differ in size"));
   CHECK(contains(error_with("deepseek_v2-bf16"), "latent attention without q_lora_rank"));
   CHECK(contains(error_with("deepseek_v2-groups-fp8"), "ranked by their best one"));

@@ -50,6 +50,7 @@ Description describe_granite_hybrid(const Json& config) {
     MixtureSpec mixture = read_mixture(
         config, count, {.experts = "num_local_experts", .width = "intermediate_size", .default_chosen = 2});
     mixture.normalized = true;
+    mixture.only_stacked = true;
     for (auto& layer : model.layers) {
       layer.push_back({std::nullopt, std::nullopt, mixture});
       layer.back().parallel = true;
@@ -67,6 +68,9 @@ Description describe_granite_hybrid(const Json& config) {
   model.names.set({{Role::kFfnGateUp, "@layers.#.shared_mlp.input_linear"},
                    {Role::kFfnDown, "@layers.#.shared_mlp.output_linear"},
                    {Role::kRouter, "@layers.#.block_sparse_moe.router.layer"},
+                   {Role::kExpertGate, "@layers.#.block_sparse_moe.experts.*.gate_proj"},
+                   {Role::kExpertUp, "@layers.#.block_sparse_moe.experts.*.up_proj"},
+                   {Role::kExpertDown, "@layers.#.block_sparse_moe.experts.*.down_proj"},
                    {Role::kExpertGateUps, "@layers.#.block_sparse_moe.input_linear"},
                    {Role::kExpertDowns, "@layers.#.block_sparse_moe.output_linear"}});
   return model;
