@@ -282,7 +282,7 @@ exit: 2
 # leaves under a name of its own goes away in the end
 $ unshare -rm bash -c 'mount -t tmpfs none /proc && python3 faults.py kills int8 progress'
   5 kills
-needs: unshare -rm mount -t tmpfs none /mnt
+needs: unshare -rm bash -c 'mount -t tmpfs none /proc && qgen --version'
 
 # A full disk: the cause, no half file, the rest is marked; with room, --resume gives the same bytes
 $ unshare -rm bash -c '

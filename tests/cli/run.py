@@ -29,8 +29,9 @@ it, may be missing), QGEN (the program, also on the PATH).
   jsonl: stdout schemas/batch.schema.json     or each of its lines is
   where: it["stop"] == "end"                  in Python; it: the JSON, out, err: text, writes: bytes of each write
   allow: escapes                              the model's own escape bytes may come through a pipe
-  needs: test -d "$SHARED/data"               skipped where this command fails: listed by title at the end, and in the file
-                                              that the runner's environment variable QGEN_SKIPPED names
+  needs: test -d "$SHARED/data"               skipped where this command, which also has QGEN_TIME_FACTOR, fails: listed by
+                                              title at the end, and in the file that the runner's environment variable
+                                              QGEN_SKIPPED names
   broken: reason                              known to fail; a failure once it passes
   file: NAME                                  before a command: makes this file from the indented lines below
 """
@@ -276,7 +277,8 @@ def run_script(path, qgen, wanted, skipped):
             if wanted and "qgen" in item.command and not re.search(wanted, f"{item.title}\n{item.command}"):
                 continue
             needs = item.values.get("needs")
-            if needs and subprocess.run(["bash", "-c", needs], cwd=folder, env=environment, capture_output=True).returncode:
+            told = environment | {name: os.environ[name] for name in ("QGEN_TIME_FACTOR",) if name in os.environ}
+            if needs and subprocess.run(["bash", "-c", needs], cwd=folder, env=told, capture_output=True).returncode:
                 counts["skipped"] += 1
                 skipped.append(f"{Path(path).name}:{item.line}: {item.title} (needs: {needs})")
                 continue
