@@ -66,6 +66,15 @@ const Biases* biases_of(std::string_view family) {
   return found == all.end() ? nullptr : &*found;
 }
 
+// The branch of a layer that is one of these; null: none.
+template <typename Mixer>
+const Mixer* mixer_of(const std::vector<BlockSpec>& layer) {
+  for (const BlockSpec& block : layer) {
+    if (const auto* mixer = std::get_if<Mixer>(&block.mixer)) return mixer;
+  }
+  return nullptr;
+}
+
 // The files that the view reads, and vectors with other values than theirs.
 struct Original {
   Checkpoint checkpoint;
@@ -360,12 +369,12 @@ class View {
     }
   }
 
+  const std::vector<BlockSpec>& layer_of(const Place& place) const { return model_.layers[size_t(place.layer)]; }
+
   // Whether transformers has the gate and up of a layer as one matrix.
   bool is_fused(int64_t layer) const {
-    return std::ranges::any_of(model_.layers[size_t(layer)], [](const BlockSpec& block) {
-      const auto* network = std::get_if<FeedForwardSpec>(&block.mixer);
-      return network != nullptr && network->fused;
-    });
+    const auto* network = mixer_of<FeedForwardSpec>(model_.layers[size_t(layer)]);
+    return network != nullptr && network->fused;
   }
 
   // The matrix that a part of the files belongs to in transformers; nothing for matrices of their own.
@@ -373,7 +382,7 @@ class View {
     const bool fused = place.role == Role::kFfnGate || place.role == Role::kFfnUp;
     if (fused && is_fused(place.layer)) return Role::kFfnGateUp;
     if (place.role == Role::kLatentKUp || place.role == Role::kLatentVUp) return Role::kLatentKvUp;
-    const auto* delta = std::get_if<DeltaSpec>(&model_.layers[size_t(place.layer)].front().mixer);
+    const auto* delta = mixer_of<DeltaSpec>(layer_of(place));
     if (delta != nullptr && delta->by_key_head && (place.role == Role::kDeltaQkv || place.role == Role::kDeltaZ))
       return Role::kDeltaQkvz;
     return {};
@@ -403,12 +412,12 @@ class View {
     };
     const auto& blocks = model_.layers[size_t(layer)];
     if (whole == Role::kFfnGateUp) {
-      const int64_t width = std::get<FeedForwardSpec>(blocks[1].mixer).width;
+      const int64_t width = mixer_of<FeedForwardSpec>(blocks)->width;
       add_part(Role::kFfnGate, width, out.cols);
       add_part(Role::kFfnUp, width, out.cols);
       for (const int32_t part : {0, 1}) add_rows(part, 0, width);
     } else if (whole == Role::kDeltaQkvz) {
-      const auto& delta = std::get<DeltaSpec>(blocks.front().mixer);
+      const DeltaSpec& delta = *mixer_of<DeltaSpec>(blocks);
       const int64_t keys = delta.key_dim, values = delta.value_heads / delta.key_heads * delta.value_dim;
       add_part(Role::kDeltaQkv, delta.key_heads * (2 * keys + values), out.cols);
       add_part(Role::kDeltaZ, delta.key_heads * values, out.cols);
@@ -418,7 +427,7 @@ class View {
         add_rows(1, h * values, values);
       }
     } else {
-      const auto& latent = std::get<LatentSpec>(blocks.front().mixer);
+      const LatentSpec& latent = *mixer_of<LatentSpec>(blocks);
       out.cols = latent.kv_rank;
       JoinedMatrix::Part& key = add_part(Role::kLatentKUp, latent.kv_rank, latent.plain_dim);
       key.count = latent.heads;
@@ -466,7 +475,7 @@ class View {
       add_experts(tensor, Role::kExpertGate, layer, suffix, 0, 2);
       return add_experts(tensor, Role::kExpertUp, layer, suffix, 1, 2);
     }
-    if (role == Role::kAttnQkv && !std::get<AttentionSpec>(model_.layers[size_t(layer)].front().mixer).fused)
+    if (role == Role::kAttnQkv && !mixer_of<AttentionSpec>(layer_of(found->second))->fused)
       return add_attention_parts(tensor, layer, suffix);
     if (const auto whole = whole_of(found->second)) return add_part(tensor, found->second, *whole, suffix);
     const std::string name = model_.names.of(role, layer);
@@ -474,8 +483,8 @@ class View {
     if (suffix == kWeight) out_.file_modules[name] = module;
     TensorView view = tensor;
     view.name = name + suffix;
-    if (swaps_halves(role)) {
-      const int64_t rows = std::get<AttentionSpec>(model_.layers[size_t(layer)].front().mixer).head_dim;
+    if (const auto* attention = mixer_of<AttentionSpec>(layer_of(found->second)); attention && swaps_halves(role)) {
+      const int64_t rows = attention->head_dim;
       if (model_.ropes.front().dim != rows) refuse("heads that are rotated in part cannot be converted");
       // Scales of a whole matrix have no rows.
       std::vector<int64_t> order = adjacent_rows(tensor.shape.empty() ? 0 : tensor.shape[0], rows);
@@ -497,7 +506,7 @@ class View {
 
   // q, k and v that lie in one matrix, or vector, where transformers has three.
   void add_attention_parts(const TensorView& tensor, int64_t layer, const std::string& suffix) {
-    const auto& attention = std::get<AttentionSpec>(model_.layers[size_t(layer)].front().mixer);
+    const AttentionSpec& attention = *mixer_of<AttentionSpec>(model_.layers[size_t(layer)]);
     const int64_t q = attention.heads * attention.head_dim * (attention.output_gate ? 2 : 1);
     const int64_t kv = attention.kv_heads * attention.head_dim;
     const int64_t rows = q + (attention.values_from_keys ? 1 : 2) * kv;
@@ -561,7 +570,7 @@ class View {
     const bool decay = place.role == Role::kDeltaALog || place.role == Role::kMambaALog;
     const bool row = decay || place.role == Role::kMambaSkip || place.role == Role::kMambaNorm;
     const bool numbers = convolution || row || view.shape.size() == 1;
-    const auto* delta = std::get_if<DeltaSpec>(&model_.layers[size_t(place.layer)].front().mixer);
+    const auto* delta = mixer_of<DeltaSpec>(layer_of(place));
     std::vector<int64_t> rows, cols;
     if (delta != nullptr) {
       rows = gguf_rows_of(*delta, place.role);
