@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # `make cuda` and `make dist` leave the architectures of a release in the cache of CMake, too many to compile for tests.
 own_architectures = $(if $(shell grep -sx QGEN_CUDA_ARCHITECTURES:STRING=release $(BUILD)/CMakeCache.txt),-UQGEN_CUDA_ARCHITECTURES)
 # All tests of a build folder, then by name what they left out because it was not there.
-run_tests = ctest --test-dir $1 --output-on-failure; code=$$?; bash tests/build/skipped.sh $1/tests/skipped || true; exit $$code
+run_tests = ctest --test-dir $1 -j $(JOBS) --output-on-failure; code=$$?; bash tests/build/skipped.sh $1/tests/skipped || true; exit $$code
 
 .PHONY: all demo test cuda gpu-bundle dist smollm2 models-check check format tidy asan tsan fuzz bench install clean help setup
 
