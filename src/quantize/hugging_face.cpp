@@ -169,7 +169,8 @@ class View {
     // The keys of one family mean nothing to the others.
     const auto say = [&](const char* key, bool value) { members[key] = value ? "true" : "false"; };
     say("tie_word_embeddings", config.flag_or("tie_word_embeddings", !has(Role::kHead, kWeight)));
-    const bool qkv_bias = has(Role::kAttnQ, ".bias"), qk_norm = has(Role::kAttnQNorm, kWeight);
+    const bool qkv_bias = has(Role::kAttnQ, ".bias") || has(Role::kAttnQkv, ".bias"),
+               qk_norm = has(Role::kAttnQNorm, kWeight);
     say("attention_bias", qkv_bias);
     say("mlp_bias", has(Role::kFfnUp, ".bias"));
     if (family_->name == "starcoder2" || family_->name.starts_with("ernie4_5")) say("use_bias", qkv_bias);
@@ -193,6 +194,10 @@ class View {
       members["time_step_min"] = members["time_step_floor"] = "1e-9";
     }
     if (family_->name == "gemma4_text") also("vocab_size_per_layer_input", "vocab_size");
+    // Files without groups of experts may say nothing of them, where transformers has defaults.
+    if (members.contains("n_routed_experts")) {
+      for (const char* key : {"n_group", "topk_group"}) members.try_emplace(key, "1");
+    }
     // A GGUF file counts the one latent in place of its heads.
     if (has_mixer<LatentSpec>(stored.layers.front())) {
       members["num_key_value_heads"] = members["num_attention_heads"];
@@ -313,6 +318,8 @@ class View {
         if (attention != nullptr && attention->sinks) refuse("attention with sinks in this layout cannot be converted");
       }
     }
+    if (family_->name == "nemotron_h" && !has(Role::kHead, kWeight))
+      refuse("a head that is the embedding cannot be converted, which transformers does not know of this family");
     if (model.transposed) refuse("matrices that transformers stores (inputs, outputs) cannot be converted");
   }
 

@@ -35,6 +35,9 @@ std::vector<std::byte> decoded_rows(const SourceMatrix& matrix, int64_t first, i
   return stored_floats(reader.tile(first, rows, 0, matrix.cols), matrix.type);
 }
 
+// Limits of a layer's inputs, say, may be infinite where there are none.
+bool is_weight(const TensorView& tensor) { return tensor.name.ends_with(".weight") || tensor.name.ends_with(".bias"); }
+
 struct Task {
   size_t tensor;
   int64_t first, count;  // rows, or bytes of a copy
@@ -87,7 +90,7 @@ class ShardWriter {
     const auto bytes = tensor.copied->bytes.subspan(size_t(task.first), size_t(task.count));
     // First of all the kernel reads them: of a file that was cut off it gives an error, not a signal.
     writer_.write(task.tensor, uint64_t(task.first), bytes);
-    if (!all_finite(bytes, tensor.copied->dtype)) fail_values(*tensor.copied);
+    if (is_weight(*tensor.copied) && !all_finite(bytes, tensor.copied->dtype)) fail_values(*tensor.copied);
     if (tensor.mapped) release_pages(bytes);
     done_ += uint64_t(task.count);
   }

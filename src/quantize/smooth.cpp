@@ -16,6 +16,7 @@
 #include "model/open.h"
 #include "model/planner.h"
 #include "quantize/quantized_source.h"
+#include "quantize/repacked.h"
 
 namespace qgen::quantize {
 namespace {
@@ -150,7 +151,11 @@ Smoothed smooth(Source& source, std::span<const std::string_view> reasons, const
       continue;
     }
     std::vector<float> weights(size_t(cols), 0.0f);
-    for (const SourceMatrix* matrix : readers) join_maxima(*matrix, weights);
+    {
+      const std::vector<const SourceMatrix*> read(readers.begin(), readers.end());
+      const Repacked repacked(read);
+      for (const SourceMatrix* matrix : read) join_maxima(*matrix, weights);
+    }
 
     std::vector<float> s = factors(inputs, weights, alpha);
     const float most = *std::max_element(s.begin(), s.end());

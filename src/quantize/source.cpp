@@ -217,7 +217,7 @@ Source open_source(const std::string& model, Stacks stacks) {
     source.file_modules = std::move(view.file_modules);
     source.left = std::move(view.left);
   }
-  source.quantized = is_quantized(source.checkpoint);
+  source.quantized = is_quantized(source.checkpoint) || (!view.joined.empty() && is_quantized(source.parts));
   if (source.quantized) {
     add_quantized(source);
   } else {

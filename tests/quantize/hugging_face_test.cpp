@@ -152,6 +152,30 @@ TEST_CASE("quantize: statistics have the names of a GGUF file, or those that its
   }
 }
 
+TEST_CASE("quantize: matrices that are joined are smoothed as others are") {
+  const TemporaryFolder folder;
+  std::string maxima;
+  for (int k = 0; k < 32; ++k) maxima += fmt::format("{}{}", k == 0 ? "" : ",", 1 + k % 5);
+  const fs::path gguf = source_folder() / "tests/golden-gguf/granite_hybrid_dense.gguf";
+  JobOptions options = options_for(gguf, folder.path() / "out", quantize::Format::kInt8, -1);
+  options.smoothing = 0.5;
+  options.statistics =
+      folder.write("stats.json", fmt::format(R"({{"blk.1.ffn_gate.weight":{{"input_channel_max":[{}]}}}})", maxima));
+  const JobReport report = run_job(options);
+  CHECK(report.smoothed == 1);
+  CHECK_FALSE(report.failed());
+}
+
+TEST_CASE("quantize: a GGUF file that says nothing of groups of experts has none in transformers either") {
+  const TemporaryFolder folder;
+  const fs::path gguf = folder.path() / "there.gguf";
+  run_job(options_for(source_folder() / "tests/golden/kimi_k2-bf16", gguf, quantize::Format::kQ8_0, 0));
+  run_job(options_for(gguf, folder.path() / "back", quantize::Format::kInt8, 0));
+  const std::string config = read_file(folder.path() / "back/config.json");
+  CHECK(contains(config, R"("n_group": 1)"));
+  CHECK(contains(config, R"("topk_group": 1)"));
+}
+
 TEST_CASE("quantize: every part of a GGUF model is a file of the model, also one without tensors") {
   const TemporaryFolder folder;
   const fs::path gguf = folder.path() / "model.gguf", part = folder.write("part.gguf", "keys alone");
