@@ -166,12 +166,17 @@ struct BlockSpec {
   bool parallel = false;
 };
 
+// The branch of a layer that is one of these; null: none.
+template <typename Mixer>
+const Mixer* mixer_of(const std::vector<BlockSpec>& layer) {
+  for (const BlockSpec& block : layer) {
+    if (const auto* mixer = std::get_if<Mixer>(&block.mixer)) return mixer;
+  }
+  return nullptr;
+}
 template <typename Mixer>
 bool has_mixer(const std::vector<BlockSpec>& layer) {
-  for (const BlockSpec& block : layer) {
-    if (std::holds_alternative<Mixer>(block.mixer)) return true;
-  }
-  return false;
+  return mixer_of<Mixer>(layer) != nullptr;
 }
 
 // Whether a layer of these branches may have a part. A norm behind a branch is one that the branch names, parts of a

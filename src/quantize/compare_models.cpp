@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -76,12 +75,6 @@ struct Orders {
   std::map<const Vector*, std::vector<int64_t>> vectors;
 };
 
-std::vector<int64_t> natural_order(int64_t n) {
-  std::vector<int64_t> out(static_cast<size_t>(n));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
-
 void move_rows(const Projection& projection, std::vector<int64_t> rows, Orders& out) {
   if (projection.bias != nullptr) out.vectors[projection.bias] = rows;
   out.weights[projection.weight].rows = std::move(rows);
@@ -104,7 +97,7 @@ void add_adjacent_pairs(const Plan& plan, Orders& out) {
         for (const auto& [heads, count] : {std::pair(attend->q, attend->heads), {attend->k, attend->kv_heads}}) {
           const int64_t first = projection.out.first - heads.first;
           if (projection.out.row != heads.row || first < 0 || first >= count * heads.stride) continue;
-          std::vector<int64_t> rows = natural_order(projection.weight->rows);
+          std::vector<int64_t> rows = rows_from(0, projection.weight->rows);
           for (int64_t n = 0; n < int64_t(rows.size()); ++n) {
             const int64_t at = (first + n) % heads.stride - attend->rotated_first;
             if (at >= 0 && at < rope.dim) rows[size_t(n)] = n - at + adjacent_row(at, rope.dim);
@@ -130,7 +123,7 @@ struct ValueHeads {
   }
   // Of the elements of a view of the same row, from its beginning.
   std::vector<int64_t> order_of(const View& view) const {
-    std::vector<int64_t> out = natural_order(view.cols);
+    std::vector<int64_t> out = rows_from(0, view.cols);
     for (int64_t& n : out) n = place(view.first + n) - view.first;
     return out;
   }

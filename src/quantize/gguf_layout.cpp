@@ -47,6 +47,11 @@ std::vector<int64_t> value_heads_order(const DeltaSpec& delta, int64_t first, in
   return out;
 }
 
+std::vector<float> finite_values(const TensorView& tensor) {
+  if (!all_finite(tensor.bytes, tensor.dtype)) fail_values(tensor);
+  return tensor_values(tensor);
+}
+
 class Layout {
  public:
   Layout(const Source& source, std::span<const std::string_view> reasons)
@@ -177,28 +182,10 @@ class Layout {
     add(name, type, std::move(shape), std::move(content));
   }
 
-  // Queries, keys, values and gates of a key head lie together, which become two matrices: of the first three, each of
-  // all heads, and of the gates.
+  // One matrix becomes two: queries, keys and values of all heads, and the gates.
   void add_parts_of_key_heads(const SourceMatrix& matrix, Dtype type, int64_t layer) {
-    const int64_t keys = delta_->key_dim, values = delta_->value_heads / delta_->key_heads * delta_->value_dim;
-    const auto rows_of = [&](int64_t first, int64_t count) {
-      std::vector<int64_t> out;
-      for (int64_t h = 0; h < delta_->key_heads; ++h) {
-        for (int64_t i = 0; i < count; ++i) out.push_back(h * 2 * (keys + values) + first + i);
-      }
-      return out;
-    };
-    std::vector<int64_t> qkv;
-    for (const auto& part : {rows_of(0, keys), rows_of(keys, keys), rows_of(2 * keys, values)})
-      qkv.insert(qkv.end(), part.begin(), part.end());
-    add_rows(matrix, std::move(qkv), type, names_.of(Role::kDeltaQkv, layer));
-    add_rows(matrix, rows_of(2 * keys + values, values), type, names_.of(Role::kDeltaZ, layer));
-  }
-
-  static std::vector<int64_t> rows_from(int64_t first, int64_t count) {
-    std::vector<int64_t> out(static_cast<size_t>(count));
-    std::iota(out.begin(), out.end(), first);
-    return out;
+    for (const Role role : {Role::kDeltaQkv, Role::kDeltaZ})
+      add_rows(matrix, rows_in_key_heads(*delta_, role), type, names_.of(role, layer));
   }
 
   // Some rows of a matrix, `rows` in their order, as one.
@@ -289,8 +276,7 @@ class Layout {
     if (place->role == Role::kMambaALog || place->role == Role::kMambaSkip) shape.push_back(1);
     if (place->role == Role::kMambaNorm) shape = {of_.mamba->groups, shape[0] / of_.mamba->groups};
     GgufContent content;
-    content.vector = tensor_values(tensor);
-    if (!all_finite(tensor.bytes, tensor.dtype)) fail_values(tensor);
+    content.vector = finite_values(tensor);
     if (const std::vector<int64_t> order = row_order(place->role, tensor.shape[0]); !order.empty()) {
       std::vector<float> moved(content.vector.size());
       const size_t row = moved.size() / order.size();
@@ -298,7 +284,7 @@ class Layout {
         std::copy_n(content.vector.begin() + int64_t(n * row), row, moved.begin() + order[n] * int64_t(row));
       content.vector = std::move(moved);
     }
-    if (place->role == Role::kDeltaALog || place->role == Role::kMambaALog) {
+    if (is_decay(place->role)) {
       for (float& value : content.vector) value = -std::exp(value);
     }
     if (model_.final_norm.plus_one && !convolution && place->role != Role::kDeltaNorm &&
@@ -308,17 +294,12 @@ class Layout {
     add(name + (whole ? "" : tensor.name.substr(dot)), Dtype::kF32, std::move(shape), std::move(content));
   }
 
-  static bool is_convolution(Role role) {
-    return role == Role::kDeltaConv || role == Role::kMambaConv || role == Role::kConv;
-  }
-
   // Of all experts of a layer, (experts, outputs), gates and ups apart.
   void add_expert_biases(const TensorView& tensor, const Place& place) {
     const MixtureSpec* const mixture = mixture_of(model_.layers[size_t(place.layer)].back());
     if (mixture == nullptr || !mixture->biased)
       refuse(fmt::format("tensor {} has no place in a GGUF file of {}", tensor.name, of_.name));
-    const std::vector<float> values = tensor_values(tensor);
-    if (!all_finite(tensor.bytes, tensor.dtype)) fail_values(tensor);
+    const std::vector<float> values = finite_values(tensor);
     const auto add_part = [&](Role role, int64_t cols, int64_t first, int64_t step) {
       add_columns(values, names_.of(role, place.layer), mixture->experts, cols, first, step);
     };
@@ -393,6 +374,30 @@ class Layout {
 };
 
 }  // namespace
+
+std::vector<int64_t> rows_from(int64_t first, int64_t count) {
+  std::vector<int64_t> out(static_cast<size_t>(count));
+  std::iota(out.begin(), out.end(), first);
+  return out;
+}
+
+std::vector<int64_t> rows_in_key_heads(const DeltaSpec& delta, Role role) {
+  const int64_t keys = delta.key_dim, values = delta.value_heads / delta.key_heads * delta.value_dim;
+  std::vector<int64_t> out;
+  const auto add = [&](int64_t first, int64_t count) {
+    for (int64_t h = 0; h < delta.key_heads; ++h) {
+      for (int64_t i = 0; i < count; ++i) out.push_back(h * 2 * (keys + values) + first + i);
+    }
+  };
+  if (role == Role::kDeltaZ) {
+    add(2 * keys + values, values);
+  } else {
+    add(0, keys);
+    add(keys, keys);
+    add(2 * keys, values);
+  }
+  return out;
+}
 
 std::vector<int64_t> adjacent_rows(int64_t rows, int64_t head_rows) {
   std::vector<int64_t> out;

@@ -43,8 +43,21 @@ inline int64_t gguf_value_head(int64_t head, int64_t heads, int64_t key_heads) {
   return head % of_key * key_heads + head / of_key;
 }
 
+// first, first + 1, ...
+std::vector<int64_t> rows_from(int64_t first, int64_t count);
+
 // adjacent_row() of each row of a matrix of heads.
 std::vector<int64_t> adjacent_rows(int64_t rows, int64_t head_rows);
+
+// A GGUF file has a convolution's weights without their dimension of one, and -exp(a_log).
+inline bool is_convolution(Role role) {
+  return role == Role::kDeltaConv || role == Role::kMambaConv || role == Role::kConv;
+}
+inline bool is_decay(Role role) { return role == Role::kDeltaALog || role == Role::kMambaALog; }
+
+// Where the rows of kDeltaQkv, or of kDeltaZ, lie in the one matrix of a delta net that is stored key head by key head:
+// queries, keys, values and gates of a key head together.
+std::vector<int64_t> rows_in_key_heads(const DeltaSpec& delta, Role role);
 
 // Where the rows, and the columns, of a recurrence's part go; empty: they stay.
 std::vector<int64_t> gguf_rows_of(const DeltaSpec& delta, Role role);

@@ -66,15 +66,6 @@ const Biases* biases_of(std::string_view family) {
   return found == all.end() ? nullptr : &*found;
 }
 
-// The branch of a layer that is one of these; null: none.
-template <typename Mixer>
-const Mixer* mixer_of(const std::vector<BlockSpec>& layer) {
-  for (const BlockSpec& block : layer) {
-    if (const auto* mixer = std::get_if<Mixer>(&block.mixer)) return mixer;
-  }
-  return nullptr;
-}
-
 // The files that the view reads, and vectors with other values than theirs.
 struct Original {
   Checkpoint checkpoint;
@@ -397,7 +388,7 @@ class View {
 
   using Joined = std::map<Role, std::string>;  // the modules of the parts
 
-  void add_part(const TensorView& tensor, const Place& place, Role whole, std::string_view suffix) {
+  void add_to_joined(const TensorView& tensor, const Place& place, Role whole, std::string_view suffix) {
     if (suffix == ".bias")
       refuse(fmt::format("tensor {}: a bias of a part of a matrix cannot be converted", tensor.name));
     joined_[{place.layer, whole}][place.role] = tensor.name.substr(0, tensor.name.size() - suffix.size());
@@ -425,14 +416,13 @@ class View {
       for (const int32_t part : {0, 1}) add_rows(part, 0, width);
     } else if (whole == Role::kDeltaQkvz) {
       const DeltaSpec& delta = *mixer_of<DeltaSpec>(blocks);
-      const int64_t keys = delta.key_dim, values = delta.value_heads / delta.key_heads * delta.value_dim;
-      add_part(Role::kDeltaQkv, delta.key_heads * (2 * keys + values), out.cols);
-      add_part(Role::kDeltaZ, delta.key_heads * values, out.cols);
-      for (int64_t h = 0; h < delta.key_heads; ++h) {
-        for (const int64_t first : {h, delta.key_heads + h}) add_rows(0, first * keys, keys);
-        add_rows(0, 2 * delta.key_heads * keys + h * values, values);
-        add_rows(1, h * values, values);
-      }
+      const std::vector<int64_t> qkv = rows_in_key_heads(delta, Role::kDeltaQkv),
+                                 gates = rows_in_key_heads(delta, Role::kDeltaZ);
+      add_part(Role::kDeltaQkv, int64_t(qkv.size()), out.cols);
+      add_part(Role::kDeltaZ, int64_t(gates.size()), out.cols);
+      out.rows.resize(qkv.size() + gates.size());
+      for (size_t n = 0; n < qkv.size(); ++n) out.rows[size_t(qkv[n])] = {0, n};
+      for (size_t n = 0; n < gates.size(); ++n) out.rows[size_t(gates[n])] = {1, n};
     } else {
       const LatentSpec& latent = *mixer_of<LatentSpec>(blocks);
       out.cols = latent.kv_rank;
@@ -472,19 +462,10 @@ class View {
     }
     const auto& [role, layer] = found->second;
     const std::string suffix = tensor.name.substr(dot);
-    constexpr std::pair<Role, Role> kStacks[] = {{Role::kExpertGates, Role::kExpertGate},
-                                                 {Role::kExpertUps, Role::kExpertUp},
-                                                 {Role::kExpertDowns, Role::kExpertDown}};
-    for (const auto& [stack, expert] : kStacks) {
-      if (role == stack && tensor.shape.size() == 3) return add_experts(tensor, expert, layer, suffix, 0, 1);
-    }
-    if (role == Role::kExpertGateUps && tensor.shape.size() == 3) {
-      add_experts(tensor, Role::kExpertGate, layer, suffix, 0, 2);
-      return add_experts(tensor, Role::kExpertUp, layer, suffix, 1, 2);
-    }
+    if (tensor.shape.size() == 3 && add_stack(tensor, found->second, suffix)) return;
     if (role == Role::kAttnQkv && !mixer_of<AttentionSpec>(layer_of(found->second))->fused)
       return add_attention_parts(tensor, layer, suffix);
-    if (const auto whole = whole_of(found->second)) return add_part(tensor, found->second, *whole, suffix);
+    if (const auto whole = whole_of(found->second)) return add_to_joined(tensor, found->second, *whole, suffix);
     const std::string name = model_.names.of(role, layer);
     if (name.empty()) refuse(fmt::format("tensor {} has no name in transformers' files", tensor.name));
     if (suffix == kWeight) out_.file_modules[name] = module;
@@ -516,19 +497,32 @@ class View {
     const AttentionSpec& attention = *mixer_of<AttentionSpec>(model_.layers[size_t(layer)]);
     const int64_t q = attention.heads * attention.head_dim * (attention.output_gate ? 2 : 1);
     const int64_t kv = attention.kv_heads * attention.head_dim;
-    const int64_t rows = q + (attention.values_from_keys ? 1 : 2) * kv;
+    const int64_t rows = q + 2 * kv;
     if (tensor.shape.empty() || tensor.shape[0] != rows)
       refuse(fmt::format("tensor {}: {} (expected {} rows)", tensor.name, tensor.shape_text(), rows));
     const size_t row_bytes = tensor.bytes.size() / size_t(rows);
     int64_t first = 0;
     for (const auto& [role, count] : {std::pair(Role::kAttnQ, q), {Role::kAttnK, kv}, {Role::kAttnV, kv}}) {
-      if (first == rows) break;
       TensorView part = tensor;
       part.name = names_.of(role, layer) + suffix;
       part.shape[0] = count;
       part.bytes = tensor.bytes.subspan(size_t(first) * row_bytes, size_t(count) * row_bytes);
       first += count;
       add(part);
+    }
+  }
+
+  // Whether the tensor is a stack of experts, which are added then.
+  bool add_stack(const TensorView& tensor, const Place& place, const std::string& suffix) {
+    switch (place.role) {
+      case Role::kExpertGates: add_experts(tensor, Role::kExpertGate, place.layer, suffix, 0, 1); return true;
+      case Role::kExpertUps: add_experts(tensor, Role::kExpertUp, place.layer, suffix, 0, 1); return true;
+      case Role::kExpertDowns: add_experts(tensor, Role::kExpertDown, place.layer, suffix, 0, 1); return true;
+      case Role::kExpertGateUps:
+        add_experts(tensor, Role::kExpertGate, place.layer, suffix, 0, 2);
+        add_experts(tensor, Role::kExpertUp, place.layer, suffix, 1, 2);
+        return true;
+      default: return false;
     }
   }
 
@@ -572,9 +566,7 @@ class View {
   // What the converter does to the parts of recurrences: value heads in another order, -exp(a_log), a convolution
   // without its dimension of one, numbers of heads and norms of groups in rows.
   void move_back(TensorView& view, const Place& place) {
-    const bool convolution =
-        place.role == Role::kDeltaConv || place.role == Role::kMambaConv || place.role == Role::kConv;
-    const bool decay = place.role == Role::kDeltaALog || place.role == Role::kMambaALog;
+    const bool convolution = is_convolution(place.role), decay = is_decay(place.role);
     const bool row = decay || place.role == Role::kMambaSkip || place.role == Role::kMambaNorm;
     const bool numbers = convolution || row || view.shape.size() == 1;
     const auto* delta = mixer_of<DeltaSpec>(layer_of(place));
