@@ -51,6 +51,7 @@ TWO_BASES = {
 MODELS = {
     "deepseek_v2": ("deepseek_v2-bf16", {}),
     "deepseek_v3": ("deepseek_v3-bf16", {"scoring_func": "sigmoid"}),
+    "deepseek_v32": ("deepseek_v32-bf16", {"scoring_func": "sigmoid"}),
     "ernie4_5_moe": ("ernie4_5_moe-bf16", {"moe_layer_end_index": -1}),
     "falcon_h1": ("falcon_h1-bf16", EXACT_FACTORS),
     "gemma4": ("gemma4-bf16", TWO_BASES),
@@ -59,14 +60,19 @@ MODELS = {
     "gemma4_small": ("gemma4-small-bf16", TWO_BASES),
     "glm4_moe": ("glm4_moe-bf16", {}),
     "glm4_moe_lite": ("glm4_moe_lite-bf16", {"first_k_dense_replace": 1}),
+    "glm_moe_dsa": ("glm_moe_dsa-bf16", {"scoring_func": "sigmoid", "attention_bias": False}),
     "gpt_oss": ("gpt_oss-bf16", {"swiglu_limit": 7.0}),
     "granite_hybrid": ("granite_hybrid-bf16", {}),
     "granite_hybrid_dense": ("granite_hybrid-dense-fp8", {"position_embedding_type": "nope", **PLAIN}),
+    "hunyuan_moe": ("hunyuan_moe-bf16", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
     "lfm2": ("lfm2-bf16", {"conv_bias": False}),
     "llama4": ("llama4-bf16", {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1,
                                "no_rope_layers": [1, 1, 1, 0], "use_qk_norm": True, "layer_types": None,
                                "attn_temperature_tuning": True}),
     "minimax_m2": ("minimax_m2-bf16", {}),
+    "mistral4": ("mistral4-bf16", {"rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 1.0,
+        "beta_slow": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.0}}),
     "nemotron_h": ("nemotron_h-bf16", {"mamba_head_dim": 8}),
     "nemotron_h_dense": ("nemotron_h-dense-fp8", {"mamba_head_dim": 8, **PLAIN}),
     "olmoe": ("olmoe-bf16", {}),
@@ -80,6 +86,7 @@ MODELS = {
     "smollm3": ("smollm3-bf16", {"use_sliding_window": False, "no_rope_layers": [1, 1, 1, 0], "num_hidden_layers": 4,
                                  "layer_types": None}),
 }  # fmt: skip
+CONVERTED_AS = {"mistral4": "Mistral3ForConditionalGeneration"}  # what the converter knows the class as
 # Keys that transformers does not save, or in words that the converter does not know.
 IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace", "hybrid_override_pattern", "layer_types")
 
@@ -113,9 +120,10 @@ def randomize(model):
 def convert(folder, out, conversion, gguf):
     hparams = conversion.ModelBase.load_hparams(folder, False)
     kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
-    for base in kind.__mro__:
-        if "set_vocab" in base.__dict__:
-            base.set_vocab = lambda self: self._set_vocab_none()
+    for one in [kind, *(inner for inner in vars(kind).values() if isinstance(inner, type))]:
+        for base in one.__mro__:
+            if "set_vocab" in base.__dict__:
+                base.set_vocab = lambda self: self._set_vocab_none()
     kind.no_mtp = True
     given = {"fuse_qkv": True} if out.stem.endswith("_fused") else {}
     pattern = json.loads(Path(folder, "config.json").read_text()).get("hybrid_override_pattern", "E")
@@ -153,7 +161,10 @@ def main():
         settings = transformers.AutoConfig.for_model(kind, **config)
         settings._attn_implementation = settings._experts_implementation = "eager"
         torch.manual_seed(sum(map(ord, name)))
-        model = transformers.AutoModelForCausalLM.from_config(settings).float().eval()
+        if kind == "mistral4":  # the class that transformers does not list
+            model = transformers.models.mistral4.Mistral4ForCausalLM(settings).float().eval()
+        else:
+            model = transformers.AutoModelForCausalLM.from_config(settings).float().eval()
         randomize(model)
         with torch.no_grad():
             logits = model(torch.tensor([IDS])).logits[0].float().numpy()
@@ -161,7 +172,7 @@ def main():
             model.save_pretrained(folder)
             path = Path(folder, "config.json")
             saved = json.loads(path.read_text())
-            saved["architectures"] = [classes.get(kind, saved["architectures"][0])]
+            saved["architectures"] = [CONVERTED_AS.get(kind) or classes.get(kind, saved["architectures"][0])]
             saved |= {k: config[k] for k in IN_CONFIG_ONLY if k in config}
             path.write_text(json.dumps(saved))
             if kind.startswith("gemma"):  # the converter counts the pieces in it, and cuts the embedding

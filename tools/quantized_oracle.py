@@ -138,6 +138,9 @@ GGUF_INPUTS = {
         "hybrid_override_pattern": "ME*E", "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
         "moe_shared_expert_intermediate_size": 160, "n_shared_experts": 1, "norm_topk_prob": True, "n_group": 1, "topk_group": 1,
         "routed_scaling_factor": 2.5}, torch.bfloat16, "1GB"),
+    "hunyuan_moe": ("hunyuan_v1_moe", {"head_dim": 64, "num_experts": 4, "moe_topk": [2, 2], "num_shared_expert": [1, 1],
+                                       "intermediate_size": 96, "moe_intermediate_size": [96, 96],
+                                       "tie_word_embeddings": False}, torch.bfloat16, "1GB"),
     "deepseek_v3": ("deepseek_v3", GROUPED | LATENT, torch.bfloat16, "1GB"),
     "glm4_moe_lite": ("glm4_moe_lite", GROUPED | LATENT | {
         "n_group": 1, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}, torch.bfloat16, "1GB"),

@@ -23,7 +23,9 @@ constexpr int64_t kMaxCount = int64_t{1} << 31;
 // Families whose mixtures are read.
 constexpr std::string_view kMixtures =
     "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
-    "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h,gemma4_text";
+    "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h,gemma4_text,deepseek_v32,glm_moe_dsa,"
+    "mistral4,"
+    "hunyuan_v1_moe";
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
 // Whether a list with commas, and perhaps spaces behind them, has a name.
@@ -91,9 +93,10 @@ std::vector<int64_t> of_each_layer(const Gguf& keys, const std::string& key, int
 
 // Keys with a number that config.json has by another name, where a family knows it (several families by commas).
 constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text";
-constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3";
-constexpr std::string_view kFirstDense = "deepseek_v2,deepseek_v3,glm4_moe";
-constexpr std::string_view kGrouped = "deepseek_v2,deepseek_v3,glm4_moe,nemotron_h";  // experts in groups
+constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4";
+constexpr std::string_view kFirstDense = "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe";
+constexpr std::string_view kGrouped =  // experts in groups
+    "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,nemotron_h";
 constexpr std::string_view kGranite = "granite,granitemoehybrid";
 constexpr std::string_view kMixedLayers = "lfm2,granitemoehybrid,nemotron_h";  // not all have attention
 constexpr std::string_view kMamba = "granitemoehybrid,falcon_h1,nemotron_h";
@@ -122,6 +125,7 @@ constexpr Number kNumbers[] = {
     {"attention.kv_lora_rank", kLatent, "kv_lora_rank"},
     {"rope.dimension_count", kLatent, "qk_rope_head_dim"},
     {"attention.value_length_mla", kLatent, "v_head_dim"},
+    {"attention.indexer.top_k", "deepseek_v32,glm_moe_dsa", "index_topk"},
     {"leading_dense_block_count", kFirstDense, "first_k_dense_replace"},
     {"expert_shared_count", kGrouped, "n_shared_experts"},
     {"expert_weights_scale", kGrouped, "routed_scaling_factor"},
@@ -146,6 +150,7 @@ constexpr Number kNumbers[] = {
     {"expert_shared_count", "ernie4_5_moe", "moe_num_shared_experts"},
     {"leading_dense_block_count", "ernie4_5_moe", "moe_layer_start_index"},
     {"interleave_moe_layer_step", "ernie4_5_moe", "moe_layer_interval"},
+    {"expert_shared_count", "hunyuan_v1_moe", "num_shared_expert"},
     {"feed_forward_length", "llama4_text", "intermediate_size_mlp"},
     {"interleave_moe_layer_step", "llama4_text", "interleave_moe_layer_step"}};
 
@@ -203,7 +208,8 @@ bool is_read(const GgufModel& model, std::string_view key, std::string_view fami
   if (number_of(key, family) != nullptr) return true;
   if (key == "rope.scaling.attn_factor") return model.has_tensor(kLongRopeFactors);
   if (is_among(kLatent, family) && key == "rope.scaling.yarn_log_multiplier") return true;
-  return family == "ministral3" && (key == "attention.temperature_scale" || key == "rope.scaling.yarn_log_multiplier");
+  if (key == "attention.temperature_scale") return is_among("ministral3,mistral4", family);
+  return family == "ministral3" && key == "rope.scaling.yarn_log_multiplier";
 }
 
 void check_neutral(const GgufModel& model, const std::string& arch, std::string_view family) {
@@ -313,11 +319,19 @@ std::string GgufModel::rope_scaling_json() const {
   add("attention_factor", "scaling.yarn_attn_factor");
   // What config.json calls mscale_all_dim, which mscale equals; of DeepSeek's models the file has a tenth of it.
   if (const auto multiplier = file.decimal(prefix + "scaling.yarn_log_multiplier")) {
-    const double all = std::strtod(multiplier->c_str(), nullptr) * (arch() == "deepseek2" ? 10 : 1);
+    const double all = std::strtod(multiplier->c_str(), nullptr) *
+                       (is_among("deepseek2,deepseek32,glm-dsa,mistral4", arch()) ? 10 : 1);
     out += fmt::format(R"(,"mscale":{0:.9g},"mscale_all_dim":{0:.9g})", all);
   }
-  if (const auto beta = file.decimal(arch() + ".attention.temperature_scale"))
+  if (const auto beta = file.decimal(arch() + ".attention.temperature_scale")) {
+    const std::string length = arch() + ".attention.temperature_length";
+    const auto found = file.integer(length, 0, kMaxCount),
+               original = file.integer(prefix + "scaling.original_context_length", 0, kMaxCount);
+    if (found.value_or(0) > 0 && found != original)
+      file.fail_key(
+          length, fmt::format("{} is not supported (expected the original context, {})", *found, original.value_or(0)));
     out += fmt::format(R"(,"llama_4_scaling_beta":{})", *beta);
+  }
   // The converter leaves it out, and llama.cpp truncates.
   if (arch() == "gpt-oss") out += R"(,"truncate":false)";
   return out + "}";

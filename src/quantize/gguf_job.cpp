@@ -102,7 +102,7 @@ class Writer {
     const GgufTensorShape& shape = layout_.shapes[task.tensor];
     const std::vector<std::byte> rows = shape.type == Dtype::kQ8_0 ? blocks(task) : floats(task, shape.type);
     // Those of another type may be too large for F16.
-    if (!all_finite(rows, shape.type)) fail_values(*task.matrix);
+    if (!all_finite(rows, shape.type)) fail_values(*task.matrix, shape.type);
     const size_t row_bytes = rows.size() / size_t(task.count);
     const GgufContent& content = layout_.contents[task.tensor];
     if (content.rows.empty()) {

@@ -212,7 +212,7 @@ class KeysWriter {
     } else if (mixture.shared_width > 0) {
       if (mixture.shared_width % mixture.width != 0) refuse("a shared expert of this width has no place in GGUF files");
       number("expert_shared_count", mixture.shared_width / mixture.width);
-      if (is_ernie()) number("expert_shared_feed_forward_length", mixture.shared_width);
+      if (is_ernie() || arch_ == "hunyuan-moe") number("expert_shared_feed_forward_length", mixture.shared_width);
     }
     if (mixture.groups > 1) {
       number("expert_group_count", mixture.groups);

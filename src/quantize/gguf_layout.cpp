@@ -218,17 +218,23 @@ class Layout {
   void add_latent(const SourceMatrix& matrix, Dtype type, int64_t layer) {
     if (matrix.multipliers != nullptr) refuse(fmt::format("{}: multipliers of its input", matrix.name));
     const Weight whole = as_weight(matrix);
+    // Of a joined one each part by itself: to slice it would put the whole together for each head.
+    const auto part_of = [&](int64_t first, int64_t rows, int64_t part) {
+      if (matrix.parts == nullptr) return slice_rows(whole, first, rows);
+      return slice_rows((*matrix.parts)[size_t(part)], 0, rows);
+    };
     const int64_t rows = latent_->plain_dim + latent_->value_dim;
     const auto fitting = [&](int64_t cols) {
       return type == Dtype::kQ8_0 && cols % kQ8_0BlockElements != 0 ? Dtype::kF16 : type;
     };
     for (int64_t h = 0; h < latent_->heads; ++h) {
       SourceMatrix& keys = add_part(matrix, latent_->kv_rank, latent_->plain_dim);
-      keys.weight = std::make_shared<Weight>(
-          transposed_rows(slice_rows(whole, h * rows, latent_->plain_dim), 0, latent_->kv_rank));
+      keys.weight =
+          std::make_shared<Weight>(transposed_rows(part_of(h * rows, latent_->plain_dim, h), 0, latent_->kv_rank));
       add_expert(names_.of(Role::kLatentKUp, layer) + kWeight, fitting(keys.cols), keys, h);
       SourceMatrix& values = add_part(matrix, latent_->value_dim, latent_->kv_rank);
-      values.weight = std::make_shared<Weight>(slice_rows(whole, h * rows + latent_->plain_dim, latent_->value_dim));
+      values.weight =
+          std::make_shared<Weight>(part_of(h * rows + latent_->plain_dim, latent_->value_dim, latent_->heads + h));
       out_.wholes[&values] = &matrix;
       add_expert(names_.of(Role::kLatentVUp, layer) + kWeight, fitting(values.cols), values, h);
     }

@@ -14,17 +14,16 @@ using Rows = std::vector<std::pair<int32_t, int64_t>>;
 
 // An F32 matrix whose rows are made when it is needed, in one go: its parts may need a repack of their own, and go away
 // with it.
-Weight joined_weight(std::string name, std::vector<Weight> parts, int64_t cols, Rows rows) {
+Weight joined_weight(std::string name, std::shared_ptr<const std::vector<Weight>> stored, int64_t cols, Rows rows) {
   Weight out;
   out.name = std::move(name);
   out.rows = int64_t(rows.size());
   out.cols = cols;
   out.codes = Codes::kF32;
   out.row_bytes = cols * code_bytes(out.codes);
-  out.tensor = parts.front().tensor;
+  out.tensor = stored->front().tensor;
   auto repack = std::make_shared<Weight::Repack>();
-  const auto stored = std::make_shared<const std::vector<Weight>>(std::move(parts));
-  repack->prepare = [stored, rows = std::make_shared<const Rows>(std::move(rows))](Weight& weight) {
+  repack->prepare = [stored = std::move(stored), rows = std::make_shared<const Rows>(std::move(rows))](Weight& weight) {
     std::vector<Weight> ready;
     for (const Weight& part : *stored) ready.push_back(slice_rows(part, 0, part.rows));
     for (Weight& part : ready) {
@@ -66,8 +65,8 @@ void add_joined(Source& source, std::vector<JoinedMatrix> joined) {
     out.rows = int64_t(matrix.rows.size());
     out.cols = matrix.cols;
     out.type = source.float_type.value_or(Dtype::kBf16);
-    out.weight =
-        std::make_shared<Weight>(joined_weight(matrix.name, std::move(parts), matrix.cols, std::move(matrix.rows)));
+    out.parts = std::make_shared<const std::vector<Weight>>(std::move(parts));
+    out.weight = std::make_shared<Weight>(joined_weight(matrix.name, out.parts, matrix.cols, std::move(matrix.rows)));
     for (size_t i = before; i < binder.bindings().size(); ++i) {
       for (const std::string& name : binder.bindings()[i].tensors) out.tensors.push_back(source.parts.find(name));
     }

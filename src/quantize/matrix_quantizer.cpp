@@ -17,22 +17,50 @@ namespace qgen::quantize {
 namespace {
 
 constexpr int64_t kStripElements = 1 << 20;
+constexpr const char* kDamaged = "the file is damaged, or the weights overflowed when it was made";
 
-[[noreturn]] void fail_subject(const std::string& subject) {
-  fail(ErrorKind::kModel, fmt::format("{}: holds NaN or infinity", subject),
-       "the file is damaged, or the weights overflowed when it was made");
+std::string subject_of(const TensorView& tensor) { return fmt::format("{}: tensor {}", tensor.file, tensor.name); }
+
+bool is_own(const SourceMatrix& matrix, const TensorView& tensor) { return tensor.name.starts_with(matrix.name + "."); }
+
+// The tensor that a matrix comes from; of several those with such values, where that can be seen without their scales.
+std::string subject_of(const SourceMatrix& matrix) {
+  if (matrix.tensors.empty()) return matrix.weight != nullptr ? matrix.weight->tensor : matrix.name;
+  const auto bad = std::ranges::find_if(
+      matrix.tensors, [](const TensorView* tensor) { return !all_finite(tensor->bytes, tensor->dtype); });
+  const TensorView& tensor = **(bad == matrix.tensors.end() ? matrix.tensors.begin() : bad);
+  if (is_own(matrix, tensor)) return subject_of(tensor);
+  const bool known = bad != matrix.tensors.end() || matrix.tensors.size() == 1;
+  return known ? fmt::format("{} ({})", subject_of(tensor), matrix.name)
+               : fmt::format("{}: {}", tensor.file, matrix.name);
+}
+
+// The largest magnitude; NaN where it holds one.
+float largest_of(const SourceMatrix& matrix) {
+  float out = 0;
+  RowReader reader(matrix);
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (const float value : reader.tile(row, 1, 0, matrix.cols)) {
+      if (std::isnan(value)) return value;
+      out = std::max(out, std::fabs(value));
+    }
+  }
+  return out;
 }
 
 }  // namespace
 
-void fail_values(const TensorView& tensor, const std::string& module) {
-  const bool own = module.empty() || tensor.name.starts_with(module + ".");
-  fail_subject(fmt::format("{}: tensor {}{}", tensor.file, tensor.name, own ? "" : fmt::format(" ({})", module)));
+void fail_values(const TensorView& tensor) {
+  fail(ErrorKind::kModel, fmt::format("{}: holds NaN or infinity", subject_of(tensor)), kDamaged);
 }
 
-void fail_values(const SourceMatrix& matrix) {
-  if (!matrix.tensors.empty()) fail_values(*matrix.tensors.front(), matrix.name);
-  fail_subject(matrix.weight != nullptr ? matrix.weight->tensor : matrix.name);
+void fail_values(const SourceMatrix& matrix, Dtype type) {
+  if (const float largest = largest_of(matrix); std::isfinite(largest)) {
+    fail(ErrorKind::kModel,
+         fmt::format("{}: holds {} (expected numbers of {})", subject_of(matrix), largest, dtype_name(type)),
+         "other formats keep its type: --to fp8-channel, --to int8");
+  }
+  fail(ErrorKind::kModel, fmt::format("{}: holds NaN or infinity", subject_of(matrix)), kDamaged);
 }
 
 int64_t strip_rows(const SourceMatrix& matrix) {

@@ -18,9 +18,11 @@ int64_t strip_rows(const SourceMatrix& matrix, const Recipe& recipe);
 // The pages of rows that are done leave this process again, where they are those of a file.
 void release_rows(const SourceMatrix& matrix, int64_t first, int64_t rows);
 
-// Throws the model Error about NaN or infinity in a matrix, or a tensor that is copied.
-[[noreturn]] void fail_values(const SourceMatrix& matrix);
-[[noreturn]] void fail_values(const TensorView& tensor, const std::string& module = {});
+// Throws the model Error about NaN or infinity in a tensor that is copied.
+[[noreturn]] void fail_values(const TensorView& tensor);
+// The same for a matrix, that is ready to be read, whose values have no finite codes or elements of `type`: where they
+// are numbers, they are beyond it.
+[[noreturn]] void fail_values(const SourceMatrix& matrix, Dtype type = Dtype::kF32);
 
 class MatrixQuantizer {
  public:

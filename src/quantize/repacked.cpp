@@ -8,7 +8,7 @@
 namespace qgen::quantize {
 namespace {
 
-// Codes of at most 2 bytes and an F32 scale for at least 16 of them: 144 MiB.
+// Codes of at most 2 bytes and an F32 scale for at least 16 of them: 144 MiB; what is joined is F32: 256 MiB.
 constexpr int64_t kBatchElements = int64_t{64} << 20;
 
 }  // namespace

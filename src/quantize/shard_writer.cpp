@@ -132,7 +132,7 @@ class ShardWriter {
 
   void write_floats(const Task& task, const SourceMatrix& matrix, std::span<const std::byte> rows) {
     writer_.write(task.tensor, uint64_t(task.first * matrix.cols * element_bytes(matrix.type)), rows);
-    if (!all_finite(rows, matrix.type)) fail_values(matrix);
+    if (!all_finite(rows, matrix.type)) fail_values(matrix, matrix.type);
   }
 
   const Shard& shard_;

@@ -27,7 +27,9 @@ struct SourceMatrix {
   std::span<const std::byte> plain;        // its elements in that type, row by row; empty where `weight` has them
   std::shared_ptr<Weight> weight;          // else: codes, or elements that are stored the other way round
   std::vector<const TensorView*> tensors;  // that it comes from
-  bool mapped = true;                      // `plain` lies in a file
+  // Of one that is joined (joined_matrices.h): its parts, each with their columns those of this matrix.
+  std::shared_ptr<const std::vector<Weight>> parts;
+  bool mapped = true;  // `plain` lies in a file
   // Where row n, and column k, are in what is stored; null: at n, at k.
   std::shared_ptr<const std::vector<int64_t>> stored_rows, stored_cols;
   bool moved() const { return stored_rows != nullptr || stored_cols != nullptr; }

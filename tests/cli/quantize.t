@@ -216,6 +216,27 @@ stderr:
   qgen: broken/model.safetensors: tensor model.embed_tokens.weight: holds NaN or infinity
   hint: the file is damaged, or the weights overflowed when it was made
 
+# Buffers, which are no weights, may hold infinities and are copied
+$ rm -rf broken broken8; cp -r source broken; python3 - <<'END'
+> import json, struct
+> path = "broken/model.safetensors"
+> data = open(path, "rb").read()
+> size = struct.unpack("<Q", data[:8])[0]
+> header, values = json.loads(data[8:8 + size]), data[8 + size:]
+> header["model.layers.0.self_attn.rotary_emb.inv_freq"] = {
+>     "dtype": "F32", "shape": [2], "data_offsets": [len(values), len(values) + 8]}
+> text = json.dumps(header).encode()
+> open(path, "wb").write(struct.pack("<Q", len(text)) + text + values + struct.pack("<2f", float("inf"), 1.0))
+> END
+> qgen quantize -m broken --to int8 --out broken8 -q; python3 - <<'END'
+> import json, struct
+> data = open("broken8/model.safetensors", "rb").read()
+> size = struct.unpack("<Q", data[:8])[0]
+> begin, end = json.loads(data[8:8 + size])["model.layers.0.self_attn.rotary_emb.inv_freq"]["data_offsets"]
+> print(struct.unpack("<2f", data[8 + size + begin:8 + size + end]))
+> END
+  (inf, 1.0)
+
 # What cannot be
 $ qgen quantize -m $MODEL --to int8
 stderr:

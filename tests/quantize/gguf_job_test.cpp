@@ -1,6 +1,9 @@
 // `quantize --to q8_0`: GGUF files of every family that llama.cpp has give nearly the scores of their source.
 #include "quantize/gguf_job.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "quantize/compare_models.h"
 #include "tests/quantize/job_options.h"
 #include "tests/support.h"
@@ -146,6 +149,30 @@ TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and n
   CHECK(contains(error_with("gpt_oss-bf16", {{"\"swiglu_limit\":1.5", "\"swiglu_limit\":7.0"},
                                              {"\"tie_word_embeddings\":false", "\"tie_word_embeddings\":true"}}),
                  "a head that is the embedding"));
+}
+
+TEST_CASE("quantize to q8_0: a number beyond F16 is told apart from an infinity") {
+  const TemporaryFolder folder;
+  for (const auto& [value, expected] : {std::pair(1e6F, ": holds 1000000 (expected numbers of F16)"),
+                                        std::pair(-INFINITY, ": holds NaN or infinity")}) {
+    const fs::path model = changed_copy(folder, source_folder() / "tests/golden/llama-f32", {});
+    std::string bytes = read_file(model / "model.safetensors");
+    const std::string name = "model.layers.0.self_attn.o_proj.weight";
+    {
+      const Checkpoint checkpoint = open_checkpoint(locate_model(model.string()));
+      const auto values = checkpoint.find(name)->bytes;
+      const size_t at = bytes.find(std::string_view(reinterpret_cast<const char*>(values.data()), values.size()));
+      REQUIRE(at != bytes.npos);
+      std::memcpy(bytes.data() + at, &value, sizeof value);
+    }
+    folder.write("model/model.safetensors", bytes);
+    // What is kept is F16 there.
+    JobOptions options = options_for(model, folder.path() / "out.gguf", quantize::Format::kQ8_0, 0);
+    options.selection.keep = {"o_proj"};
+    const std::string error = error_of([&] { run_job(options); });
+    CHECK_MESSAGE(contains(error, "tensor " + name + expected), error);
+    fs::remove_all(model);
+  }
 }
 
 TEST_CASE("quantize to q8_0: nothing is overwritten") {

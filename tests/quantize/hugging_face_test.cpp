@@ -1,10 +1,12 @@
 // GGUF models, and those in Mistral's own layout, as sources: what is written has the names, rows, norms and
 // config.json of the Hugging Face checkpoint.
-#include <array>
+#include <cstring>
+#include <limits>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "quantize/compare_models.h"
 #include "quantize/job.h"
 #include "quantize/source.h"
@@ -26,8 +28,8 @@ std::unique_ptr<Plan> plan_of_files(const fs::path& model) {
 
 TEST_CASE("quantize: llama.cpp's files become checkpoints with the same values") {
   const TemporaryFolder folder;
-  // These have sinks, or experts that transformers stacks.
-  const std::set<std::string> refused = {"gpt_oss", "granite_hybrid"};
+  // These have sinks, experts that transformers stacks, or an indexer.
+  const std::set<std::string> refused = {"gpt_oss", "granite_hybrid", "deepseek_v32", "glm_moe_dsa"};
   size_t converted = 0, files = 0;
   for (const auto& entry : fs::directory_iterator(source_folder() / "tests/golden-gguf")) {
     if (entry.path().extension() != ".gguf") continue;
@@ -128,28 +130,83 @@ TEST_CASE("quantize: a bias that transformers' class lacks is refused") {
 
 TEST_CASE("quantize: statistics have the names of a GGUF file, or those that its modules get") {
   const TemporaryFolder folder;
-  for (const auto& [name, golden, theirs, ours] : std::vector<std::array<std::string, 4>>{
-           {"llama", "llama-bf16", "blk.1.attn_output", "model.layers.1.self_attn.o_proj"},
-           {"fused", "granite_hybrid-wide-bf16", "blk.1.ffn_gate", "model.layers.1.shared_mlp.input_linear"},
-           {"expert", "mixtral-bf16", "blk.1.2.ffn_up_exps", "model.layers.1.block_sparse_moe.experts.2.w3"}}) {
-    CAPTURE(name);
-    const fs::path gguf = folder.path() / (name + ".gguf");
-    run_job(options_for(source_folder() / "tests/golden" / golden, gguf, quantize::Format::kQ8_0, 0));
+  struct Case {
+    std::string name, model, theirs;
+    std::vector<std::string> ours;
+  };
+  const std::string layer = "model.layers.1.";
+  for (const Case& c : std::vector<Case>{
+           {"llama", "golden/llama-bf16", "blk.1.attn_output", {layer + "self_attn.o_proj"}},
+           {"fused", "golden/granite_hybrid-wide-bf16", "blk.1.ffn_gate", {layer + "shared_mlp.input_linear"}},
+           {"expert", "golden/mixtral-bf16", "blk.1.2.ffn_up_exps", {layer + "block_sparse_moe.experts.2.w3"}},
+           {"apart",
+            "golden-gguf/gemma4_fused.gguf",
+            "blk.1.attn_qkv",
+            {layer + "self_attn.q_proj", layer + "self_attn.k_proj", layer + "self_attn.v_proj"}}}) {
+    CAPTURE(c.name);
+    fs::path gguf = source_folder() / "tests" / c.model;
+    if (gguf.extension() != ".gguf") {
+      run_job(options_for(gguf, folder.path() / (c.name + ".gguf"), quantize::Format::kQ8_0, 0));
+      gguf = folder.path() / (c.name + ".gguf");
+    }
     std::string maxima;
     const int64_t hidden = plan_of_files(gguf)->model.hidden;
     for (int64_t k = 0; k < hidden; ++k) maxima += fmt::format("{}{}", k == 0 ? "" : ",", 1 + k * k);
-    const auto written = [&](const std::string& module) {
-      JobOptions options = options_for(gguf, folder.path() / (name + "-" + module), quantize::Format::kFp8Channel, 0);
+    int runs = 0;
+    const auto written = [&](const std::vector<std::string>& modules) {
+      const fs::path out = folder.path() / fmt::format("{}-{}", c.name, runs++);
+      JobOptions options = options_for(gguf, out, quantize::Format::kFp8Channel, 0);
       options.recipe.mode = Mode::kMse;
-      if (!module.empty()) {
-        options.statistics =
-            folder.write("stats.json", fmt::format(R"({{"{}.weight":{{"input_channel_max":[{}]}}}})", module, maxima));
+      std::string members;
+      for (const std::string& module : modules) {
+        members +=
+            fmt::format(R"({}"{}.weight":{{"input_channel_max":[{}]}})", members.empty() ? "" : ",", module, maxima);
       }
+      if (!modules.empty()) options.statistics = folder.write("stats.json", "{" + members + "}");
       run_job(options);
-      return read_file(options.out / "model.safetensors");
+      return read_file(out / "model.safetensors");
     };
-    CHECK(written(theirs) == written(ours));
-    CHECK(read_file(folder.path() / (name + "-" + ours) / "model.safetensors") != written(""));
+    const std::string weighted = written({c.theirs});
+    CHECK(weighted == written(c.ours));
+    CHECK(weighted != written({}));
+  }
+}
+
+TEST_CASE("quantize: values of a GGUF file that cannot be converted are told by the file's name of their tensor") {
+  struct Case {
+    std::string model, tensor;
+    float value;
+    std::string expected;
+  };
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const Case& c : std::vector<Case>{
+           {"granite_hybrid_dense", "blk.1.ffn_up.weight", kNan,
+            "tensor blk.1.ffn_up.weight (model.layers.1.shared_mlp.input_linear): holds NaN or infinity"},
+           {"deepseek_v2", "blk.1.attn_v_b.weight", kNan,
+            "tensor blk.1.attn_v_b.weight (model.layers.1.self_attn.kv_b_proj): holds NaN or infinity"},
+           {"qwen3_5", "blk.0.ssm_a", 0, "tensor blk.0.ssm_a: holds 0 (expected -exp(A_log), below zero)"},
+           {"nemotron_h_dense", "blk.0.ssm_a", kNan, "tensor blk.0.ssm_a: holds nan (expected"}}) {
+    CAPTURE(c.model);
+    const TemporaryFolder folder;
+    const fs::path original = source_folder() / "tests/golden-gguf" / (c.model + ".gguf");
+    std::string bytes = read_file(original);
+    {
+      const Checkpoint checkpoint = open_checkpoint(locate_model(original.string()));
+      const TensorView* const tensor = checkpoint.find(c.tensor);
+      REQUIRE(tensor != nullptr);
+      const std::string_view values(reinterpret_cast<const char*>(tensor->bytes.data()), tensor->bytes.size());
+      const size_t at = bytes.find(values);
+      REQUIRE(at != bytes.npos);
+      const bool f32 = tensor->dtype == Dtype::kF32;
+      const uint16_t half = tensor->dtype == Dtype::kF16 ? float_to_f16(c.value) : float_to_bf16(c.value);
+      std::memcpy(bytes.data() + at, f32 ? static_cast<const void*>(&c.value) : &half, f32 ? 4 : 2);
+    }
+    const fs::path model = folder.write("model.gguf", bytes);
+    ErrorKind kind{};
+    const std::string error =
+        error_of([&] { run_job(options_for(model, folder.path() / "out", quantize::Format::kInt8, 0)); }, &kind);
+    CHECK(kind == ErrorKind::kModel);
+    CHECK_MESSAGE(contains(error, c.expected), error);
   }
 }
 

@@ -92,7 +92,7 @@ Description describe_sigmoid_mixture(const Json& config, std::string_view family
 void take_all_keys(const Json& config, Description& model) {
   model.context_limit = {read_size(config, "index_topk", 1, kMaxContext, 2048),
                          "what its sparse attention sees whole; choosing among more keys is not supported"};
-  model.unused_parts.push_back({".self_attn.indexer.", "chooses among more keys than are supported"});
+  model.unused_parts.push_back({".indexer.", "chooses among more keys than are supported"});
 }
 
 }  // namespace

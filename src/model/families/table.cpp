@@ -28,10 +28,12 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", false, "DeepSeek-V3, R1, V3.1, Kimi-K2",
      describe_deepseek_v3},
     {"kimi_k2", "DeepseekV3ForCausalLM", "deepseek2", false, "Kimi-K2 as first published", describe_deepseek_v3},
-    {"deepseek_v32", "DeepseekV32ForCausalLM", "", false, "DeepSeek-V3.2, up to 2048 tokens", describe_deepseek_v32},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", "deepseek2", false, "GLM-4.7-Flash", describe_glm4_moe_lite},
-    {"glm_moe_dsa", "GlmMoeDsaForCausalLM", "", false, "GLM-5, 5.1 and 5.2, up to 2048 tokens", describe_glm_moe_dsa},
-    {"mistral4", "Mistral4ForCausalLM", "", false, "Mistral Small 4, its text part", describe_mistral4},
+    {"deepseek_v32", "DeepseekV32ForCausalLM", "deepseek32", false, "DeepSeek-V3.2, up to 2048 tokens",
+     describe_deepseek_v32},
+    {"glm_moe_dsa", "GlmMoeDsaForCausalLM", "glm-dsa", false, "GLM-5, 5.1 and 5.2, up to 2048 tokens",
+     describe_glm_moe_dsa},
+    {"mistral4", "Mistral4ForCausalLM", "mistral4", false, "Mistral Small 4, its text part", describe_mistral4},
     {"gpt_oss", "GptOssForCausalLM", "gpt-oss", false, "gpt-oss 20B and 120B, MXFP4 as published or BF16",
      describe_gpt_oss},
     {"lfm2", "Lfm2ForCausalLM", "lfm2", false, "LFM2 350M to 2.6B", describe_lfm2},
@@ -75,7 +77,7 @@ constexpr Family kFamilies[] = {
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "ernie4_5-moe", true, "ERNIE 4.5 mixtures", describe_ernie4_5_moe},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "hunyuan-dense", false, "Hunyuan dense, 0.5B to 7B",
      describe_hunyuan},
-    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "", false, "Hunyuan-A13B", describe_hunyuan_moe},
+    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "hunyuan-moe", false, "Hunyuan-A13B", describe_hunyuan_moe},
 };
 
 }  // namespace
