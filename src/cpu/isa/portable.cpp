@@ -112,6 +112,11 @@ struct Vec {
     for (int i = 0; i < kWidth; ++i) out.v[i] = decode_scalar(kType, p + i * kCodeBytes[kType]);
     return out;
   }
+  template <int kType>
+  static void decode_two(const uint8_t* p, Vec& first, Vec& second) {
+    first = decode<kType>(p);
+    second = decode<kType>(p + kWidth * kCodeBytes[kType]);
+  }
   template <int kKv>
   static Vec load_kv(const uint8_t* p) {
     constexpr int kType[] = {1, 2, 0, 4, 3};

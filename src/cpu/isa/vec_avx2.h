@@ -99,6 +99,19 @@ struct Vec {
       return {_mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(load8(p)), 8))};
     }
   }
+  // The vector at p and the one behind it.
+  template <int kType>
+  static void decode_two(const uint8_t* p, Vec& first, Vec& second) {
+    if constexpr (kType == 4) {
+      const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load16(p)), 7);
+      const __m256i bits = _mm256_and_si256(shifted, _mm256_set1_epi16(short(0xBFFF)));
+      first = {_mm256_cvtph_ps(_mm256_castsi256_si128(bits))};
+      second = {_mm256_cvtph_ps(_mm256_extracti128_si256(bits, 1))};
+    } else {
+      first = decode<kType>(p);
+      second = decode<kType>(p + kWidth * kCodeBytes[kType]);
+    }
+  }
   template <int kKv>
   static Vec load_kv(const uint8_t* p) {
     constexpr int kType[] = {1, 2, 0, 4, 3};

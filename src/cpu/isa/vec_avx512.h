@@ -109,6 +109,11 @@ struct Vec {
       return {_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(load16(p)), 8))};
     }
   }
+  template <int kType>
+  static void decode_two(const uint8_t* p, Vec& first, Vec& second) {
+    first = decode<kType>(p);
+    second = decode<kType>(p + kWidth * kCodeBytes[kType]);
+  }
   template <int kKv>
   static Vec load_kv(const uint8_t* p) {
     constexpr int kType[] = {1, 2, 0, 4, 3};
