@@ -92,6 +92,10 @@ def checkpoints(seeds):
             seeds.add("safetensors_fuzz", data)
             seeds.add("safetensors_fuzz", data[:4096])
             seeds.add("model_fuzz", read(folder / "config.json") + SEPARATOR + header_of(data))
+        for path in sorted(folder.glob("*.safetensors")):
+            beside = [next(iter(sorted(folder.glob(name))), None) for name in ("quant_model_description*.json", "hf_quant_config.json")]
+            seeds.add("binder_fuzz", SEPARATOR.join([read(folder / "config.json"), header_of(read(path)),
+                                                     *(read(side) if side else b"" for side in beside)]), MOST_INPUT)
 
 
 def gguf_text(text):
@@ -328,7 +332,7 @@ def main():
     seeds = Seeds(folder)
     for make in (configurations, checkpoints, gguf_models, tokenizers, expressions, encoder_texts, templates, batches, statistics):
         make(seeds)
-    for target in ("config_fuzz", "plan_fuzz", "model_fuzz", "safetensors_fuzz", "tokenizer_json_fuzz", "tokenizer_files_fuzz", "batch_fuzz",
+    for target in ("config_fuzz", "plan_fuzz", "model_fuzz", "binder_fuzz", "safetensors_fuzz", "tokenizer_json_fuzz", "tokenizer_files_fuzz", "batch_fuzz",
                    "chat_fuzz", "statistics_fuzz"):
         seeds.dictionary(target, seeds.words_of(target))
     seeds.dictionary("gguf_fuzz", {"GGUF", "general.architecture", "llama", "qwen2", "qwen3", "llama.block_count", "tokenizer.ggml.model",

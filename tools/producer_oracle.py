@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""A real checkpoint in the formats of many libraries, each written by that library: does qgen read what the library reads?
+
+    tools/producer_oracle.py --qgen build/qgen --model models/SmolLM2-135M-Instruct-BF16 --text FILE [--llama-cpp CHECKOUT] [--only NAME]
+
+MODEL is an unquantized folder. Each library quantizes it in F32, so that scales and what it dequantizes are F32, writes a
+checkpoint, and gives back its weights dequantized by its own code (GGUF files: by transformers). transformers computes with
+these the perplexity of the text's first tokens; `qgen score` computes it from the checkpoint, with inputs and cache in F32.
+Prints one row for each format, and exits with 1 where perplexities differ by more than 1e-4 or a library fails. Libraries that
+are not installed are named, and left out: tools/requirements-producers.txt lists them.
+
+CHECKOUT is one of llama.cpp with its tools in build/bin.
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+import torch
+import transformers
+
+TOLERANCE = 1e-4
+TOKENS = 512
+
+
+def load(folder, **more):
+    more = {"dtype": torch.float32, "attn_implementation": "eager", **more}
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, **more).eval()
+
+
+# Each writes a checkpoint and gives a model in F32 with the weights that the library reads from it, or has in memory.
+
+
+def llm_compressor(scheme):
+    """A scheme by its name, or so many bits in groups of 64."""
+
+    def write(source, out):
+        from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+        from llmcompressor import oneshot
+        from llmcompressor.modifiers.quantization import QuantizationModifier
+
+        model = load(source)
+        if isinstance(scheme, int):
+            weights = QuantizationArgs(num_bits=scheme, group_size=64, strategy="group", symmetric=scheme == 8)
+            given = {"config_groups": {"all": QuantizationScheme(targets=["Linear"], weights=weights)}}
+        else:
+            given = {"targets": "Linear", "scheme": scheme}
+        oneshot(model=model, recipe=QuantizationModifier(ignore=["lm_head"], **given))
+        model.save_pretrained(out, save_compressed=True)
+        return load(out, quantization_config=transformers.CompressedTensorsConfig(run_compressed=False))
+
+    return write
+
+
+def with_dequantized(source, quantized):
+    """A plain model with a quantized one's parameters."""
+    model = load(source)
+    stored = dict(quantized.named_parameters()) | dict(quantized.named_buffers())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            value = stored[name]
+            parameter.copy_(value.dequantize() if hasattr(value, "dequantize") else value)
+    return model
+
+
+def torchao(kind):
+    def write(source, out):
+        from torchao import quantization
+
+        config = getattr(quantization, kind)()
+        model = load(source, quantization_config=transformers.TorchAoConfig(config))
+        model.save_pretrained(out)
+        return with_dequantized(source, model)
+
+    return write
+
+
+def quanto(kind):
+    def write(source, out):
+        import optimum.quanto as q
+
+        model = load(source)
+        quantized = q.QuantizedModelForCausalLM.quantize(model, weights=getattr(q, kind), exclude="lm_head")
+        quantized.save_pretrained(out)
+        plain = load(source)
+        with torch.no_grad():
+            for name, module in model.named_modules():
+                if isinstance(module, q.QLinear):
+                    plain.get_submodule(name).weight.copy_(module.weight.dequantize())
+        return plain
+
+    return write
+
+
+def bitsandbytes(source, out):
+    import bitsandbytes as bnb
+
+    config = transformers.BitsAndBytesConfig(load_in_8bit=True)
+    model = load(source, dtype=torch.bfloat16, quantization_config=config, device_map="cpu")
+    model.save_pretrained(out)
+    plain = load(source)
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if isinstance(module, bnb.nn.Linear8bitLt):
+                weight = module.weight
+                plain.get_submodule(name).weight.copy_(bnb.functional.int8_vectorwise_dequant(weight.CB, weight.SCB))
+    return plain
+
+
+def mlx(bits, group, mode="affine"):
+    def write(source, out):
+        import mlx.core as mx
+        import mlx_lm
+        import numpy as np
+
+        out.rmdir()
+        mlx_lm.convert(str(source), str(out), quantize=True, q_bits=bits, q_group_size=group, q_mode=mode, dtype="float32")
+        stored = {}
+        for path in out.glob("*.safetensors"):
+            stored |= mx.load(str(path))
+        plain = load(source)
+        with torch.no_grad():
+            for name, parameter in plain.named_parameters():
+                value = stored[name]
+                module = name.removesuffix(".weight")
+                if module + ".scales" in stored:
+                    grids = (stored[module + ".scales"], stored.get(module + ".biases"))
+                    value = mx.dequantize(value, *grids, group_size=group, bits=bits, mode=mode)
+                parameter.copy_(torch.from_numpy(np.array(value.astype(mx.float32))))
+        return plain
+
+    return write
+
+
+def llama_cpp(kind):
+    def write(source, out, checkout):
+        plain = out / "plain.gguf"
+        convert = [sys.executable, checkout / "convert_hf_to_gguf.py", source, "--outtype", "bf16", "--outfile", plain]
+        run(*convert)
+        run(checkout / "build/bin/llama-quantize", plain, out / f"{kind}.gguf", kind)
+        plain.unlink()
+        return load(out, gguf_file=f"{kind}.gguf")
+
+    return write
+
+
+FORMATS = {
+    "ct-int8": ("llmcompressor", llm_compressor("W8A8")),
+    "ct-pack-8": ("llmcompressor", llm_compressor(8)),
+    "ct-pack-4": ("llmcompressor", llm_compressor(4)),
+    "ct-fp8": ("llmcompressor", llm_compressor("FP8_DYNAMIC")),
+    "torchao-int8": ("torchao", torchao("Int8WeightOnlyConfig")),
+    "torchao-fp8": ("torchao", torchao("Float8WeightOnlyConfig")),
+    "quanto-int8": ("optimum.quanto", quanto("qint8")),
+    "quanto-fp8": ("optimum.quanto", quanto("qfloat8")),
+    "bitsandbytes": ("bitsandbytes", bitsandbytes),
+    "mlx-8": ("mlx_lm", mlx(8, 64)),
+    "mlx-4": ("mlx_lm", mlx(4, 64)),
+    "mlx-mxfp8": ("mlx_lm", mlx(8, 32, "mxfp8")),
+    "gguf-q8_0": ("gguf", llama_cpp("Q8_0")),
+    "gguf-q6_k": ("gguf", llama_cpp("Q6_K")),
+    "gguf-q4_k_m": ("gguf", llama_cpp("Q4_K_M")),
+    "gguf-iq4_nl": ("gguf", llama_cpp("IQ4_NL")),
+}
+
+
+def run(*argv):
+    result = subprocess.run(list(map(str, argv)), capture_output=True, text=True)
+    if result.returncode != 0:
+        raise RuntimeError(f"{Path(argv[0]).name}: {(result.stderr or result.stdout).strip()[-400:]}")
+    return result.stdout
+
+
+def perplexity_of(model, ids):
+    with torch.inference_mode():
+        logits = model(torch.tensor([ids])).logits[0].double()
+    chosen = torch.log_softmax(logits, -1)[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
+    return math.exp(-float(chosen.mean()))
+
+
+def perplexity_in_qgen(qgen, folder, ids):
+    model = next(iter(folder.glob("*.gguf")), folder)
+    text = run(qgen, "score", "-m", model, "--tokens", ",".join(map(str, ids)), "--json", "--activations", "f32", "--kv", "f32")
+    return json.loads(text)["perplexity"]
+
+
+def is_there(library):
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--qgen", default="build/qgen")
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--llama-cpp", type=Path)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+    ids = tokenizer(options.text.read_text()[: 16 * TOKENS]).input_ids[:TOKENS]
+    print("| format | perplexity of the library's weights | in qgen | difference | |\n|---|---|---|---|---|")
+    expected, found = perplexity_of(load(options.model), ids), perplexity_in_qgen(options.qgen, options.model, ids)
+    print(f"| as it is | {expected:.5f} | {found:.5f} | | |")
+    failed = False
+    for name, (library, write) in FORMATS.items():
+        if options.only not in name:
+            continue
+        if not is_there(library) or (library == "gguf" and options.llama_cpp is None):
+            print(f"| {name} | {library} is not installed | | | |", flush=True)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder, name)
+            out.mkdir()
+            try:
+                model = write(options.model, out, *([options.llama_cpp] if library == "gguf" else []))
+                expected = perplexity_of(model, ids)
+                found = perplexity_in_qgen(options.qgen, out, ids)
+            except Exception as error:  # whatever a library makes of it
+                print(f"| {name} | {type(error).__name__}: {' '.join(str(error).split())[:300]} | | | FAIL |", flush=True)
+                failed = True
+                continue
+            difference = found / expected - 1
+            good = abs(difference) <= TOLERANCE
+            failed |= not good
+            print(f"| {name} | {expected:.5f} | {found:.5f} | {difference:+.1e} | {'' if good else 'FAIL'} |", flush=True)
+    sys.exit(failed)
+
+
+main()
