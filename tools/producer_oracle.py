@@ -219,7 +219,8 @@ def main():
         if options.only not in name:
             continue
         if not is_there(library) or (library == "gguf" and options.llama_cpp is None):
-            print(f"| {name} | {library} is not installed | | | |", flush=True)
+            missing = f"{library} is not installed" if not is_there(library) else "no --llama-cpp"
+            print(f"| {name} | {missing} | | | |", flush=True)
             continue
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder, name)

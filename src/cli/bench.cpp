@@ -433,8 +433,12 @@ int bench(BenchOptions options) {
     fail(ErrorKind::kModel, fmt::format("{}: its weights are not there", location.name),
          fmt::format("--dummy {} measures with random weights of the same shapes", options.model.model));
   }
+  if (bench.dummy && (!options.model.quantize.empty() || options.model.quantize_head)) {
+    fail(ErrorKind::kUsage, "--quantize: random weights are made as config.json declares them",
+         "a config.json of that method, or --model");
+  }
   auto plan =
-      make_plan(bench.dummy ? declare_checkpoint(location) : open_checkpoint(location), options.model.trust_tensors);
+      bench.dummy ? make_plan(declare_checkpoint(location), options.model.trust_tensors) : open_plan(options.model);
   if (bench.dummy) warn(declared_size_note(plan->checkpoint));
   const std::vector<Test> tests = list_tests(options, location.name, plan->model.context);
   int64_t longest = 0;

@@ -208,7 +208,10 @@ bool is_read(const GgufModel& model, std::string_view key, std::string_view fami
   if (number_of(key, family) != nullptr) return true;
   if (key == "rope.scaling.attn_factor") return model.has_tensor(kLongRopeFactors);
   if (is_among(kLatent, family) && key == "rope.scaling.yarn_log_multiplier") return true;
-  if (key == "attention.temperature_scale") return is_among("ministral3,mistral4", family);
+  // Its length is YaRN's original context.
+  if (key == "attention.temperature_scale")
+    return is_among("ministral3,mistral4", family) &&
+           model.keys().text(fmt::format("{}.rope.scaling.type", *model.keys().text("general.architecture"))) == "yarn";
   return family == "ministral3" && key == "rope.scaling.yarn_log_multiplier";
 }
 
@@ -229,6 +232,27 @@ void check_neutral(const GgufModel& model, const std::string& arch, std::string_
     const std::string key = fmt::format("{}.{}", arch, name);
     if (const auto causal = keys.flag(key); causal && !*causal) keys.fail_key(key, "false is not supported");
   }
+}
+
+// What the experts of a family take for granted.
+void check_experts(const Gguf& keys, const std::string& arch, std::string_view family) {
+  const auto key = [&](std::string_view rest) { return fmt::format("{}.{}", arch, rest); };
+  const auto check = [&](std::string_view rest, int64_t expected) {
+    const auto found = keys.integer(key(rest), 0, kMaxCount);
+    if (found && *found != expected)
+      keys.fail_key(key(rest), fmt::format("{} is not supported (expected {})", *found, expected));
+  };
+  constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
+  if (is_among("deepseek_v32,glm_moe_dsa", family)) check("expert_gating_func", kSigmoid);
+  if (family == "mistral4") check("expert_gating_func", kSoftmax);
+  if (family != "hunyuan_v1_moe") return;
+  check("expert_gating_func", kSoftmax);
+  check("leading_dense_block_count", 0);
+  check("expert_shared_feed_forward_length", keys.integer(key("feed_forward_length"), 0, kMaxCount).value_or(0) *
+                                                 keys.integer(key("expert_shared_count"), 0, kMaxCount).value_or(1));
+  const auto scale = keys.decimal(key("expert_weights_scale"));
+  if (scale && std::strtod(scale->c_str(), nullptr) != 1)
+    keys.fail_key(key("expert_weights_scale"), fmt::format("{} is not supported (expected 1)", *scale));
 }
 
 // Whether is(name) holds of some tensor.
@@ -323,13 +347,14 @@ std::string GgufModel::rope_scaling_json() const {
                        (is_among("deepseek2,deepseek32,glm-dsa,mistral4", arch()) ? 10 : 1);
     out += fmt::format(R"(,"mscale":{0:.9g},"mscale_all_dim":{0:.9g})", all);
   }
-  if (const auto beta = file.decimal(arch() + ".attention.temperature_scale")) {
+  const auto beta = file.decimal(arch() + ".attention.temperature_scale");
+  if (beta && std::strtod(beta->c_str(), nullptr) != 0) {
     const std::string length = arch() + ".attention.temperature_length";
     const auto found = file.integer(length, 0, kMaxCount),
-               original = file.integer(prefix + "scaling.original_context_length", 0, kMaxCount);
+               original = file.integer(prefix + "scaling.original_context_length", 1, kMaxCount);
+    if (!original) file.fail_key(prefix + "scaling.original_context_length", "missing");
     if (found.value_or(0) > 0 && found != original)
-      file.fail_key(
-          length, fmt::format("{} is not supported (expected the original context, {})", *found, original.value_or(0)));
+      file.fail_key(length, fmt::format("{} is not supported (expected the original context, {})", *found, *original));
     out += fmt::format(R"(,"llama_4_scaling_beta":{})", *beta);
   }
   // The converter leaves it out, and llama.cpp truncates.
@@ -535,6 +560,7 @@ std::string GgufModel::config_json() const {
   if (experts > 0 && !is_among(kMixtures, family))
     file.fail_key(key("expert_count"), fmt::format("{} is not supported for this architecture", experts));
   check_neutral(*this, arch(), family);
+  if (experts > 0) check_experts(file, arch(), family);
 
   // Layers that draft tokens are counted there.
   const int64_t layers =

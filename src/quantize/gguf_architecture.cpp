@@ -96,6 +96,8 @@ class Check {
       out_.latent = latent;
       return;
     }
+    if (std::holds_alternative<LatentSpec>(mixer))
+      refuse("latent attention of this architecture is not written to GGUF files");
     if (const auto* mamba = std::get_if<MambaSpec>(&mixer); mamba != nullptr && has_mamba()) {
       if (mamba->bias) refuse("biases of Mamba's projections are not written to GGUF files");
       out_.mamba = mamba;

@@ -350,7 +350,7 @@ class View {
     if (decay) {
       std::vector<float> values = tensor_values(view);
       for (float& value : values) {
-        if (!(value < 0))
+        if (!(value < 0) || std::isinf(value))
           refuse(fmt::format("tensor {}: holds {} (expected -exp(A_log), below zero)",
                              names_.of(place.role, place.layer), value));
         value = std::log(-value);

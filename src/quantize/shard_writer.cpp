@@ -1,6 +1,7 @@
 #include "quantize/shard_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include <fmt/format.h>
@@ -36,7 +37,11 @@ std::vector<std::byte> decoded_rows(const SourceMatrix& matrix, int64_t first, i
 }
 
 // Limits of a layer's inputs, say, may be infinite where there are none.
-bool is_weight(const TensorView& tensor) { return tensor.name.ends_with(".weight") || tensor.name.ends_with(".bias"); }
+// Not buffers, which may hold infinities.
+bool is_weight(const TensorView& tensor) {
+  constexpr std::array<std::string_view, 5> kEndings = {".weight", ".bias", ".A_log", ".D", ".dt_bias"};
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return tensor.name.ends_with(ending); });
+}
 
 struct Task {
   size_t tensor;

@@ -36,6 +36,15 @@ $ qgen bench -m $MODEL -p 16 -n 8 -d 0 -r 1 --output md
   | tg8 | * | (glob)
   ...
 
+# A model is quantized while it is loaded, as for other commands; random weights are those of a config.json
+$ qgen bench -m $ROOT/tests/golden/llama-bf16 --quantize int8 -p 0 -n 4 -d 0 -r 1 --output csv | tail -n 1 | cut -d '"' -f 4
+  int8 channel, rounded from bf16
+$ qgen bench --dummy $MODEL --quantize int8 -p 0 -n 4
+stderr:
+  qgen: --quantize: random weights are made as config.json declares them
+  hint: a config.json of that method, or --model
+exit: 2
+
 # Only one of the two
 $ qgen bench -m $MODEL -p 0 -n 8 -d 0 -r 1 --output json
 json: stdout schemas/bench.schema.json

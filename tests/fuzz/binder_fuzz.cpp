@@ -1,6 +1,6 @@
 // Any config.json, header of a safetensors file and file beside them that says how a model is quantized, without
-// values: the binder of every method refuses their shapes and types, or makes a plan whose weights lie inside their
-// tensors.
+// values: the binder of every method refuses their shapes and types, or makes a plan in which the codes of each weight
+// that is used as it is stored lie inside a tensor.
 #include <cstdlib>
 
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ std::vector<qgen::TensorView> tensors_of(std::string_view header) {
       bits *= uint64_t(tensor.shape.back());
       if (bits > kMostBytes * 8 || tensor.shape.size() > 8) return {};
     }
-    tensor.bytes = zeros().first(size_t(bits / 8));
+    tensor.bytes = zeros().first(size_t((bits + 7) / 8));
   }
   return out;
 }

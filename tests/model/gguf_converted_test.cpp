@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "checkpoint/safetensors.h"
+#include "model/families/table.h"
 #include "tests/support.h"
 
 namespace qgen::test {
@@ -41,6 +42,46 @@ fs::path changed(const TemporaryFolder& folder, const char* name, const std::str
   REQUIRE(contains(bytes, from));
   bytes.replace(bytes.find(from), from.size(), to);
   return folder.write(name, bytes);
+}
+
+TEST_CASE("gguf: a temperature of Mistral 4 is read with YaRN, and refused without") {
+  const TemporaryFolder folder;
+  // Keys of the same length and type: beta is 0.1 then.
+  const fs::path model = changed(folder, "mistral4.gguf", "rope.scaling.yarn_beta_slow", "attention.temperature_scale");
+  int attentions = 0;
+  const auto plan = load_plan(model);
+  const Description description = describe(plan->checkpoint.config());
+  for (const BlockSpec& block : description.layers.front()) {
+    if (const auto* latent = std::get_if<LatentSpec>(&block.mixer)) {
+      CHECK(latent->temperature_beta == doctest::Approx(0.1));
+      CHECK(latent->temperature_interval == 8);
+      ++attentions;
+    }
+  }
+  CHECK(attentions == 1);
+  std::string bytes = read_file(model);
+  const std::string yarn = std::string("\x04\0\0\0\0\0\0\0", 8) + "yarn";
+  REQUIRE(contains(bytes, yarn));
+  bytes.replace(bytes.find(yarn) + 8, 4, "none");
+  const fs::path without = folder.write("none.gguf", bytes);
+  CHECK(contains(error_of([&] { load_plan(without); }), "mistral4.attention.temperature_scale: 0.1"));
+}
+
+TEST_CASE("gguf: how many keys an indexer chooses limits the context") {
+  for (const char* name : {"deepseek_v32.gguf", "glm_moe_dsa.gguf"})
+    CHECK(load_plan(source_folder() / "tests/golden-gguf" / name)->model.context_limit.tokens == 512);
+}
+
+TEST_CASE("gguf: experts that a family does not have are refused") {
+  const TemporaryFolder folder;
+  const auto error_with = [&](const char* name, const std::string& key, char from, char to) {
+    const std::string type("\x04\0\0\0", 4);  // an unsigned integer
+    return error_of([&] { load_plan(changed(folder, name, key + type + from, key + type + to)); });
+  };
+  CHECK(contains(error_with("deepseek_v32.gguf", "deepseek32.expert_gating_func", 2, 1),
+                 "1 is not supported (expected 2)"));
+  CHECK(contains(error_with("hunyuan_moe.gguf", "hunyuan-moe.expert_shared_feed_forward_length", 40, 80),
+                 "80 is not supported (expected 40)"));
 }
 
 TEST_CASE("gguf: what an absent or empty key of a hybrid means") {

@@ -153,8 +153,14 @@ TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and n
 
 TEST_CASE("quantize to q8_0: a number beyond F16 is told apart from an infinity") {
   const TemporaryFolder folder;
-  for (const auto& [value, expected] : {std::pair(1e6F, ": holds 1000000 (expected numbers of F16)"),
-                                        std::pair(-INFINITY, ": holds NaN or infinity")}) {
+  struct Case {
+    float value;
+    const char *kept, *expected;
+  };
+  // What is kept is F16 there, and the scale of a group in Q8_0.
+  for (const Case& c : {Case{1e6F, "o_proj", ": holds 1000000 (expected numbers of F16)"},
+                        Case{-INFINITY, "o_proj", ": holds NaN or infinity"},
+                        Case{1e9F, "k_proj", ": holds 1000000000 (expected numbers of Q8_0)"}}) {
     const fs::path model = changed_copy(folder, source_folder() / "tests/golden/llama-f32", {});
     std::string bytes = read_file(model / "model.safetensors");
     const std::string name = "model.layers.0.self_attn.o_proj.weight";
@@ -163,14 +169,13 @@ TEST_CASE("quantize to q8_0: a number beyond F16 is told apart from an infinity"
       const auto values = checkpoint.find(name)->bytes;
       const size_t at = bytes.find(std::string_view(reinterpret_cast<const char*>(values.data()), values.size()));
       REQUIRE(at != bytes.npos);
-      std::memcpy(bytes.data() + at, &value, sizeof value);
+      std::memcpy(bytes.data() + at, &c.value, sizeof c.value);
     }
     folder.write("model/model.safetensors", bytes);
-    // What is kept is F16 there.
     JobOptions options = options_for(model, folder.path() / "out.gguf", quantize::Format::kQ8_0, 0);
-    options.selection.keep = {"o_proj"};
+    options.selection.keep = {c.kept};
     const std::string error = error_of([&] { run_job(options); });
-    CHECK_MESSAGE(contains(error, "tensor " + name + expected), error);
+    CHECK_MESSAGE(contains(error, "tensor " + name + c.expected), error);
     fs::remove_all(model);
   }
 }

@@ -1,5 +1,6 @@
 // GGUF models, and those in Mistral's own layout, as sources: what is written has the names, rows, norms and
 // config.json of the Hugging Face checkpoint.
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
@@ -172,7 +173,7 @@ TEST_CASE("quantize: statistics have the names of a GGUF file, or those that its
   }
 }
 
-TEST_CASE("quantize: values of a GGUF file that cannot be converted are told by the file's name of their tensor") {
+TEST_CASE("quantize: parts of joined matrices and decays that cannot be converted have their name in the GGUF file") {
   struct Case {
     std::string model, tensor;
     float value;
@@ -185,6 +186,7 @@ TEST_CASE("quantize: values of a GGUF file that cannot be converted are told by 
            {"deepseek_v2", "blk.1.attn_v_b.weight", kNan,
             "tensor blk.1.attn_v_b.weight (model.layers.1.self_attn.kv_b_proj): holds NaN or infinity"},
            {"qwen3_5", "blk.0.ssm_a", 0, "tensor blk.0.ssm_a: holds 0 (expected -exp(A_log), below zero)"},
+           {"granite_hybrid_dense", "blk.0.ssm_a", -INFINITY, "tensor blk.0.ssm_a: holds -inf (expected"},
            {"nemotron_h_dense", "blk.0.ssm_a", kNan, "tensor blk.0.ssm_a: holds nan (expected"}}) {
     CAPTURE(c.model);
     const TemporaryFolder folder;

@@ -35,6 +35,12 @@ def main():
             assert shown == ("qwen3", "fp8 block 128x128", PARAMETERS - tied * 500 * 256), shown
             scored = json.loads(output(qgen, "score", "-m", model, "--tokens", "1,2,3,4", "--json"))
             assert math.isfinite(scored["perplexity"]) and scored["perplexity"] > 1, scored
+        gptq = {"quant_method": "gptq", "bits": 8, "group_size": 128, "desc_act": False, "sym": True, "checkpoint_format": "gptq"}
+        (config / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": gptq}))
+        output(sys.executable, MAKE, config, Path(folder) / "gptq")
+        assert json.loads(output(qgen, "inspect", "-m", Path(folder) / "gptq", "--json"))["method"] == "int8 group 128"
+        output(qgen, "score", "-m", Path(folder) / "gptq", "--tokens", "1,2,3,4", "--json")
+        (config / "config.json").write_text(json.dumps(CONFIG | {"tie_word_embeddings": True}))
         first = {path.name: path.read_bytes() for path in model.iterdir()}
         output(sys.executable, MAKE, config, model)
         assert first == {path.name: path.read_bytes() for path in model.iterdir()}, "other bytes the second time"
