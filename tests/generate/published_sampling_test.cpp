@@ -41,6 +41,7 @@ TEST_CASE("published sampling: rows by family and name, however that is spelled"
   CHECK(row_of("gemma3_text", "gemma-3-4b-it-Q8_0.gguf") == "Gemma 3 IT");
   CHECK(row_of("gemma4_text", "Gemma 4 31B It") == "Gemma 4 IT");
   CHECK(row_of("deepseek_v3", "DeepSeek-R1-0528") == "DeepSeek-R1");
+  CHECK(row_of("deepseek_v32", "DeepSeek-V3.2-Q8_0.gguf") == "DeepSeek-V3.2");
   CHECK(row_of("deepseek_v3", "Kimi K2 Instruct 0905") == "Kimi-K2-Instruct");
   CHECK(row_of("deepseek_v3", "GLM-4.7-Flash-Q8_0.gguf") == "GLM-4.7-Flash");
   CHECK(row_of("glm4_moe", "GLM 4.7") == "GLM-4.7");
