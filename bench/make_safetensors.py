@@ -5,8 +5,8 @@
     time build/qgen score -m /tmp/qwen3-8b-fp8 --tokens 1,2 > /dev/null
 
 Shards and names are those of the published Qwen3 models: matrices of layers as F8_E4M3 with weight_scale_inv, or as GPTQ has 8
-bits (qweight, qzeros, scales, g_idx), the rest in BF16. There is no tokenizer, so `qgen score --tokens` and `qgen bench` are what can use it. Nothing but Python is needed; the
-same arguments give the same bytes.
+bits (qweight, qzeros, scales, g_idx), the rest in BF16. There is no tokenizer, so `qgen score --tokens` and `qgen bench` are
+what can use it. Nothing but Python is needed; the same arguments give the same bytes.
 """
 
 import argparse

@@ -24,8 +24,8 @@ constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr std::string_view kMixtures =
     "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
     "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h,gemma4_text,deepseek_v32,glm_moe_dsa,"
-    "mistral4,"
-    "hunyuan_v1_moe";
+    "mistral4,hunyuan_v1_moe";
+constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
 // Whether a list with commas, and perhaps spaces behind them, has a name.
@@ -178,7 +178,6 @@ std::string family_name(const GgufModel& model, const Family& row) {
   if (row.gguf == "llama" && has("expert_count")) return "mixtral";
   // Llama with a sliding window is called Mistral.
   if (row.gguf == "llama" && has("attention.sliding_window")) return "mistral";
-  constexpr int64_t kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
   if (row.gguf == "deepseek2" &&
       (keys.integer("deepseek2.expert_gating_func", 0, kMaxCount) == kSigmoid || model.has_tensor(router_bias(keys))))
     return "deepseek_v3";
@@ -242,7 +241,6 @@ void check_experts(const Gguf& keys, const std::string& arch, std::string_view f
     if (found && *found != expected)
       keys.fail_key(key(rest), fmt::format("{} is not supported (expected {})", *found, expected));
   };
-  constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
   if (is_among("deepseek_v32,glm_moe_dsa", family)) check("expert_gating_func", kSigmoid);
   if (family == "mistral4") check("expert_gating_func", kSoftmax);
   if (family != "hunyuan_v1_moe") return;

@@ -128,8 +128,7 @@ class Writer {
     std::vector<float> scales(size_t(task.count * groups));
     quantizer.strip(task.first, task.count, codes, scales);
     // A scale that is cut off would cut off what it scales.
-    constexpr float kMostF16 = 65504;
-    if (std::ranges::any_of(scales, [](float scale) { return scale >= kMostF16; }))
+    if (std::ranges::any_of(scales, [](float scale) { return scale >= kLargestF16; }))
       fail_values(*task.matrix, Dtype::kQ8_0);
     std::vector<std::byte> out(size_t(task.count * groups * kQ8_0BlockBytes));
     for (int64_t i = 0; i < task.count * groups; ++i) {

@@ -48,7 +48,7 @@ float round_scale(double scale, ScaleType type) {
     out = std::isinf(rounded) ? bf16_to_float(0x7F7F) : rounded;
   }
   if (type == ScaleType::kF16) {
-    constexpr float kLeast = 0x1p-24f, kMost = 65504;  // small weights need F16's subnormal numbers
+    constexpr float kLeast = 0x1p-24f, kMost = kLargestF16;  // small weights need F16's subnormal numbers
     out = std::clamp(f16_to_float(float_to_f16(std::min(out, kMost))), kLeast, kMost);
   }
   return out;

@@ -66,6 +66,9 @@ class GroupQuantizer {
   std::vector<float> magnitudes_;
 };
 
+// The largest number of F16, beyond which a scale of that type is cut off.
+inline constexpr float kLargestF16 = 65504;
+
 // A scale rounded to a type, to the nearest (E8M0: up, so that nothing is clipped), within its positive normal numbers
 // (F16: positive ones).
 float round_scale(double scale, ScaleType type);

@@ -5,7 +5,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -76,9 +75,7 @@ class View {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& problem) const {
-    fail(ErrorKind::kModel, fmt::format("{}: {}", name_, problem), "start from the model's Hugging Face files");
-  }
+  [[noreturn]] void refuse(const std::string& problem) const { refuse_conversion(name_, problem); }
 
   Dtype stored_float_type() const {
     bool f16 = false, f32 = false;

@@ -236,6 +236,10 @@ class ConfigWriter {
 
 }  // namespace
 
+void refuse_conversion(const std::string& name, const std::string& problem) {
+  fail(ErrorKind::kModel, fmt::format("{}: {}", name, problem), "start from the model's Hugging Face files");
+}
+
 const TensorView* OtherLayout::find(Role role, int64_t layer, std::string_view suffix) const {
   return checkpoint.find(names.of(role, layer) + std::string(suffix));
 }
@@ -247,10 +251,7 @@ bool OtherLayout::has(Role role, std::string_view suffix) const {
   return false;
 }
 
-void OtherLayout::refuse(const std::string& problem) const {
-  fail(ErrorKind::kModel, fmt::format("{}: {}", checkpoint.location().name, problem),
-       "start from the model's Hugging Face files");
-}
+void OtherLayout::refuse(const std::string& problem) const { refuse_conversion(checkpoint.location().name, problem); }
 
 std::string hugging_face_config(const OtherLayout& files, Dtype float_type) {
   return ConfigWriter(files, float_type).text();

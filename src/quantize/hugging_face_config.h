@@ -9,6 +9,9 @@
 
 namespace qgen::quantize {
 
+// Throws the model Error about what transformers' files cannot say of the model of this name.
+[[noreturn]] void refuse_conversion(const std::string& name, const std::string& problem);
+
 // What the files say of the model, and what they call its tensors.
 struct OtherLayout {
   const Checkpoint& checkpoint;
@@ -21,7 +24,6 @@ struct OtherLayout {
   const TensorView* find(Role role, int64_t layer, std::string_view suffix) const;
   // Whether some layer has such a tensor.
   bool has(Role role, std::string_view suffix) const;
-  // Throws the model Error about what transformers' files cannot say.
   [[noreturn]] void refuse(const std::string& problem) const;
 };
 

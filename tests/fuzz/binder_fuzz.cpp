@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;  // of one tensor
 
-// Zeros for every tensor; pages that nobody reads take no memory.
+// The data of all tensors: one anonymous mapping of zeros, in which a page is allocated when it is first read.
 std::span<const std::byte> zeros() {
   static void* const map = ::mmap(nullptr, kMostBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) std::abort();
