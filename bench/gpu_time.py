@@ -171,7 +171,7 @@ def read_resources(path, arch):
     codes, caches, found = {"2": "bf16", "3": "int8", "4": "fp8"}, {"0": "f16", "3": "fp8"}, 0
     lanes = {"2": ("8", "0"), "3": ("16", "0"), "4": ("16", "1")}  # codes of a lane, groups of columns: as Product has them
     for name, registers in registers_of(path, arch):
-        if match := re.search(r"gemv_kernel.*CodesE(\d)ELi(\d+)ELb(\d)ELb\dEEELi(\d)ELb0E", name):
+        if match := re.search(r"gemv_kernel.*CodesE(\d)ELi(\d+)ELi(\d)EL[^L]*ScaleFormE0ELb0EEELi(\d)ELb0E", name):
             if lanes.get(match[1]) == (match[2], match[3]):
                 data.GEMV_REGISTERS[codes[match[1]], int(match[4])] = registers
                 found += 1

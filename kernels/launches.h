@@ -51,9 +51,16 @@ enum class GridKind : uint8_t {
   kRow,     // one scale for all of a row
   kWide,    // groups of columns, a power of two from 64 on
   kNarrow,  // of 32
+  kFine,    // of 16
   kAny,     // anything else, and E4M3 with NaN codes: only gemv_any() takes it
 };
 GridKind grid_kind(const Matrix& matrix);
+// How scales are stored where they change along the row.
+enum class ScaleForm : uint8_t { kF32, kF16, kTwoLevels };
+ScaleForm scale_form(const Matrix& matrix);
+bool has_minimums(const Matrix& matrix);
+// Whether the same kernel takes both.
+bool alike(const Matrix& a, const Matrix& b);
 
 // What becomes of a product y:
 //   with a gate      y = activation(gate) * y
@@ -71,7 +78,7 @@ struct Epilogue {
 
 struct GemvArgs {
   static constexpr int kMostParts = 3;
-  Matrix part[kMostParts];    // of the same codes and kind of grid
+  Matrix part[kMostParts];    // alike()
   float* y[kMostParts] = {};  // (tokens, y_stride) of each part
   int64_t y_stride[kMostParts] = {};
   int parts = 1;

@@ -12,10 +12,6 @@ constexpr int64_t kGroup = 128;       // columns that 8-bit floats share a scale
 constexpr int64_t kPieceRows = 16;    // of weights written out: a multiple of this, but for the last
 constexpr int64_t kMostRows = 32768;  // that dequantize_to_fp16() takes at once: a grid has 65535 at most
 
-bool alike(const Matrix& a, const Matrix& b) {
-  return a.kind == b.kind && grid_kind(a) == grid_kind(b) && a.f16_scales == b.f16_scales;
-}
-
 // The largest power of two that keeps numbers up to `peak` below 2^15, so that F16 holds them.
 float f16_factor(float peak) {
   if (!(peak > 0) || !std::isfinite(peak)) return 1;

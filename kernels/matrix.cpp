@@ -6,15 +6,33 @@ namespace qgen::QGEN_BACKEND {
 
 GridKind grid_kind(const Matrix& matrix) {
   if (matrix.kind == Codes::kF32 || matrix.nan_codes) return GridKind::kAny;
-  if (matrix.minimum != nullptr || matrix.super_scale != nullptr) return GridKind::kAny;
+  const ScaleForm form = scale_form(matrix);
+  const bool levels = form == ScaleForm::kTwoLevels, minimums = has_minimums(matrix);
+  if ((levels || minimums) && matrix.kind != Codes::kI8) return GridKind::kAny;
   const bool tiled = matrix.scale != nullptr && matrix.grid_cols > 1;
   if (code_bytes(matrix.kind) == 2 && matrix.scale != nullptr) return GridKind::kAny;
   // Only integers have a zero point that their 16-bit float can take in exactly.
   if (matrix.zero_point != nullptr && !(matrix.kind == Codes::kI8 && matrix.whole_zero_points)) return GridKind::kAny;
-  if (!tiled) return GridKind::kRow;
+  if (!tiled) return levels || minimums ? GridKind::kAny : GridKind::kRow;
   if (matrix.group_cols != 1 << matrix.group_shift) return GridKind::kAny;
-  if (matrix.group_cols >= 64) return matrix.f16_scales ? GridKind::kAny : GridKind::kWide;
-  return matrix.group_cols == 32 ? GridKind::kNarrow : GridKind::kAny;
+  if (matrix.group_cols >= 64) return form == ScaleForm::kF32 ? GridKind::kWide : GridKind::kAny;
+  if (matrix.group_cols == 32) return levels && !minimums ? GridKind::kAny : GridKind::kNarrow;
+  // Two neighbours are read at once.
+  const bool pairs = matrix.grid_cols % 2 == 0 && (!levels || matrix.super_shift > 0);
+  const bool made = matrix.kind == Codes::kI8 && (levels || (form == ScaleForm::kF32 && !minimums));
+  return matrix.group_cols == 16 && pairs && made ? GridKind::kFine : GridKind::kAny;
+}
+
+ScaleForm scale_form(const Matrix& matrix) {
+  if (matrix.super_scale != nullptr) return ScaleForm::kTwoLevels;
+  return matrix.f16_scales ? ScaleForm::kF16 : ScaleForm::kF32;
+}
+
+bool has_minimums(const Matrix& matrix) { return matrix.minimum != nullptr || matrix.super_minimum != nullptr; }
+
+bool alike(const Matrix& a, const Matrix& b) {
+  return a.kind == b.kind && grid_kind(a) == grid_kind(b) && scale_form(a) == scale_form(b) &&
+         has_minimums(a) == has_minimums(b);
 }
 
 int page_shift_of(int64_t page_tokens, int64_t ring) {

@@ -2,6 +2,8 @@
 // take. All of it is exact: the 256 values of I8, E4M3 and E5M2 are numbers of F16.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/device/kernel_scope.cuh"
 #include "kernels/launches.h"
 
@@ -45,11 +47,62 @@ QGEN_DEVICE float minimum_at(const Matrix& w, int64_t tile) {
   return w.minimum != nullptr ? w.minimum[tile] : 0;
 }
 
-// The same where scales are known to be there, and of which type.
-template <bool kF16Scales>
-QGEN_DEVICE float group_scale(const Matrix& w, int tile) {
-  return kF16Scales ? f16_value(static_cast<const uint16_t*>(w.scale)[tile]) : static_cast<const float*>(w.scale)[tile];
-}
+// The numbers of kGroups neighbouring groups of a grid, as they were loaded: values are made of them when they are
+// needed, so that nothing waits for the loads before. The first group of two is an even one.
+template <int kGroups, ScaleForm kForm>
+struct GroupNumbers {
+  static_assert(kForm == ScaleForm::kF32);
+  float number[kGroups];
+  QGEN_DEVICE void load(const void* grid, const uint16_t*, int, int tile) {
+    QGEN_UNROLL
+    for (int j = 0; j < kGroups; ++j) number[j] = static_cast<const float*>(grid)[tile + j];
+  }
+  QGEN_DEVICE float value(int j) const { return number[j]; }
+};
+template <>
+struct GroupNumbers<1, ScaleForm::kF16> {
+  uint16_t bits;
+  QGEN_DEVICE void load(const void* grid, const uint16_t*, int, int tile) {
+    bits = static_cast<const uint16_t*>(grid)[tile];
+  }
+  QGEN_DEVICE float value(int) const { return f16_value(bits); }
+};
+template <int kGroups>
+struct GroupNumbers<kGroups, ScaleForm::kTwoLevels> {
+  std::conditional_t<kGroups == 2, uint16_t, uint8_t> codes;
+  uint16_t super;
+  QGEN_DEVICE void load(const void* grid, const uint16_t* supers, int shift, int tile) {
+    const uint8_t* const from = static_cast<const uint8_t*>(grid) + tile;
+    codes = *reinterpret_cast<const decltype(codes)*>(from);
+    super = supers[tile >> shift];
+  }
+  QGEN_DEVICE float value(int j) const { return f16_value(super) * float(int8_t(codes >> (8 * j))); }
+};
+
+// What kernels of matrix products need of a row's groups in a window. Grid: dispatch.cuh.
+template <typename Grid>
+struct GroupLoads {
+  static constexpr int kGroups = Grid::kGroups < 1 ? 1 : Grid::kGroups;
+  using Numbers = GroupNumbers<kGroups, Grid::kForm>;
+  struct None {};
+  Numbers scales;
+  [[no_unique_address]] std::conditional_t<Grid::kMinimums, Numbers, None> minimums;
+
+  QGEN_DEVICE void load(const Matrix& w, int tile) {
+    scales.load(w.scale, w.super_scale, w.super_shift, tile);
+    if constexpr (Grid::kMinimums) {
+      if constexpr (Grid::kForm == ScaleForm::kTwoLevels) {
+        minimums.load(w.minimum_codes, w.super_minimum, w.super_shift, tile);
+      } else {
+        minimums.load(w.minimum, nullptr, 0, tile);
+      }
+    }
+  }
+  QGEN_DEVICE float scale(int j) const { return scales.value(j); }
+  QGEN_DEVICE float minimum(int j) const {
+    return Grid::kForm == ScaleForm::kTwoLevels ? -minimums.value(j) : minimums.value(j);
+  }
+};
 
 // Where the scales of row n begin in the grid.
 QGEN_DEVICE int first_group(const Matrix& w, int n) { return (w.row_origin + n) / w.group_rows * w.grid_cols; }
@@ -64,10 +117,28 @@ QGEN_DEVICE float element(const Matrix& w, int n, int k) {
   return has_minimum(w) ? fused_product(code, scale, minimum_at(w, tile)) : code * scale;
 }
 
+// The zero point of a group for a kernel of this kind. Minimums and scales of two levels have none beside them.
+template <typename Grid>
+QGEN_DEVICE float zero_point_at(const Matrix& w, int tile) {
+  if constexpr (Grid::kMinimums || Grid::kForm == ScaleForm::kTwoLevels) {
+    return 0;
+  } else {
+    return w.zero_point != nullptr ? w.zero_point[tile] : 0;
+  }
+}
+
 // For I8 with a zero point: what add_f16_pairs() must add to a code's magic number (see below).
 QGEN_DEVICE uint32_t i8_bias(float zero_point) {
   const float bias = -1152 - zero_point;
   return f16_pair(bias, bias);
+}
+
+// With a minimum, a group's part of a row is scale * sum(code * x) + minimum * sum(x). A product with ones in the place
+// of codes puts sum(x) where the sums of all rows are.
+QGEN_DEVICE void add_inputs(float (&sum)[4], const uint32_t (&x)[2]) {
+  constexpr uint32_t kOnes = 0x3C003C00;  // two of F16
+  const uint32_t ones[4] = {kOnes, kOnes, kOnes, kOnes};
+  mma_f16(sum, ones, x);
 }
 
 // Four codes of 8 bits as two pairs: codes 0 and 1, codes 2 and 3.

@@ -19,29 +19,46 @@ void with_codes(Codes codes, const Run& run) {
 }
 
 // How a weight lies to kernels of matrix products.
-template <Codes kCodesOfGrid, int kLaneCodes, bool kGroupedScales, bool kScalesInF16>
+template <Codes kCodesOfGrid, int kLaneCodes, int kGroupsOfWindow, ScaleForm kFormOfScales, bool kWithMinimums>
 struct GridTraits {
   static constexpr Codes kCodes = kCodesOfGrid;
-  static constexpr int kLane = kLaneCodes;          // codes that a lane takes at once
-  static constexpr bool kGrouped = kGroupedScales;  // scales change along the row
-  static constexpr bool kF16Scales = kScalesInF16;  // else F32, where they change
+  static constexpr int kLane = kLaneCodes;  // codes that a lane takes at once
+  // Groups that the codes of four lanes are of, a window; a wider group counts as one. 0: the row has one scale.
+  static constexpr int kGroups = kGroupsOfWindow;
+  static constexpr bool kGrouped = kGroups > 0;
+  static constexpr ScaleForm kForm = kFormOfScales;  // where scales change along the row
+  static constexpr bool kMinimums = kWithMinimums;
 };
 
 // Calls `run` with the GridTraits of a weight. Not for GridKind::kAny, which F32 always is.
 template <typename Run>
 void with_grid(const Matrix& w, const Run& run) {
   with_codes(w.kind, [&]<Codes kCodes>() {
+    const auto with = [&]<int kLane, int kGroups, ScaleForm kForm = ScaleForm::kF32, bool kMinimums = false>() {
+      run.template operator()<GridTraits<kCodes, kLane, kGroups, kForm, kMinimums>>();
+    };
     if constexpr (kCodeBytes<kCodes> == 2) {
-      run.template operator()<GridTraits<kCodes, 8, false, false>>();
+      with.template operator()<8, 0>();
     } else if constexpr (kCodeBytes<kCodes> == 1) {
-      switch (grid_kind(w)) {
-        case GridKind::kWide: return run.template operator()<GridTraits<kCodes, 16, true, false>>();
-        case GridKind::kNarrow:
-          if constexpr (kCodes == Codes::kI8) {
-            if (w.f16_scales) return run.template operator()<GridTraits<kCodes, 8, true, true>>();
-          }
-          return run.template operator()<GridTraits<kCodes, 8, true, false>>();
-        default: return run.template operator()<GridTraits<kCodes, 16, false, false>>();
+      const GridKind kind = grid_kind(w);
+      if constexpr (kCodes == Codes::kI8) {
+        const ScaleForm form = scale_form(w);
+        if (kind == GridKind::kWide && has_minimums(w)) return with.template operator()<16, 1, ScaleForm::kF32, true>();
+        if (kind == GridKind::kNarrow) {
+          if (form == ScaleForm::kF16) return with.template operator()<8, 1, ScaleForm::kF16>();
+          if (form == ScaleForm::kTwoLevels) return with.template operator()<8, 1, ScaleForm::kTwoLevels, true>();
+          if (has_minimums(w)) return with.template operator()<8, 1, ScaleForm::kF32, true>();
+        }
+        if (kind == GridKind::kFine) {
+          if (form == ScaleForm::kF32) return with.template operator()<8, 2>();
+          if (has_minimums(w)) return with.template operator()<8, 2, ScaleForm::kTwoLevels, true>();
+          return with.template operator()<8, 2, ScaleForm::kTwoLevels>();
+        }
+      }
+      switch (kind) {
+        case GridKind::kWide: return with.template operator()<16, 1>();
+        case GridKind::kNarrow: return with.template operator()<8, 1>();
+        default: return with.template operator()<16, 0>();
       }
     }
   });

@@ -31,6 +31,10 @@ gemm_kernel(const GemmArgs args, const LaunchTimes times) {
   constexpr bool kGrouped = Grid::kGrouped;
   constexpr int kBytes = kCodeBytes<kCodes>, kRowBytes = kStepColumns * kBytes;
   constexpr int kWindow = 4 * kLane, kWindows = kStepColumns / kWindow;
+  constexpr int kGroups = GroupLoads<Grid>::kGroups, kGroupSteps = kLane / 4 / kGroups;  // of a window, of a group
+  // All windows of a step, their scales loaded a step ahead; more numbers than a scale would not fit in registers.
+  constexpr bool kOneWindow = Grid::kMinimums || Grid::kForm == ScaleForm::kTwoLevels;
+  constexpr int kWindowsAtOnce = kOneWindow ? 1 : kWindows;
   const Matrix& w = args.w;
   const int lane = lane_index(), g = lane / 4, q = lane % 4;
   const int warp_row = warp_index() / 2 * kWarpRows, warp_token = warp_index() % 2 * kWarpTokens;
@@ -69,7 +73,7 @@ gemm_kernel(const GemmArgs args, const LaunchTimes times) {
     for (int h = 0; h < 2; ++h) {
       const int row = first_row + warp_row + i * 16 + g + 8 * h;
       group[i][h] = first_group(w, row < w.rows ? row : w.rows - 1);
-      bias[i][h] = i8_bias(w.zero_point != nullptr && !kGrouped ? w.zero_point[group[i][h]] : 0);
+      bias[i][h] = i8_bias(kGrouped ? 0 : zero_point_at<Grid>(w, group[i][h]));
     }
   }
 
@@ -77,48 +81,54 @@ gemm_kernel(const GemmArgs args, const LaunchTimes times) {
   QGEN_UNROLL
   for (int s = 0; s < kStages - 1; ++s) copy_step(s);
   for (int step = 0; step < steps; ++step) {
-    float scale[kWindows][2][2];
-    if constexpr (kGrouped) {
+    GroupLoads<Grid> groups[kWindowsAtOnce][2][2];
+    const auto load_groups = [&](int window, GroupLoads<Grid>(&into)[2][2]) {
+      const int column = step * kStepColumns + window * kWindow,
+                group_column = (column < w.cols ? column : w.cols - 1) >> w.group_shift;
       QGEN_UNROLL
-      for (int window = 0; window < kWindows; ++window) {
-        const int column = step * kStepColumns + window * kWindow,
-                  group_column = (column < w.cols ? column : w.cols - 1) >> w.group_shift;
+      for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          QGEN_UNROLL
-          for (int h = 0; h < 2; ++h)
-            scale[window][i][h] = group_scale<Grid::kF16Scales>(w, group[i][h] + group_column);
-        }
+        for (int h = 0; h < 2; ++h) into[i][h].load(w, group[i][h] + group_column);
       }
+    };
+    if constexpr (kGrouped && !kOneWindow) {
+      QGEN_UNROLL
+      for (int window = 0; window < kWindows; ++window) load_groups(window, groups[window]);
     }
     copy_async_wait<kStages - 2>();
     barrier();  // all copies of this step have arrived, and no thread still reads the stage that is written next
     copy_step(step + kStages - 1);
     const uint8_t* const codes = memory + step % kStages * kStageBytes<kCodes>;
     const uint16_t* const x = reinterpret_cast<const uint16_t*>(codes + kBlockRows * kRowBytes);
-    QGEN_UNROLL
+    QGEN_UNROLL_BY(kWindowsAtOnce)
     for (int window = 0; window < kWindows; ++window) {
       const int column = step * kStepColumns + window * kWindow;
+      GroupLoads<Grid>(&of_window)[2][2] = groups[kOneWindow ? 0 : window];
+      if constexpr (kOneWindow) load_groups(window, of_window);
       uint32_t a[kLane / 4][2][4];
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) {
-          uint32_t added = bias[i][h];
-          if constexpr (kGrouped) {
-            // Behind the last column any will do: x is zero there.
-            const bool shifted = w.zero_point != nullptr && column < w.cols;
-            added = i8_bias(shifted ? w.zero_point[group[i][h] + (column >> w.group_shift)] : 0);
-          }
           const uint32_t* from = reinterpret_cast<const uint32_t*>(codes + (warp_row + i * 16 + g + 8 * h) * kRowBytes +
-                                                                   (window * kWindow + q * kLane) * kBytes);
+                                                                   (window * kWindow + q * kLane / kGroups) * kBytes);
+          uint32_t added[kGroups];
+          QGEN_UNROLL
+          for (int of = 0; of < kGroups; ++of) {
+            added[of] = bias[i][h];
+            if constexpr (kGrouped) {
+              // Behind the last column any will do: x is zero there.
+              const int tile = group[i][h] + (column >> w.group_shift) + of;
+              added[of] = i8_bias(column < w.cols ? zero_point_at<Grid>(w, tile) : 0);
+            }
+          }
           QGEN_UNROLL
           for (int s = 0; s < kLane / 4; ++s) {
             if constexpr (kBytes == 2) {
               a[s][i][h] = from[2 * s];
               a[s][i][h + 2] = from[2 * s + 1];
             } else {
-              four_codes<kCodes>(from[s], added, a[s][i][h], a[s][i][h + 2]);
+              four_codes<kCodes>(from[kGroups == 2 ? 4 * s : s], added[s / kGroupSteps], a[s][i][h], a[s][i][h + 2]);
             }
           }
         }
@@ -126,24 +136,45 @@ gemm_kernel(const GemmArgs args, const LaunchTimes times) {
       QGEN_UNROLL
       for (int n = 0; n < kWarpTokens / 8; ++n) {
         const int token = warp_token + n * 8 + g;
-        Bytes16 b[kLane / 8];
-        QGEN_UNROLL
-        for (int half = 0; half < kLane / 8; ++half) {
-          const int piece = kLane == 16 ? 2 * q + half : 4 * window + q;
-          b[half] = *reinterpret_cast<const Bytes16*>(x + x_place<kLane>(token, piece));
+        uint32_t b[kLane / 4][2];
+        if constexpr (kGroups == 2) {
+          // Lanes have 4 neighbouring columns of each group, as part_groups() (gemv.cuh) leaves the codes there.
+          QGEN_UNROLL
+          for (int s = 0; s < 2; ++s) {
+            const int piece = 4 * window + 2 * s + q / 2;
+            const Bytes8 v = *reinterpret_cast<const Bytes8*>(x + x_place<kLane>(token, piece) + q % 2 * 4);
+            b[s][0] = v.word[0];
+            b[s][1] = v.word[1];
+          }
+        } else {
+          QGEN_UNROLL
+          for (int half = 0; half < kLane / 8; ++half) {
+            const int piece = kLane == 16 ? 2 * q + half : 4 * window + q;
+            const Bytes16 v = *reinterpret_cast<const Bytes16*>(x + x_place<kLane>(token, piece));
+            QGEN_UNROLL
+            for (int j = 0; j < 4; ++j) b[2 * half + j / 2][j % 2] = v.word[j];
+          }
         }
         QGEN_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          float part[4] = {};
-          float(&into)[4] = kGrouped ? part : sum[i][n];
-          QGEN_UNROLL
-          for (int s = 0; s < kLane / 4; ++s) {
-            const uint32_t two[2] = {b[s / 2].word[s % 2 * 2], b[s / 2].word[s % 2 * 2 + 1]};
-            multiply_add<kCodes>(into, a[s][i], two);
-          }
-          if constexpr (kGrouped) {
+        for (int of = 0; of < kGroups; ++of) {
+          [[maybe_unused]] float x_sum[4] = {};
+          if constexpr (Grid::kMinimums) {
             QGEN_UNROLL
-            for (int j = 0; j < 4; ++j) sum[i][n][j] += scale[window][i][j / 2] * part[j];
+            for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) add_inputs(x_sum, b[s]);
+          }
+          QGEN_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            float part[4] = {};
+            float(&into)[4] = kGrouped ? part : sum[i][n];
+            QGEN_UNROLL
+            for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) multiply_add<kCodes>(into, a[s][i], b[s]);
+            if constexpr (kGrouped) {
+              QGEN_UNROLL
+              for (int j = 0; j < 4; ++j) {
+                sum[i][n][j] += of_window[i][j / 2].scale(of) * part[j];
+                if constexpr (Grid::kMinimums) sum[i][n][j] += of_window[i][j / 2].minimum(of) * x_sum[j];
+              }
+            }
           }
         }
       }

@@ -26,10 +26,15 @@ struct GemvTraits {
   static constexpr bool kPairs = kTwoProducts;        // the parts of x are two products; else neighbouring columns
   static constexpr int kSums = kPairs ? 2 : 1;
   static constexpr bool kBf16 = kCodes == Codes::kBf16;
-  static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;             // 16 or 8
-  static constexpr int kWindow = 4 * kLane;                                 // columns that a warp takes at once
-  static constexpr int kInFlight = (kLaneBytes == 16 ? 4 : 6) / kRowTiles;  // windows
-  static constexpr int kRound = kGemvWarps * kInFlight * kWindow;           // columns
+  static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;  // 16 or 8
+  static constexpr int kWindow = 4 * kLane;                      // columns that a warp takes at once
+  // Blocks that share a processor: two, but where minimums take too many registers.
+  static constexpr bool kAlone = Grid::kMinimums && kRowTiles == 2;
+  static constexpr int kBlocks = kPairs || kAlone ? 1 : 2;
+  // Windows; as many bytes of a block that is alone as of two.
+  static constexpr bool kFew = kLaneBytes == 16 || Grid::kMinimums || Grid::kForm == ScaleForm::kTwoLevels;
+  static constexpr int kInFlight = kAlone ? 4 : (kFew ? 4 : 6) / kRowTiles;
+  static constexpr int kRound = kGemvWarps * kInFlight * kWindow;  // columns
 };
 
 struct GemvKernelArgs {
@@ -62,7 +67,7 @@ struct LaneBytes<8> {
 template <typename Traits>
 struct GemvLoads {
   typename LaneBytes<Traits::kLaneBytes>::Type codes[Traits::kRowTiles][2];
-  float scale[Traits::kRowTiles][2];
+  GroupLoads<typename Traits::Grid> groups[Traits::kRowTiles][2];
 };
 
 // What a lane needs of its two rows of an MMA tile.
@@ -121,8 +126,7 @@ class GemvBlock {
         } else {
           loads.codes[i][h] = {};
         }
-        if constexpr (Traits::Grid::kGrouped)
-          loads.scale[i][h] = group_scale<Traits::Grid::kF16Scales>(w, rows_[i][h].group + group);
+        if constexpr (Traits::Grid::kGrouped) loads.groups[i][h].load(w, rows_[i][h].group + group);
       }
     }
   }
@@ -190,47 +194,86 @@ class GemvBlock {
 
   // sum += the products of a window, whose first column in shared memory is that of window `first`.
   QGEN_DEVICE void multiply_window(const Loads& loads, int window, int first, Sums& sum) {
+    using Grid = typename Traits::Grid;
+    constexpr int kGroups = GroupLoads<Grid>::kGroups, kSteps = Traits::kLane / 4 / kGroups;  // of a group
     uint32_t b[Traits::kSums][Traits::kLane / 2];
     load_inputs(window - first, b);
-    QGEN_UNROLL
-    for (int i = 0; i < kRowTiles; ++i) {
-      uint32_t bias[2];
+    const auto inputs = [&](int s, int step, uint32_t(&two)[2]) {
+      two[0] = b[s][2 * step];
+      two[1] = b[s][2 * step + 1];
+    };
+    [[maybe_unused]] float x_sum[kGroups][Traits::kSums][4] = {};
+    if constexpr (Grid::kMinimums) {
       QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        if constexpr (Traits::Grid::kGrouped) {
-          bias[h] = bias_of(i, rows_[i][h].group + (window * Traits::kWindow >> matrix(i).group_shift));
-        } else {
-          bias[h] = bias_[i][h];
-        }
-      }
-      float group_sum[Traits::kSums][4] = {};
-      float(&into)[Traits::kSums][4] = Traits::Grid::kGrouped ? group_sum : sum[i];
-      QGEN_UNROLL
-      for (int step = 0; step < Traits::kLane / 4; ++step) {
-        uint32_t a[4];
-        if constexpr (kCodeBytes<kCodes> == 2) {
-          QGEN_UNROLL
-          for (int h = 0; h < 2; ++h) {
-            a[h] = loads.codes[i][h].word[2 * step];
-            a[h + 2] = loads.codes[i][h].word[2 * step + 1];
-          }
-        } else {
-          QGEN_UNROLL
-          for (int h = 0; h < 2; ++h) four_codes<kCodes>(loads.codes[i][h].word[step], bias[h], a[h], a[h + 2]);
-        }
+      for (int step = 0; step < kGroups * kSteps; ++step) {
         QGEN_UNROLL
         for (int s = 0; s < Traits::kSums; ++s) {
-          const uint32_t two[2] = {b[s][2 * step], b[s][2 * step + 1]};
-          multiply_add<kCodes>(into[s], a, two);
+          uint32_t two[2];
+          inputs(s, step, two);
+          add_inputs(x_sum[step / kSteps][s], two);
         }
       }
-      if constexpr (Traits::Grid::kGrouped) {
+    }
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      typename LaneBytes<Traits::kLaneBytes>::Type codes[2] = {loads.codes[i][0], loads.codes[i][1]};
+      if constexpr (kGroups == 2) {
+        QGEN_UNROLL
+        for (int h = 0; h < 2; ++h) part_groups(codes[h]);
+      }
+      QGEN_UNROLL
+      for (int j = 0; j < kGroups; ++j) {
+        uint32_t bias[2];
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) {
+          if constexpr (Grid::kGrouped) {
+            bias[h] = bias_of(i, rows_[i][h].group + (window * Traits::kWindow >> matrix(i).group_shift) + j);
+          } else {
+            bias[h] = bias_[i][h];
+          }
+        }
+        if constexpr (Grid::kMinimums) {
+          QGEN_UNROLL
+          for (int h = 0; h < 2; ++h) {
+            const float minimum = loads.groups[i][h].minimum(j);
+            QGEN_UNROLL
+            for (int s = 0; s < Traits::kSums; ++s) {
+              sum[i][s][2 * h] += minimum * x_sum[j][s][2 * h];
+              sum[i][s][2 * h + 1] += minimum * x_sum[j][s][2 * h + 1];
+            }
+          }
+        }
+        float group_sum[Traits::kSums][4] = {};
+        float(&into)[Traits::kSums][4] = Grid::kGrouped ? group_sum : sum[i];
+        QGEN_UNROLL
+        for (int step = j * kSteps; step < (j + 1) * kSteps; ++step) {
+          uint32_t a[4];
+          if constexpr (kCodeBytes<kCodes> == 2) {
+            QGEN_UNROLL
+            for (int h = 0; h < 2; ++h) {
+              a[h] = codes[h].word[2 * step];
+              a[h + 2] = codes[h].word[2 * step + 1];
+            }
+          } else {
+            QGEN_UNROLL
+            for (int h = 0; h < 2; ++h) four_codes<kCodes>(codes[h].word[step], bias[h], a[h], a[h + 2]);
+          }
           QGEN_UNROLL
           for (int s = 0; s < Traits::kSums; ++s) {
-            sum[i][s][2 * h] += loads.scale[i][h] * group_sum[s][2 * h];
-            sum[i][s][2 * h + 1] += loads.scale[i][h] * group_sum[s][2 * h + 1];
+            uint32_t two[2];
+            inputs(s, step, two);
+            multiply_add<kCodes>(into[s], a, two);
+          }
+        }
+        if constexpr (Grid::kGrouped) {
+          QGEN_UNROLL
+          for (int h = 0; h < 2; ++h) {
+            const float scale = loads.groups[i][h].scale(j);
+            QGEN_UNROLL
+            for (int s = 0; s < Traits::kSums; ++s) {
+              sum[i][s][2 * h] += scale * group_sum[s][2 * h];
+              sum[i][s][2 * h + 1] += scale * group_sum[s][2 * h + 1];
+            }
           }
         }
       }
@@ -290,8 +333,20 @@ class GemvBlock {
   QGEN_DEVICE int pieces() const { return int(round_up(cols(), kPad) / 4); }
 
   QGEN_DEVICE uint32_t bias_of(int i, int group) const {
-    const Matrix& w = matrix(i);
-    return i8_bias(w.zero_point != nullptr ? w.zero_point[group] : 0);
+    return i8_bias(zero_point_at<typename Traits::Grid>(matrix(i), group));
+  }
+
+  // Of a window of two groups, lanes q = 0, 1 have loaded the codes of the first and 2, 3 those of the second. Each
+  // gives half of them away, so that word j of every lane is of group j.
+  QGEN_DEVICE static void part_groups(Bytes8& codes) {
+    const bool second = q() >= 2;
+    const uint32_t taken = shuffle_xor_bits(second ? codes.word[0] : codes.word[1], 2);
+    codes = second ? Bytes8{{taken, codes.word[1]}} : Bytes8{{codes.word[0], taken}};
+  }
+  // The first column of x of this lane's codes in a window; of two groups, that of the first, whose second is 16
+  // behind.
+  QGEN_DEVICE static int first_column() {
+    return Traits::Grid::kGroups == 2 ? q() % 2 * 8 + q() / 2 * 4 : q() * Traits::kLane;
   }
 
   QGEN_DEVICE static Floats4 product(const Floats4& a, const Floats4& b) {
@@ -422,14 +477,24 @@ class GemvBlock {
     QGEN_UNROLL
     for (int s = 0; s < Traits::kSums; ++s) {
       const int column = Traits::kPairs ? 2 * g() + s : g();
-      const Bytes16* const from = reinterpret_cast<const Bytes16*>(
-          x_ + (column < columns() ? column : 0) * stride() + window_of_slab * Traits::kWindow + q() * Traits::kLane);
-      QGEN_UNROLL
-      for (int i = 0; i < Traits::kLane / 8; ++i) {
-        Bytes16 v = {};
-        if (column < columns()) v = from[i];
+      const uint16_t* const x =
+          x_ + (column < columns() ? column : 0) * stride() + window_of_slab * Traits::kWindow + first_column();
+      if constexpr (Traits::Grid::kGroups == 2) {
         QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) b[s][4 * i + j] = v.word[j];
+        for (int i = 0; i < 2; ++i) {
+          Bytes8 v = {};
+          if (column < columns()) v = reinterpret_cast<const Bytes8*>(x)[4 * i];
+          b[s][2 * i] = v.word[0];
+          b[s][2 * i + 1] = v.word[1];
+        }
+      } else {
+        QGEN_UNROLL
+        for (int i = 0; i < Traits::kLane / 8; ++i) {
+          Bytes16 v = {};
+          if (column < columns()) v = reinterpret_cast<const Bytes16*>(x)[i];
+          QGEN_UNROLL
+          for (int j = 0; j < 4; ++j) b[s][4 * i + j] = v.word[j];
+        }
       }
     }
   }
@@ -451,12 +516,8 @@ class GemvBlock {
   float* sums_ = nullptr;      // (warps, MMA tiles, 16, tokens)
 };
 
-// Blocks that share a processor.
 template <typename Traits>
-constexpr int kGemvBlocks = Traits::kPairs ? 1 : 2;
-
-template <typename Traits>
-QGEN_KERNEL(kGemvThreads, kGemvBlocks<Traits>)
+QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
 gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   GemvBlock<Traits> block(args);

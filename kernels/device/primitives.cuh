@@ -42,6 +42,7 @@ QGEN_DEVICE void barrier() { __syncthreads(); }
 // All lanes of the warp must reach these.
 QGEN_DEVICE void warp_barrier() { __syncwarp(); }
 QGEN_DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
+QGEN_DEVICE uint32_t shuffle_xor_bits(uint32_t value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask); }
 // The sum, and the largest, of groups of `lanes` neighbouring lanes (a power of two), in each of them. NaN
 // stays NaN.
 QGEN_DEVICE float sum_lanes(float value, int lanes = kWarp) {

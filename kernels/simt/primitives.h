@@ -31,12 +31,15 @@ inline void warp_barrier() {
   const uint32_t nothing = 0;
   exchange(&nothing, sizeof(nothing));
 }
-inline float shuffle_xor(float value, int mask) {
+template <typename T>
+T exchange_xor(T value, int mask) {
   const std::byte* slots = exchange(&value, sizeof(value));
-  float out;
+  T out;
   std::memcpy(&out, slots + size_t(lane_index() ^ mask) * kExchangeBytes, sizeof(out));
   return out;
 }
+inline float shuffle_xor(float value, int mask) { return exchange_xor(value, mask); }
+inline uint32_t shuffle_xor_bits(uint32_t value, int mask) { return exchange_xor(value, mask); }
 // In the order of the shuffles that a GPU does it with, by one exchange.
 template <typename Combine>
 float combine_lanes(float value, int lanes, const Combine& combine) {
