@@ -157,7 +157,8 @@ class View {
   }
 
   JoinedMatrix finished(const std::pair<int64_t, Role>& place, Joined joined) {
-    const auto& [layer, whole] = place;
+    const int64_t layer = place.first;  // no structured binding: Clang before 16 captures none
+    const Role whole = place.second;
     JoinedMatrix out;
     out.name = model_.names.of(whole, layer);
     out.cols = model_.hidden;
