@@ -140,6 +140,29 @@ def mlx(bits, group, mode="affine"):
     return write
 
 
+def with_weights(source, weights):
+    """A plain model with the weights of some modules, by their names."""
+    plain = load(source)
+    with torch.no_grad():
+        for name, weight in weights.items():
+            plain.get_submodule(name).weight.copy_(weight)
+    return plain
+
+
+def auto_round(bits, group):
+    def write(source, out):
+        from auto_round import AutoRound
+
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        quantizer = AutoRound(load(source), tokenizer, bits=bits, group_size=group, sym=bits == 8, iters=0, device_map="cpu")
+        model, _ = quantizer.quantize()
+        weights = {n: x.weight.clone() for n, x in model.named_modules() if isinstance(x, torch.nn.Linear) and n != "lm_head"}
+        quantizer.save_quantized(str(out), format="auto_round", inplace=True)
+        return with_weights(source, weights)
+
+    return write
+
+
 def llama_cpp(kind):
     def write(source, out, checkout):
         plain = out / "plain.gguf"
@@ -165,6 +188,7 @@ FORMATS = {
     "mlx-8": ("mlx_lm", mlx(8, 64)),
     "mlx-4": ("mlx_lm", mlx(4, 64)),
     "mlx-mxfp8": ("mlx_lm", mlx(8, 32, "mxfp8")),
+    "auto-round-8": ("auto_round", auto_round(8, 64)),
     "gguf-q8_0": ("gguf", llama_cpp("Q8_0")),
     "gguf-q6_k": ("gguf", llama_cpp("Q6_K")),
     "gguf-q4_k_m": ("gguf", llama_cpp("Q4_K_M")),
