@@ -71,6 +71,15 @@ def with_dequantized(source, quantized):
     return model
 
 
+def with_weights(source, weights):
+    """A plain model with the weights of some modules, by their names."""
+    plain = load(source)
+    with torch.no_grad():
+        for name, weight in weights.items():
+            plain.get_submodule(name).weight.copy_(weight)
+    return plain
+
+
 def torchao(kind):
     def write(source, out):
         from torchao import quantization
@@ -90,12 +99,8 @@ def quanto(kind):
         model = load(source)
         quantized = q.QuantizedModelForCausalLM.quantize(model, weights=getattr(q, kind), exclude="lm_head")
         quantized.save_pretrained(out)
-        plain = load(source)
-        with torch.no_grad():
-            for name, module in model.named_modules():
-                if isinstance(module, q.QLinear):
-                    plain.get_submodule(name).weight.copy_(module.weight.dequantize())
-        return plain
+        modules = {n: x for n, x in model.named_modules() if isinstance(x, q.QLinear)}
+        return with_weights(source, {n: x.weight.dequantize() for n, x in modules.items()})
 
     return write
 
@@ -138,15 +143,6 @@ def mlx(bits, group, mode="affine"):
         return plain
 
     return write
-
-
-def with_weights(source, weights):
-    """A plain model with the weights of some modules, by their names."""
-    plain = load(source)
-    with torch.no_grad():
-        for name, weight in weights.items():
-            plain.get_submodule(name).weight.copy_(weight)
-    return plain
 
 
 def auto_round(bits, group):
