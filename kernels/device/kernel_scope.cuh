@@ -9,14 +9,16 @@ namespace qgen::QGEN_BACKEND {
 
 class KernelScope {
  public:
-  QGEN_DEVICE explicit KernelScope([[maybe_unused]] const LaunchTimes& times) {
+  // `times`: the kernel's argument.
+  QGEN_DEVICE explicit KernelScope([[maybe_unused]] const LaunchTimes& times)
 #if defined(QGEN_CUDA_TIMESTAMPS)
-    if (times.blocks != nullptr && thread_index() == 0) {
-      const auto at = block_index();
-      const auto grid = grid_size();
-      own_ = times.blocks + (int64_t(at.z) * grid.y + at.y) * grid.x + at.x;
-      own_->ready = 0;  // not yet, and never in blocks that read nothing of other kernels
-      own_->begin = device_clock();
+      : times_(times)
+#endif
+  {
+#if defined(QGEN_CUDA_TIMESTAMPS)
+    if (BlockTimes* const own = of_block()) {
+      own->ready = 0;  // not yet, and never in blocks that read nothing of other kernels
+      own->begin = device_clock();
     }
 #endif
     let_next_start();
@@ -25,16 +27,24 @@ class KernelScope {
   QGEN_DEVICE void wait_for_inputs() {
     QGEN_BACKEND::wait_for_inputs();
 #if defined(QGEN_CUDA_TIMESTAMPS)
-    if (own_ != nullptr) own_->ready = device_clock();
+    if (BlockTimes* const own = of_block()) own->ready = device_clock();
 #endif
   }
 #if defined(QGEN_CUDA_TIMESTAMPS)
   QGEN_DEVICE ~KernelScope() {
-    if (own_ != nullptr) own_->end = device_clock();
+    if (BlockTimes* const own = of_block()) own->end = device_clock();
   }
 
  private:
-  BlockTimes* own_ = nullptr;  // in the first thread
+  // In the first thread. Computed anew each time: kept, it would take two registers of the loops between.
+  QGEN_DEVICE BlockTimes* of_block() const {
+    if (times_.blocks == nullptr || thread_index() != 0) return nullptr;
+    const auto at = block_index();
+    const auto grid = grid_size();
+    return times_.blocks + (int64_t(at.z) * grid.y + at.y) * grid.x + at.x;
+  }
+
+  const LaunchTimes& times_;
 #endif
 };
 
