@@ -24,6 +24,7 @@ constexpr int kMaxAttendRows = 384;        // query rows that share one pass ove
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an int8 dot product may span without overflow
 constexpr int64_t kShortGroup = 512;     // columns over which the sums of both digits of an input fit 32 bits together
 constexpr int64_t kSlabTokens = 512;     // tokens whose sums a panel keeps at once
+constexpr int64_t kMostPanels = 8;       // panels that do so side by side
 constexpr int64_t kInt16Group = 32;      // columns of the scale groups that a one-token kernel is made for
 constexpr int64_t kInt16HalfGroup = 16;  // and of those that it takes in pairs
 constexpr int64_t kGroupsAtOnce = 64;    // of a row, whose scales are held as floats
@@ -253,7 +254,7 @@ struct IsaTarget {
 
 // Bytes of scratch for a gemm of any target.
 inline int64_t scratch_bytes(int64_t cols, int64_t grid_cols) {
-  return 32 * (cols + kInputPad) * 4 + 2 * 32 * (grid_cols + 1) * 4 + 32 * kSlabTokens * 4 + 4096;
+  return 32 * (cols + kInputPad) * 4 + 2 * 32 * (grid_cols + 1) * 4 + kMostPanels * 32 * kSlabTokens * 4 + 4096;
 }
 inline int64_t attend_scratch_bytes(int64_t key_dim, int64_t padded_dim) {
   constexpr int64_t kRows = kMaxAttendRows + kMaxRegisterTokens;
