@@ -128,7 +128,7 @@ bool InputForms::Slot::agrees(const Slot& other) const {
 
 bool InputForms::Slot::wants(Form form) const {
   return kernels.gemv.form == form || kernels.gemm_small.form == form || kernels.gemm.form == form ||
-         (kernels.gemm_rows.multiply != nullptr && kernels.gemm_rows.form == form);
+         kernels.generated().form == form || (kernels.gemm_rows.multiply != nullptr && kernels.gemm_rows.form == form);
 }
 
 InputForms::InputForms(std::span<const LinearKernel* const> layers, int64_t tokens, int workers)

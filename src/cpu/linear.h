@@ -34,7 +34,7 @@ class LinearKernel {
   const CodeKernels& kernels() const { return kernels_; }
   const Kernel& kernel(int64_t tokens, Kernels choice) const {
     return choice == Kernels::kPrompt     ? kernels_.gemm
-           : choice == Kernels::kGenerate ? kernels_.gemm_small
+           : choice == Kernels::kGenerate ? kernels_.generated()
                                           : kernels_.at(tokens);
   }
   // Bytes of codes and grids that are held beside the weight's own.

@@ -126,7 +126,7 @@ struct Tiles {
 #include "cpu/isa/panels.inc"
 #include "cpu/isa/int8_linear.inc"
 #include "cpu/isa/bf16_linear.inc"
-#include "cpu/isa/e4m3_halves.inc"
+#include "cpu/isa/e4m3_f32.inc"
 #include "cpu/isa/amx_linear.inc"
 #include "cpu/isa/amx_row_linear.inc"
 #include "cpu/isa/int16.inc"
@@ -138,7 +138,8 @@ struct Tiles {
 
 }  // namespace
 
-const IsaTarget kEmulatedAmxTarget = QGEN_AMX_TARGET("avx512-amx, emulated", supports_avx512_bf16);
+const IsaTarget kEmulatedAmxTarget =
+    QGEN_AMX_TARGET("avx512-amx, emulated", [] { return supports_avx512_bf16() && supports_gfni(); });
 
 bool emulated_tiles_released() { return !state.configured; }
 

@@ -215,7 +215,11 @@ TEST_CASE("long rows do not overflow the integer products") {
 
 TEST_CASE("NaN and Inf activations give NaN or Inf results, in their own row only") {
   for (const IsaTarget* target : kernel_targets()) {
-    for (const Codes codes : {Codes::kI8, Codes::kE4M3, Codes::kBf16, Codes::kF32}) {
+    for (const auto& [codes, group] : {std::pair<Codes, int64_t>{Codes::kI8, 20},
+                                       {Codes::kE4M3, 20},
+                                       {Codes::kE4M3, 32},
+                                       {Codes::kBf16, 0},
+                                       {Codes::kF32, 0}}) {
       for (const auto& [tokens, activations] : {std::pair<int64_t, Activations>{1, Activations::k16Bit},
                                                 {3, Activations::k16Bit},
                                                 {260, Activations::k16Bit},
@@ -223,8 +227,7 @@ TEST_CASE("NaN and Inf activations give NaN or Inf results, in their own row onl
         INFO(std::string(target->name), " ", std::string(codes_name(codes)), " ", tokens);
         std::mt19937 random(9);
         // 64 columns in groups of 20: the last tile ends in the middle of a vector, at the end of the row.
-        const Weight weight =
-            random_weight(random, codes, 5, 64, 1, codes == Codes::kI8 || codes == Codes::kE4M3 ? 20 : 0, false);
+        const Weight weight = random_weight(random, codes, 5, 64, 1, group, false);
         TestLayer layer(weight, *target, activations, tokens + 1);
         std::fill_n(layer.input.row(tokens), 64, INFINITY);  // what an earlier, longer call left behind
         std::vector<float> y(size_t(tokens * 5));
@@ -330,6 +333,28 @@ TEST_CASE("scale grids in their types, and slices of rows") {
   }
 }
 
+TEST_CASE("some tokens of FP8 and BF16, for groups that end anywhere") {
+  struct Shape {
+    int64_t rows, cols, group_cols;
+  };
+  const Shape shapes[] = {{70, 96, 32}, {37, 160, 32}, {9, 2880, 32}, {9, 4480, 64}, {40, 600, 192}, {40, 300, 96}};
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const int64_t tokens : {1, 3, 8, 9, 33, 40, 127}) {
+      for (const Codes codes : {Codes::kE4M3, Codes::kBf16}) {
+        for (const Shape& shape : shapes) {
+          INFO(std::string(target->name), " ", codes_name(codes), " ", shape.rows, "x", shape.cols, " groups of ",
+               shape.group_cols, " tokens ", tokens);
+          std::mt19937 random(uint32_t(shape.cols + tokens));
+          const Weight weight = random_weight(random, codes, shape.rows, shape.cols, 1,
+                                              codes == Codes::kBf16 ? 0 : shape.group_cols, false);
+          CHECK(multiply_error(*target, weight, tokens, random) <
+                tolerance(target->kernels[size_t(codes)].at(tokens).form));
+        }
+      }
+    }
+  }
+}
+
 // More rows than panels pass before the next columns of x, more columns than pass with them, and both with a rest.
 TEST_CASE("panels that share columns of x") {
   for (const IsaTarget* target : kernel_targets()) {
@@ -365,7 +390,7 @@ TEST_CASE("products of a token do not depend on the others") {
         const Weight weight = random_weight(random, codes, 70, 1024, 1, group, false);
         const auto x = normal(random, 40 * 1024);
         std::vector<float> all;
-        for (const int64_t tokens : {40, 1, 2, 7, 13}) {
+        for (const int64_t tokens : {40, 1, 2, 7, 13, 37}) {
           TestLayer layer(weight, *target, Activations::k16Bit, tokens);
           layer.choice = choice;
           for (int64_t t = 0; t < tokens; ++t) {

@@ -1,5 +1,5 @@
 // AVX-512 as in the target avx512-bf16 with AMX-INT8 and AMX-BF16 (Sapphire Rapids and later): products for several
-// tokens by tiles; one token, which is bound by memory, and all else as there.
+// tokens by tiles; one token of FP8 and BF16 weights, which is bound by memory, in f32; all else as there.
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ struct Tiles {
 #include "cpu/isa/panels.inc"
 #include "cpu/isa/int8_linear.inc"
 #include "cpu/isa/bf16_linear.inc"
-#include "cpu/isa/e4m3_halves.inc"
+#include "cpu/isa/e4m3_f32.inc"
 #include "cpu/isa/amx_linear.inc"
 #include "cpu/isa/amx_row_linear.inc"
 #include "cpu/isa/int16.inc"
@@ -70,8 +70,8 @@ bool supported() {
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;  // of leaf 7, edx
   constexpr unsigned kAll = kBf16 | kTile | kInt8;
   unsigned eax, ebx, ecx, edx;
-  return supports_avx512_bf16() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAll) == kAll &&
-         may_use_tiles();
+  return supports_avx512_bf16() && supports_gfni() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
+         (edx & kAll) == kAll && may_use_tiles();
 }
 
 }  // namespace

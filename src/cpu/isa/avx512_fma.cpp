@@ -1,5 +1,5 @@
 // AVX-512 as in the target avx512-bf16, on Intel's processors where their tiles may not be used (virtual machines,
-// Linux before 5.16): there vdpbf16ps takes as long as two products of floats, so that a pair of bf16 costs four times
+// Linux before 5.16): there vdpbf16ps takes as long as four products of floats, so that a pair of bf16 costs four times
 // what f32 does: FP8 and BF16 weights are multiplied in f32.
 #include "cpu/isa/vec_avx512.h"
 
@@ -18,7 +18,7 @@ namespace {
 #include "cpu/isa/panels.inc"
 #include "cpu/isa/int8_linear.inc"
 #include "cpu/isa/bf16_linear.inc"
-#include "cpu/isa/e4m3_halves.inc"
+#include "cpu/isa/e4m3_f32.inc"
 #include "cpu/isa/int16.inc"
 #include "cpu/isa/int16_attention.inc"
 #include "cpu/isa/int8_attention.inc"
@@ -26,7 +26,7 @@ namespace {
 #include "cpu/isa/int16_tables.inc"
 // clang-format on
 
-bool supported() { return supports_avx512_bf16() && is_intel(); }
+bool supported() { return supports_avx512_bf16() && supports_gfni() && is_intel(); }
 
 }  // namespace
 
@@ -35,7 +35,7 @@ const IsaTarget kAvx512FmaTarget = {
     .supported = supported,
     .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), QGEN_F32_KERNELS(2),
                 QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})),
-                QGEN_KERNELS((Kernel{Form::kF32, e4m3_gemv_halves}), (Kernel{Form::kF32, f32_gemm<4>}),
+                QGEN_KERNELS((Kernel{Form::kF32, e4m3_gemv_f32}), (Kernel{Form::kF32, f32_gemm<4>}),
                              (Kernel{Form::kF32, f32_gemm<4>})),
                 QGEN_F32_KERNELS(5)},
     .fallback = QGEN_ALL_F32_KERNELS,

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include <utility>  // integer_sequence, a type and nothing else
+#include <utility>  // integer_sequence and integral_constant, types and nothing else
 
 namespace qgen::cpu {
 
@@ -118,8 +118,11 @@ struct CodeKernels {
   // Row by row, where 2 to row_tokens tokens cost less so than in panels; may be missing.
   Kernel gemm_rows;
   int64_t row_tokens = 0;
+  // Any number of generated tokens, each of which comes out the same whatever runs beside it; missing: gemm_small.
+  Kernel generate = {};
   bool operator==(const CodeKernels&) const = default;
 
+  const Kernel& generated() const { return generate.multiply != nullptr ? generate : gemm_small; }
   const Kernel& at(int64_t tokens) const {
     if (tokens == 1) return gemv;
     if (tokens <= row_tokens) return gemm_rows;
@@ -252,7 +255,7 @@ struct IsaTarget {
   float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
 };
 
-// Bytes of scratch for a gemm of any target.
+// Bytes of scratch for a product of any target.
 inline int64_t scratch_bytes(int64_t cols, int64_t grid_cols) {
   return 32 * (cols + kInputPad) * 4 + 2 * 32 * (grid_cols + 1) * 4 + kMostPanels * 32 * kSlabTokens * 4 + 4096;
 }
