@@ -138,8 +138,7 @@ struct Tiles {
 
 }  // namespace
 
-const IsaTarget kEmulatedAmxTarget =
-    QGEN_AMX_TARGET("avx512-amx, emulated", [] { return supports_avx512_bf16() && supports_gfni(); });
+const IsaTarget kEmulatedAmxTarget = QGEN_AMX_TARGET("avx512-amx, emulated", supports_avx512_gfni);
 
 bool emulated_tiles_released() { return !state.configured; }
 

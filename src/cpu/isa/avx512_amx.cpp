@@ -70,8 +70,8 @@ bool supported() {
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;  // of leaf 7, edx
   constexpr unsigned kAll = kBf16 | kTile | kInt8;
   unsigned eax, ebx, ecx, edx;
-  return supports_avx512_bf16() && supports_gfni() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
-         (edx & kAll) == kAll && may_use_tiles();
+  return supports_avx512_gfni() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAll) == kAll &&
+         may_use_tiles();
 }
 
 }  // namespace

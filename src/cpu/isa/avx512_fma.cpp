@@ -26,7 +26,7 @@ namespace {
 #include "cpu/isa/int16_tables.inc"
 // clang-format on
 
-bool supported() { return supports_avx512_bf16() && supports_gfni() && is_intel(); }
+bool supported() { return supports_avx512_gfni() && is_intel(); }
 
 }  // namespace
 
