@@ -11,7 +11,7 @@ namespace qgen::cpu {
 namespace {
 
 constexpr int64_t kConvColumns = 256;  // of a task
-constexpr int64_t kRecurColumns = 64;
+constexpr int64_t kFewRecurColumns = 64;
 
 float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
@@ -129,15 +129,19 @@ void Recurrence::prepare(const RecurStep& step, int64_t token, const std::vector
 void Recurrence::run(const RecurStep& step, const Batch& batch, const std::vector<RowBuffer>& rows,
                      ThreadPool& pool) const {
   pool.share(int64_t(batch.tokens.size()), [&](int64_t token) { prepare(step, token, rows); });
-  const int64_t blocks = (step.value_dim + kRecurColumns - 1) / kRecurColumns, parts = step.heads * blocks;
+  // The columns of a task share what is computed of their head's keys.
+  const bool few_heads = step.heads * int64_t(batch.segments.size()) < 2 * pool.workers();
+  const int64_t most = few_heads ? kFewRecurColumns : kMostRecurColumns;
+  const int64_t blocks = (step.value_dim + most - 1) / most, parts = step.heads * blocks;
   const RowBuffer &v = rows[size_t(step.v.row)], &out = rows[size_t(step.out.row)];
   pool.share(parts * int64_t(batch.segments.size()), [&](int64_t task) {
     const Segment& segment = batch.segments[size_t(task / parts)];
-    const int64_t h = task % parts / blocks, begin = task % blocks * kRecurColumns;
+    const int64_t h = task % parts / blocks, begin = task % blocks * most;
     RecurArguments arguments{};
     arguments.key_dim = step.key_dim;
-    arguments.cols = std::min(kRecurColumns, step.value_dim - begin);
+    arguments.cols = std::min(most, step.value_dim - begin);
     arguments.delta = step.kind == RecurStep::Kind::kGatedDelta;
+    arguments.in_chunks = batch.kernels == Kernels::kByCount;
     arguments.key_stride = key_floats_;
     arguments.rate_stride = heads_;
     arguments.v_stride = v.stride;

@@ -22,6 +22,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
+  int workers() const { return workers_; }
   // Calls work(worker) once on each of the workers, the caller being worker 0; returns when all are done.
   // `work` must not throw, and all workers must call share() the same number of times or stop doing so for good.
   void run(const std::function<void(int worker)>& work);

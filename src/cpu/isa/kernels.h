@@ -190,9 +190,11 @@ struct ConvArguments {
 
 // Tokens of one sequence through `cols` columns of a head's matrix: with v (tokens, cols)
 //   S = decay S + k (rate c)^T, c = v - decay S^T k where `delta`, else v;  out = S^T q + skip v
+constexpr int64_t kMostRecurColumns = 128;  // that a call is best given
 struct RecurArguments {
   int64_t tokens, key_dim, cols;
   bool delta;
+  bool in_chunks;      // faster; a token's result then depends on where the call's tokens begin
   const float *k, *q;  // (tokens, key_dim)
   int64_t key_stride;
   const float *decay, *rate;  // (tokens)
