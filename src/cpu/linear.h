@@ -27,6 +27,7 @@ class LinearKernel {
 
   const Matrix& matrix() const { return matrix_; }
   int64_t rows() const { return matrix_.rows; }
+  const uint8_t* codes(int64_t row) const { return matrix_.codes + row * matrix_.row_bytes; }
   int64_t cols() const { return matrix_.cols; }
   bool has_offsets() const { return matrix_.has_offsets; }
   std::span<const int32_t> column_order() const { return column_order_; }

@@ -110,10 +110,11 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
   pool.share(entries, [&](int64_t entry) { prepare_input(batch, rows, entry); });
 
   const auto multiply = [&](const InputForms& input, const std::vector<const LinearKernel*>& layers, size_t layer,
-                            const Group& of, const float* x, const Range& range, const float* bias, float* y,
-                            int64_t y_stride) {
-    layers[layer]->multiply(input.view(layer, x, of.count, batch.kernels, of.first), batch.kernels, range.begin,
-                            range.end, y, y_stride, scratch);
+                            const Group& of, const float* x, const Range& range, const uint8_t* next_codes,
+                            const float* bias, float* y, int64_t y_stride) {
+    Input in = input.view(layer, x, of.count, batch.kernels, of.first);
+    in.next_codes = next_codes;
+    layers[layer]->multiply(in, batch.kernels, range.begin, range.end, y, y_stride, scratch);
     if (bias == nullptr) return;
     for (int32_t t = 0; t < of.count; ++t) {
       for (int64_t n = range.begin; n < range.end; ++n)
@@ -136,8 +137,9 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     const int64_t count = range.end - range.begin;
     const bool gated = !step_.gate.empty();
     const size_t layer = gated ? 2 * size_t(of.expert) : size_t(of.expert);
-    multiply(input_, in_, layer, of, x, range, gated ? biases.gate : biases.up, gate, inner_.stride());
-    if (gated) multiply(input_, in_, layer + 1, of, x, range, biases.up, temporary, count);
+    const uint8_t* const up_codes = gated ? in_[layer + 1]->codes(range.begin) : nullptr;
+    multiply(input_, in_, layer, of, x, range, up_codes, gated ? biases.gate : biases.up, gate, inner_.stride());
+    if (gated) multiply(input_, in_, layer + 1, of, x, range, nullptr, biases.up, temporary, count);
     for (int32_t t = 0; t < of.count; ++t) {
       float *const row = gate + t * inner_.stride(), *const up = temporary + t * count;
       if (gated) bound(row, up, count);
@@ -156,8 +158,11 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     const int64_t count = range.end - range.begin;
     for (int64_t t = 0; !step_.add && t < int64_t(batch.tokens.size()); ++t)
       std::fill_n(out.at(t, step_.out.first + range.begin), count, 0.0f);
-    for (const Group& of : groups_) {
-      multiply(inner_, down_, size_t(of.expert), of, inner_.row(of.first), range, biases.down, temporary, count);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const Group& of = groups_[g];
+      const bool last = g + 1 == groups_.size();
+      const uint8_t* const next = last ? nullptr : down_[size_t(groups_[g + 1].expert)]->codes(range.begin);
+      multiply(inner_, down_, size_t(of.expert), of, inner_.row(of.first), range, next, biases.down, temporary, count);
       for (int32_t t = 0; t < of.count; ++t) {
         const int64_t entry = order_[size_t(of.first + t)], token = entry / step_.chosen();
         const float weight = step_.weighted_input ? 1 : *route.at(token, step_.route.first + entry % step_.chosen());

@@ -97,6 +97,8 @@ struct Input {
   // products (int16.inc): minus the sum of the products of x's pairs with each other, over groups of kInt16Group
   // (kInt16).
   const int32_t* starts;
+  // The codes of the rows that this thread multiplies next, which a kernel may ask for; null: those behind its own.
+  const uint8_t* next_codes;
 };
 
 // y[t * y_stride + n - row_begin] = sum over k of W[n, k] * x[t, k] for rows row_begin to row_end.
