@@ -445,6 +445,8 @@ class CudaBackend : public Backend {
     args.key_dim = int(step.key_dim);
     args.value_dim = int(step.value_dim);
     args.tokens = int(batch.tokens.size());
+    args.in_chunks =
+        batch.kernels == Kernels::kByCount && batch.segments.size() == 1 && size_t(args.tokens) > kMostGemvTokens;
     recur(device_.stream(), args);
   }
 

@@ -327,7 +327,8 @@ struct HeadRows {
 constexpr int kMaxKeyDim = 256;  // of a linear recurrence
 // A linear recurrence (model/step.h, RecurStep).
 struct RecurArgs {
-  bool delta = false;  // kGatedDelta
+  bool delta = false;      // kGatedDelta
+  bool in_chunks = false;  // faster for many tokens; a token's result then depends on where the call's tokens begin
   HeadRows q, k, v;
   const float* decay = nullptr;  // (tokens, decay_stride)
   const float* rate = nullptr;   // (tokens, rate_stride), of kGatedDelta

@@ -11,10 +11,14 @@ void convolve(Stream& stream, const ConvArgs& args) {
 
 void recur(Stream& stream, const RecurArgs& args) {
   launch(stream, "recur inputs", recur_inputs_kernel, {unsigned(args.tokens)}, kRecurWarps * kWarp, 0, args);
+  const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kWarp), unsigned(args.segments.count)};
+  if (args.in_chunks && args.key_dim % 4 == 0) {
+    const size_t floats = size_t(RecurChunkLayout{args.key_dim}.size());
+    return launch(stream, "recur chunks", args.delta ? recur_chunks_kernel<true> : recur_chunks_kernel<false>, grid,
+                  kRecurWarps * kWarp, floats * sizeof(float), args);
+  }
   const size_t shared = size_t(args.key_dim + 2 * kRecurWarps) * kWarp * sizeof(float);
-  launch(stream, "recur", recur_kernel,
-         {unsigned(args.heads) * blocks_of(args.value_dim, kWarp), unsigned(args.segments.count)}, kRecurWarps * kWarp,
-         shared, args);
+  launch(stream, "recur", recur_kernel, grid, kRecurWarps * kWarp, shared, args);
 }
 
 }  // namespace qgen::QGEN_BACKEND

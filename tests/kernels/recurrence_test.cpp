@@ -1,0 +1,178 @@
+// Linear recurrences on a device against plain double arithmetic, token by token and in chunks.
+#include "tests/kernels/on_device.h"
+
+namespace qgen::test {
+namespace {
+
+struct RecurShape {
+  bool delta, unit_keys, key_heads_repeat;
+  int key_dim, value_dim;
+  std::vector<int32_t> first;   // of each segment's tokens, and their end
+  std::vector<int32_t> marked;  // a token of each segment, or -1
+};
+constexpr int kKeyHeads = 2, kHeads = 4;
+
+// Tokens of segments whose states lie in slots of their own, and are marked in others.
+class Recurrence {
+ public:
+  Recurrence(gpu::Device& device, const RecurShape& shape)
+      : device_(device), shape_(shape), tokens_(shape.first.back()), segments_(int(shape.marked.size())) {
+    std::mt19937 random(5);
+    const auto of = [&](int64_t each, float size = 1) { return normal(random, size_t(tokens_ * each), size); };
+    k_ = of(key_stride());
+    q_ = of(key_stride());
+    v_ = of(value_stride());
+    decay_ = of(kHeads);
+    rate_ = of(kHeads);
+    a_log_ = normal(random, kHeads);
+    bias_ = normal(random, kHeads);
+    skip_ = normal(random, kHeads);
+    state_ = normal(random, size_t(2 * segments_ * kHeads * shape.key_dim * shape.value_dim));
+    for (int s = 0; s < segments_; ++s) {
+      slots_.push_back(2 * s + 1);
+      mark_slots_.push_back(2 * s);
+    }
+  }
+
+  void run(bool in_chunks) {
+    const Buffer<float> k(device_, k_), q(device_, q_), v(device_, v_), decay(device_, decay_), rate(device_, rate_),
+        a_log(device_, a_log_), bias(device_, bias_), skip(device_, skip_), state(device_, state_),
+        keys(device_, std::vector<float>(size_t(tokens_ * kKeyHeads * shape_.key_dim))),
+        queries(device_, std::vector<float>(size_t(tokens_ * kKeyHeads * shape_.key_dim))),
+        y(device_, std::vector<float>(size_t(tokens_ * y_stride())));
+    const Buffer<int32_t> first(device_, shape_.first), marked(device_, shape_.marked), slots(device_, slots_),
+        mark_slots(device_, mark_slots_);
+    RecurArgs args;
+    args.delta = shape_.delta;
+    args.in_chunks = in_chunks;
+    args.q = {q.data(), key_stride(), shape_.key_dim + 1};
+    args.k = {k.data(), key_stride(), shape_.key_dim + 1};
+    args.v = {v.data(), value_stride(), shape_.value_dim + 2};
+    args.decay = decay.data();
+    args.decay_stride = kHeads;
+    args.rate = rate.data();
+    args.rate_stride = kHeads;
+    args.a_log = a_log.data();
+    args.decay_bias = bias.data();
+    if (!shape_.delta) args.skip = skip.data();
+    args.key_heads_repeat = shape_.key_heads_repeat;
+    args.unit_keys = shape_.unit_keys;
+    args.eps = kEps;
+    args.scale = scale();
+    args.keys = keys.data();
+    args.queries = queries.data();
+    args.state = state.data();
+    args.y = y.data();
+    args.y_stride = y_stride();
+    args.segments = {first.data(), slots.data(), marked.data(), mark_slots.data(), segments_};
+    args.heads = kHeads;
+    args.key_heads = kKeyHeads;
+    args.key_dim = shape_.key_dim;
+    args.value_dim = shape_.value_dim;
+    args.tokens = int(tokens_);
+    gpu::recur(device_.stream(), args);
+    out = y.read();
+    after = state.read();
+  }
+
+  void run_in_double() {
+    out.assign(size_t(tokens_ * y_stride()), 0);
+    after = state_;
+    for (int s = 0; s < segments_; ++s) {
+      for (int h = 0; h < kHeads; ++h) run_head_in_double(s, h);
+    }
+  }
+
+  std::vector<float> out, after;  // (tokens, y_stride), states of all slots
+
+ private:
+  static constexpr float kEps = 1e-6f;
+  float scale() const { return 1 / std::sqrt(float(shape_.key_dim)); }
+  int64_t key_stride() const { return kKeyHeads * (shape_.key_dim + 1) + 3; }
+  int64_t value_stride() const { return kHeads * (shape_.value_dim + 2) + 5; }
+  int64_t y_stride() const { return kHeads * shape_.value_dim + 1; }
+  float* state_of(int slot, int h) {
+    return after.data() + (int64_t(slot) * kHeads + h) * shape_.key_dim * shape_.value_dim;
+  }
+
+  std::vector<double> unit(const std::vector<float>& all, int64_t t, int head, double factor) const {
+    const float* const x = all.data() + t * key_stride() + head * (shape_.key_dim + 1);
+    double squares = 0;
+    for (int i = 0; i < shape_.key_dim; ++i) squares += double(x[i]) * x[i];
+    if (shape_.unit_keys) factor /= std::sqrt(squares + kEps);
+    std::vector<double> scaled;
+    for (int i = 0; i < shape_.key_dim; ++i) scaled.push_back(x[i] * factor);
+    return scaled;
+  }
+
+  void run_head_in_double(int segment, int h) {
+    const int d = shape_.key_dim, n = shape_.value_dim, begin = shape_.first[size_t(segment)];
+    const int key_head = shape_.key_heads_repeat ? h % kKeyHeads : h / (kHeads / kKeyHeads);
+    float* const there = state_of(slots_[size_t(segment)], h);
+    std::vector<double> state(there, there + d * n);
+    const auto keep = [&](float* to) { std::copy(state.begin(), state.end(), to); };
+    for (int64_t t = begin; t < shape_.first[size_t(segment) + 1]; ++t) {
+      const auto k = unit(k_, t, key_head, 1), q = unit(q_, t, key_head, double(scale()));
+      const double rise = std::log1p(std::exp(double(decay_[size_t(t * kHeads + h)]) + bias_[size_t(h)]));
+      const double g = std::exp(-std::exp(double(a_log_[size_t(h)])) * rise);
+      const double rate = shape_.delta ? 1 / (1 + std::exp(-double(rate_[size_t(t * kHeads + h)]))) : rise;
+      for (int c = 0; c < n; ++c) {
+        const double v = v_[size_t(t * value_stride() + h * (n + 2) + c)];
+        double known = 0, sum = shape_.delta ? 0 : skip_[size_t(h)] * v;
+        for (int i = 0; shape_.delta && i < d; ++i) known += state[size_t(i * n + c)] * k[size_t(i)];
+        for (int i = 0; i < d; ++i) {
+          double& s = state[size_t(i * n + c)];
+          s = g * s + k[size_t(i)] * rate * (v - g * known);
+          sum += s * q[size_t(i)];
+        }
+        out[size_t(t * y_stride() + h * n + c)] = float(sum);
+      }
+      if (t == shape_.marked[size_t(segment)]) keep(state_of(mark_slots_[size_t(segment)], h));
+    }
+    keep(there);
+  }
+
+  gpu::Device& device_;
+  const RecurShape shape_;
+  int64_t tokens_;
+  int segments_;
+  std::vector<float> k_, q_, v_, decay_, rate_, a_log_, bias_, skip_, state_;
+  std::vector<int32_t> slots_, mark_slots_;
+};
+
+std::vector<RecurShape> recur_shapes() {
+  return {
+      {true, true, false, 128, 40, {0, 21}, {-1}},
+      {true, true, true, 64, 32, {0, 9, 9, 10, 27}, {3, -1, 9, 18}},  // marks in chunks and at their ends, no tokens
+      {true, true, false, 12, 7, {0, 8, 24}, {7, 15}},
+      {false, false, false, 128, 64, {0, 19}, {0}},
+      {false, false, true, 16, 33, {0, 1, 17}, {-1, 16}},
+      {false, false, false, 256, 8, {0, 12}, {11}},
+      {true, true, false, 10, 33, {0, 20}, {-1}},  // keys that are not of whole 4 elements
+  };
+}
+
+TEST_CASE("kernels: recurrences, token by token and in chunks") {
+  gpu::Device device(0);
+  for (const Order order : kOrders) {
+    set_order(order);
+    for (const RecurShape& shape : recur_shapes()) {
+      Recurrence recurrence(device, shape);
+      recurrence.run_in_double();
+      const auto out = recurrence.out, after = recurrence.after;
+      std::vector<float> by_token;
+      for (const bool in_chunks : {false, true}) {
+        INFO(shape.delta, " ", shape.key_dim, " ", shape.value_dim, " ", in_chunks);
+        recurrence.run(in_chunks);
+        CHECK(normwise_error(recurrence.out, out) < 1e-6);
+        CHECK(normwise_error(recurrence.after, after) < 1e-6);
+        if (!in_chunks) by_token = recurrence.out;
+      }
+      CHECK((recurrence.out != by_token) == (shape.key_dim % 4 == 0));  // sums of another order, where there are chunks
+    }
+  }
+  set_order(Order::kAscending);
+}
+
+}  // namespace
+}  // namespace qgen::test
