@@ -159,6 +159,25 @@ def auto_round(bits, group):
     return write
 
 
+def quark(spec, **given):
+    def write(source, out):
+        from quark.torch import ModelQuantizer, export_safetensors
+        from quark.torch.quantization import QConfig, QLayerConfig
+        from quark.torch import quantization as specs
+
+        weight = getattr(specs, spec)(**given, is_dynamic=False).to_quantization_spec()
+        quantizer = ModelQuantizer(QConfig(global_quant_config=QLayerConfig(weight=weight), exclude=["lm_head"]))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        batch = tokenizer("Once upon a time", return_tensors="pt")["input_ids"]
+        model = quantizer.freeze(quantizer.quantize_model(load(source), [batch]))
+        # Frozen layers hold their weights dequantized.
+        weights = {n: x.weight.detach().clone() for n, x in model.named_modules() if type(x).__name__ == "QuantLinear"}
+        export_safetensors(model, str(out))
+        return with_weights(source, weights)
+
+    return write
+
+
 def llama_cpp(kind):
     def write(source, out, checkout):
         plain = out / "plain.gguf"
@@ -185,6 +204,14 @@ FORMATS = {
     "mlx-4": ("mlx_lm", mlx(4, 64)),
     "mlx-mxfp8": ("mlx_lm", mlx(8, 32, "mxfp8")),
     "auto-round-8": ("auto_round", auto_round(8, 64)),
+    "quark-fp8": ("quark", quark("FP8E4M3PerTensorSpec", observer_method="min_max")),
+    "quark-fp8-channel": ("quark", quark("FP8E4M3PerChannelSpec", ch_axis=0)),
+    "quark-int8": ("quark", quark("Int8PerChannelSpec", ch_axis=0, symmetric=True)),
+    "quark-int8-group": ("quark", quark("Int8PerGroupSpec", ch_axis=1, group_size=64, symmetric=False)),
+    "quark-uint4": ("quark", quark("Uint4PerGroupSpec", ch_axis=1, group_size=64)),
+    "quark-int4": ("quark", quark("Int4PerGroupSpec", ch_axis=1, group_size=64)),
+    "quark-uint4-row": ("quark", quark("Uint4PerChannelSpec", ch_axis=0)),
+    "quark-mxfp4": ("quark", quark("OCP_MXFP4Spec", ch_axis=1)),
     "gguf-q8_0": ("gguf", llama_cpp("Q8_0")),
     "gguf-q6_k": ("gguf", llama_cpp("Q6_K")),
     "gguf-q4_k_m": ("gguf", llama_cpp("Q4_K_M")),

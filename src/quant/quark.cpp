@@ -1,9 +1,11 @@
 // AMD Quark's groups along K: codes, scales and zero points are stored transposed, weight (K, N), weight_scale and
-// weight_zero_point (K / g, N): W[n, k] = (code[k, n] - zero_point[k / g, n]) * scale[k / g, n]. Its other layouts are
-// those of compressed-tensors.
+// weight_zero_point (K / g, N): W[n, k] = (code[k, n] - zero_point[k / g, n]) * scale[k / g, n]. Codes of 4 bits lie in
+// words of eight along N, as AWQ has them, zero points likewise; with a scale for each row in words along K. Its other
+// layouts are those of compressed-tensors.
 #include <fmt/format.h>
 
 #include "quant/formats.h"
+#include "quant/nibbles.h"
 
 namespace qgen {
 namespace {
@@ -14,8 +16,77 @@ bool is_transposed_grid(const Module& module, const TensorView* grid) {
          grid->shape[0] < module.cols() && module.cols() % grid->shape[0] == 0;
 }
 
+// Codes of 4 bits: in groups, or with a scale for each row.
+enum class NibbleGroups { kNone, kGroups, kRows };
+NibbleGroups nibble_groups(const Module& module) {
+  const TensorView *weight = module.peek("weight"), *scale = module.peek("weight_scale");
+  if (weight == nullptr || weight->dtype != Dtype::kI32 || scale == nullptr) return NibbleGroups::kNone;
+  const int64_t n = module.rows(), k = module.cols();
+  if (scale->shape.size() == 2 && n % kNibblesInWord == 0 && weight->shape == std::vector{k, n / kNibblesInWord})
+    return NibbleGroups::kGroups;
+  if (scale->shape == std::vector{n} && k % kNibblesInWord == 0 && weight->shape == std::vector{n, k / kNibblesInWord})
+    return NibbleGroups::kRows;
+  return NibbleGroups::kNone;
+}
+
+// What tensors do not say: whether codes of 4 bits have signs, and the order of a word's eight.
+NibbleLayout nibble_layout(const Module& module) {
+  NibbleLayout layout;
+  const std::optional<Json>& json = module.config().json;
+  if (!json) {
+    fail_tensor(*module.peek("weight"), "nothing declares whether its 4 bits have signs",
+                "Quark's quantization_config in config.json says so");
+  }
+  std::optional<bool> is_signed;
+  const auto look = [&](const Json& layer) {
+    const Json dtype = layer.at("weight").at("dtype");
+    const std::string_view name = dtype.as_string();
+    if (name != "int4" && name != "uint4") return;
+    if (is_signed && *is_signed != (name == "int4"))
+      dtype.fail("int4 beside uint4 in one checkpoint is not supported", "their tensors look the same");
+    is_signed = name == "int4";
+  };
+  look(json->at("global_quant_config"));
+  for (const char* key : {"layer_quant_config", "layer_type_quant_config"}) {
+    if (const auto layers = json->get(key)) {
+      for (const auto& member : layers->members()) look(member.second);
+    }
+  }
+  if (!is_signed) {
+    fail_tensor(*module.peek("weight"), "words of 4 bits where config.json declares none (expected int4 or uint4)",
+                std::string(kOtherCheckpoint));
+  }
+  layout.is_signed = *is_signed;
+  if (const auto exported = json->get("export")) {
+    if (const auto order = exported->get("pack_method")) {
+      layout.interleaved = order->as_string() == "reorder";
+      if (!layout.interleaved && order->as_string() != "order")
+        order->fail(fmt::format("'{}' is not supported", order->as_string()), "supported: reorder, order");
+    }
+  }
+  return layout;
+}
+
+Weight bind_nibbles(Module& module, NibbleGroups groups) {
+  const NibbleLayout layout = nibble_layout(module);
+  const bool rows = groups == NibbleGroups::kRows;
+  const TensorView& words = module.take("weight");
+  Weight weight = module.codes_over(words, Codes::kI8);
+  weight.scale =
+      rows ? module.take_grid("weight_scale", 1, module.cols()) : module.transposed_groups(module.take("weight_scale"));
+  const int64_t in_row = module.rows() / kNibblesInWord;
+  const TensorView* const zeros =
+      !module.has("weight_zero_point")
+          ? nullptr
+          : &module.take("weight_zero_point", {Dtype::kI32},
+                         rows ? std::vector{in_row} : std::vector{weight.scale.cols, in_row});
+  rows ? set_row_nibbles(weight, words, zeros, layout) : set_transposed_nibbles(weight, words, zeros, layout);
+  return weight;
+}
+
 // A square matrix is told by its scales: (N, K / g) would have N rows.
 bool detect(const Module& module) {
+  if (nibble_groups(module) != NibbleGroups::kNone) return true;
   const TensorView* weight = module.peek("weight");
   return weight != nullptr && byte_codes(*weight) && weight->shape == std::vector{module.cols(), module.rows()} &&
          is_transposed_grid(module, module.peek("weight_scale"));
@@ -34,6 +105,8 @@ ScaleGrid take_transposed_grid(Module& module, std::string_view suffix, int64_t 
 }
 
 Weight bind(Module& module) {
+  if (const NibbleGroups nibbles = nibble_groups(module); nibbles != NibbleGroups::kNone)
+    return bind_nibbles(module, nibbles);
   const int64_t groups = module.peek("weight_scale")->shape[0];
   Weight weight = module.take_transposed_codes("weight", *byte_codes(*module.peek("weight")));
   weight.scale = take_transposed_grid(module, "weight_scale", groups, Module::GridKind::kScales);
@@ -53,8 +126,10 @@ Scheme read_scheme(const Json& layer, const QuantSource& source) {
     scheme.codes = Dtype::kI8;
   } else if (name.starts_with("fp8")) {
     scheme.codes = fp8_type(dtype);
+  } else if (name == "int4" || name == "uint4") {
+    scheme.bits = kNibbleBits;
   } else {
-    dtype.fail(fmt::format("'{}' is not supported", name), "supported: int8, fp8_e4m3, fp8_e5m2");
+    dtype.fail(fmt::format("'{}' is not supported", name), "supported: int4, uint4, int8, fp8_e4m3, fp8_e5m2");
   }
   scheme.scales = source.plain;
   scheme.zero_points = !weight.flag_or("symmetric", true) || weight.at("qscheme").as_string() == "per_group";
@@ -94,6 +169,17 @@ bool read(const QuantSource& source, Declaration& out) {
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
   const bool groups = scheme.group_cols > 0;
+  if (scheme.bits == kNibbleBits) {
+    const int64_t count = scheme_grid_cols(scheme, cols), words = rows / kNibblesInWord;
+    if (groups) {
+      return {{"weight", Dtype::kI32, {cols, words}},
+              {"weight_scale", scheme.scales, {count, rows}},
+              {"weight_zero_point", Dtype::kI32, {count, words}}};
+    }
+    return {{"weight", Dtype::kI32, {rows, cols / kNibblesInWord}},
+            {"weight_scale", scheme.scales, {rows}},
+            {"weight_zero_point", Dtype::kI32, {words}}};
+  }
   std::vector<int64_t> shape;  // one value
   if (groups) {
     shape = {scheme_grid_cols(scheme, cols), rows};
@@ -111,13 +197,16 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 }  // namespace
 
-const Format kQuarkFormat = {"quark",
-                             "AMD Quark per group: INT8 codes stored transposed, with or without zero points",
-                             detect,
-                             bind,
-                             read,
-                             declare,
-                             "`weight` (K, N) in I8; `weight_scale` and `weight_zero_point` (K / g, N). Quark's scales "
-                             "per tensor and channel are those of `compressed-tensors`"};
+const Format kQuarkFormat = {
+    "quark",
+    "AMD Quark per group: INT8 codes stored transposed, with or without zero points; 4 bits per group "
+    "and row, held as 8",
+    detect,
+    bind,
+    read,
+    declare,
+    "`weight` (K, N) in I8; `weight_scale` and `weight_zero_point` (K / g, N). Quark's scales "
+    "per tensor and channel are those of `compressed-tensors`. 4 bits: `weight` in I32, (K, N / 8), "
+    "`weight_zero_point` in I32, (K / g, N / 8); with a scale a row (N, K / 8) and (N / 8)"};
 
 }  // namespace qgen

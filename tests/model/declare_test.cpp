@@ -363,6 +363,14 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
   CHECK(error(R"({"quant_method":"awq","bits":4,"group_size":16,"version":"gemm"})") ==
         "4 bits, held as 8, group 16 asymmetric");
   CHECK(contains(error(R"({"quant_method":"awq","bits":4,"version":"gemv"})"), "the layout 'gemv' is not supported"));
+  const auto quark = [&](std::string_view dtype, std::string_view scheme) {
+    return error(fmt::format(
+        R"({{"quant_method":"quark","global_quant_config":{{"weight":{{"dtype":"{}","qscheme":"{}","group_size":16}}}}}})",
+        dtype, scheme));
+  };
+  CHECK(quark("uint4", "per_group") == "4 bits, held as 8, group 16 asymmetric");
+  CHECK(quark("int4", "per_channel") == "4 bits, held as 8, channel asymmetric");
+  CHECK(contains(quark("int2", "per_group"), "'int2' is not supported"));
   CHECK(contains(error(R"({"quant_method":"exl3","bits":3.84})"), "'exl3' is not supported"));
   CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"W4A8_AWQ"})"),
                  "ModelOpt's 'W4A8_AWQ' is not supported"));

@@ -1,5 +1,6 @@
 // Methods that few files use, on small matrices, and methods that are refused by name.
 #include <cmath>
+#include <random>
 
 #include "tests/quant/small_checkpoint.h"
 
@@ -45,6 +46,79 @@ TEST_CASE("Quark's groups are stored transposed, and square matrices are told by
   odd.add("x.weight_zero_point", Dtype::kI8, {3, 2}, std::vector<int8_t>(6));
   CHECK(
       contains(error_of([&] { loaded_matrix(odd, "x", 3, 4); }), "x.weight_zero_point: not the shape of weight_scale"));
+}
+
+// Quark's 4 bits as config.json declares them, (16, 16) in groups of 8 or with a scale for each row.
+struct QuarkNibbles {
+  bool is_signed, interleaved, by_rows;
+  std::string config() const {
+    return fmt::format(R"({{"quantization_config":{{"quant_method":"quark","export":{{"pack_method":"{}"}},)"
+                       R"("global_quant_config":{{"weight":{{"dtype":"{}","qscheme":"{}","group_size":8}}}}}}}})",
+                       interleaved ? "reorder" : "order", is_signed ? "int4" : "uint4",
+                       by_rows ? "per_channel" : "per_group");
+  }
+};
+constexpr int64_t kNibbleSize = 16;
+
+SmallCheckpoint quark_checkpoint(const QuarkNibbles& nibbles, const std::vector<uint32_t>& words,
+                                 const std::vector<uint32_t>& zeros, const std::vector<float>& scales) {
+  SmallCheckpoint small(nibbles.config());
+  const int64_t groups = nibbles.by_rows ? 1 : 2, n = kNibbleSize;
+  small.add("x.weight", Dtype::kI32, {n, 2}, words);
+  small.add("x.weight_scale", Dtype::kF32, nibbles.by_rows ? std::vector{n} : std::vector{groups, n}, scales);
+  small.add("x.weight_zero_point", Dtype::kI32,
+            nibbles.by_rows ? std::vector<int64_t>{2} : std::vector<int64_t>{groups, 2}, zeros);
+  return small;
+}
+
+TEST_CASE("Quark's 4 bits: with and without signs, both orders, in groups and by rows, square matrices too") {
+  std::mt19937 random(3);
+  std::vector<uint32_t> words, zeros;
+  std::vector<float> scales;
+  for (int i = 0; i < 32; ++i) words.push_back(uint32_t(random()));
+  for (int i = 0; i < 4; ++i) zeros.push_back(uint32_t(random()));
+  for (int i = 0; i < 32; ++i) scales.push_back(float(i + 1) / 8);
+  for (const bool is_signed : {false, true}) {
+    for (const bool interleaved : {false, true}) {
+      for (const bool by_rows : {false, true}) {
+        INFO(is_signed, " ", interleaved, " ", by_rows);
+        const QuarkNibbles nibbles{is_signed, interleaved, by_rows};
+        const size_t groups = by_rows ? 1 : 2;
+        const std::vector<uint32_t> some_zeros(zeros.begin(), zeros.begin() + std::ptrdiff_t(2 * groups));
+        const std::vector<float> some_scales(scales.begin(), scales.begin() + std::ptrdiff_t(16 * groups));
+        const auto at = [&](const std::vector<uint32_t>& from, int64_t row, int64_t i) {
+          constexpr int kPlace[] = {0, 4, 1, 5, 2, 6, 3, 7};
+          const int place = interleaved ? kPlace[i % 8] : int(i % 8);
+          const int value = int(from[size_t(row * 2 + i / 8)] >> (4 * place) & 15);
+          return is_signed && value > 7 ? value - 16 : value;
+        };
+        const auto w = loaded_matrix(quark_checkpoint(nibbles, words, some_zeros, some_scales), "x", 16, 16);
+        for (int64_t n = 0; n < 16; ++n) {
+          for (int64_t k = 0; k < 16; ++k) {
+            const int64_t g = by_rows ? 0 : k / 8;
+            const int code = by_rows ? at(words, n, k) : at(words, k, n);
+            CHECK(w[size_t(n * 16 + k)] == (code - at(zeros, g, n)) * double(scales[size_t(g * 16 + n)]));
+          }
+        }
+      }
+    }
+  }
+  const auto problem = [&](const std::string& config) {
+    SmallCheckpoint small(config);
+    small.add("x.weight", Dtype::kI32, {16, 2}, words).add("x.weight_scale", Dtype::kF32, {2, 16}, scales);
+    return error_of([&] { loaded_matrix(small, "x", 16, 16); });
+  };
+  CHECK(contains(problem("{}"), "nothing declares whether its 4 bits have signs"));
+  std::string config = QuarkNibbles{true, true, false}.config();
+  config.replace(config.find("reorder"), 7, "shuffle");
+  CHECK(contains(problem(config), "'shuffle' is not supported"));
+  config = QuarkNibbles{true, true, false}.config();
+  config.insert(config.find("\"global_quant_config\""),
+                R"("layer_quant_config":{"*.up":{"weight":{"dtype":"uint4","qscheme":"per_group","group_size":8}}},)");
+  CHECK(contains(problem(config), "beside uint4"));
+  config = QuarkNibbles{true, true, false}.config();
+  config.replace(config.find("int4"), 4, "int8");
+  CHECK(contains(problem(config), "config.json declares none"));
 }
 
 TEST_CASE("ModelOpt's 4-D scales are blocks") {
