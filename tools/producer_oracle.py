@@ -178,6 +178,42 @@ def quark(spec, **given):
     return write
 
 
+def modelopt(config, kind="FP8QTensor"):
+    """What an export holds, dequantized: its layers of one input share scales, and its ties may round the other way than those of the
+    quantizers in memory."""
+
+    def write(source, out):
+        import modelopt.torch.quantization as mtq
+        from modelopt.torch.export import export_hf_checkpoint
+        from modelopt.torch.quantization import qtensor
+        from safetensors.torch import load_file
+
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        batch = tokenizer("Once upon a time", return_tensors="pt")["input_ids"]
+        model = mtq.quantize(load(source), getattr(mtq, config), lambda m: m(batch))
+        with torch.inference_mode():
+            export_hf_checkpoint(model, dtype=torch.float32, export_dir=str(out))
+        stored = {}
+        for path in out.glob("*.safetensors"):
+            stored |= load_file(path)
+        plain = load(source)
+        with torch.no_grad():
+            for name, parameter in plain.named_parameters():
+                value, scale = stored[name], stored.get(name + "_scale")
+                if scale is not None:
+                    blocks = {}
+                    if kind == "FP8QTensor" and scale.dim() == 1:
+                        scale = scale[:, None]
+                    elif kind == "FP8QTensor" and scale.dim() > 1:
+                        scale = scale.reshape([n for n in scale.shape if n > 1])
+                        blocks = {-1: 128, -2: 128}
+                    value = getattr(qtensor, kind)(parameter.shape, torch.float32, value).dequantize(scale=scale, block_sizes=blocks)
+                parameter.copy_(value)
+        return plain
+
+    return write
+
+
 def llama_cpp(kind):
     def write(source, out, checkout):
         plain = out / "plain.gguf"
@@ -204,6 +240,10 @@ FORMATS = {
     "mlx-4": ("mlx_lm", mlx(4, 64)),
     "mlx-mxfp8": ("mlx_lm", mlx(8, 32, "mxfp8")),
     "auto-round-8": ("auto_round", auto_round(8, 64)),
+    "modelopt-fp8": ("modelopt", modelopt("FP8_DEFAULT_CFG")),
+    "modelopt-fp8-channel": ("modelopt", modelopt("FP8_PER_CHANNEL_PER_TOKEN_CFG")),
+    "modelopt-fp8-blocks": ("modelopt", modelopt("FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG")),
+    "modelopt-mxfp8": ("modelopt", modelopt("MXFP8_DEFAULT_CFG", "MXFP8QTensor")),
     "quark-fp8": ("quark", quark("FP8E4M3PerTensorSpec", observer_method="min_max")),
     "quark-fp8-channel": ("quark", quark("FP8E4M3PerChannelSpec", ch_axis=0)),
     "quark-int8": ("quark", quark("Int8PerChannelSpec", ch_axis=0, symmetric=True)),

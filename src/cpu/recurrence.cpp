@@ -129,7 +129,7 @@ void Recurrence::prepare(const RecurStep& step, int64_t token, const std::vector
 void Recurrence::run(const RecurStep& step, const Batch& batch, const std::vector<RowBuffer>& rows,
                      ThreadPool& pool) const {
   pool.share(int64_t(batch.tokens.size()), [&](int64_t token) { prepare(step, token, rows); });
-  // The columns of a task share what is computed of their head's keys.
+  // The columns of a task share what is computed of their head's keys; a column comes out the same in any task.
   const bool few_heads = step.heads * int64_t(batch.segments.size()) < 2 * pool.workers();
   const int64_t most = few_heads ? kFewRecurColumns : kMostRecurColumns;
   const int64_t blocks = (step.value_dim + most - 1) / most, parts = step.heads * blocks;

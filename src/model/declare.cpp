@@ -188,8 +188,8 @@ uint64_t shape_codes(uint64_t bits, Codes codes, int exponent) {
     case Codes::kBf16: return fields(0x807F807F807F807Fu, 0x0001000100010001u, 7, 127);
     case Codes::kF16: return fields(0x83FF83FF83FF83FFu, 0x0001000100010001u, 10, 15);
     case Codes::kI8: return bits;
-    // No NaN (0x7F and 0xFF), and from 2 on, as most weights are whose largest is 448: kernels may take numbers below
-    // 2^-6 apart.
+    // No NaN (0x7F and 0xFF), and at least 2: of weights scaled to a largest of 448 few are smaller, and kernels decode
+    // numbers below 2^-6 on a slower branch.
     case Codes::kE4M3: return (bits & 0xFEFEFEFEFEFEFEFEu) | 0x4040404040404040u;
     case Codes::kE5M2: return bits & 0xFBFBFBFBFBFBFBFBu;  // no infinity and NaN: 0x7C to 0x7F
   }

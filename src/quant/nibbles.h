@@ -8,6 +8,8 @@ namespace qgen {
 
 constexpr int kNibbleBits = 4;
 constexpr int64_t kNibblesInWord = 32 / kNibbleBits;
+// The words of so many codes; the last one may be filled up.
+constexpr int64_t nibble_words(int64_t count) { return (count + kNibblesInWord - 1) / kNibblesInWord; }
 
 struct NibbleLayout {
   bool interleaved = true;  // a word's eight are in the order 0, 2, 4, 6, 1, 3, 5, 7
@@ -15,8 +17,8 @@ struct NibbleLayout {
 };
 
 // Gives a weight that has its scales the repack that makes its codes, held less 8, and its zero points out of words.
-// Transposed: words (K, N / 8), zero points (groups, N / 8) or null. By rows: words (N, K / 8), a scale for each row,
-// zero points (N / 8) or null. N and K must be of whole words.
+// Transposed: words (K, words of N), zero points (groups, words of N) or null. By rows: words (N, words of K), a scale
+// for each row, zero points (words of N) or null.
 void set_transposed_nibbles(Weight& weight, const TensorView& words, const TensorView* zeros, NibbleLayout layout);
 void set_row_nibbles(Weight& weight, const TensorView& words, const TensorView* zeros, NibbleLayout layout);
 

@@ -22,11 +22,17 @@ NibbleGroups nibble_groups(const Module& module) {
   const TensorView *weight = module.peek("weight"), *scale = module.peek("weight_scale");
   if (weight == nullptr || weight->dtype != Dtype::kI32 || scale == nullptr) return NibbleGroups::kNone;
   const int64_t n = module.rows(), k = module.cols();
-  if (scale->shape.size() == 2 && n % kNibblesInWord == 0 && weight->shape == std::vector{k, n / kNibblesInWord})
-    return NibbleGroups::kGroups;
-  if (scale->shape == std::vector{n} && k % kNibblesInWord == 0 && weight->shape == std::vector{n, k / kNibblesInWord})
-    return NibbleGroups::kRows;
+  if (scale->shape.size() == 2 && weight->shape == std::vector{k, nibble_words(n)}) return NibbleGroups::kGroups;
+  if (scale->shape == std::vector{n} && weight->shape == std::vector{n, nibble_words(k)}) return NibbleGroups::kRows;
   return NibbleGroups::kNone;
+}
+
+// Scales of columns look like those of rows where a matrix is square.
+void check_channel_axis(const Json& weight) {
+  const auto axis = weight.get("ch_axis");
+  if (!axis || !axis->is_number() || weight.at("qscheme").as_string() != "per_channel") return;
+  if (const int64_t found = axis->as_integer(); found != 0 && found != -2)
+    axis->fail(fmt::format("scales along axis {} are not supported", found), "supported: 0, a scale for each row");
 }
 
 // What tensors do not say: whether codes of 4 bits have signs, and the order of a word's eight.
@@ -39,14 +45,18 @@ NibbleLayout nibble_layout(const Module& module) {
   }
   std::optional<bool> is_signed;
   const auto look = [&](const Json& layer) {
-    const Json dtype = layer.at("weight").at("dtype");
-    const std::string_view name = dtype.as_string();
+    const auto weight = layer.get("weight");
+    if (!weight || !weight->is_object()) return;
+    const auto dtype = weight->get("dtype");
+    if (!dtype || !dtype->is_string()) return;
+    const std::string_view name = dtype->as_string();
     if (name != "int4" && name != "uint4") return;
+    check_channel_axis(*weight);
     if (is_signed && *is_signed != (name == "int4"))
-      dtype.fail("int4 beside uint4 in one checkpoint is not supported", "their tensors look the same");
+      dtype->fail("int4 beside uint4 in one checkpoint is not supported", "their tensors look the same");
     is_signed = name == "int4";
   };
-  look(json->at("global_quant_config"));
+  if (const auto all = json->get("global_quant_config")) look(*all);
   for (const char* key : {"layer_quant_config", "layer_type_quant_config"}) {
     if (const auto layers = json->get(key)) {
       for (const auto& member : layers->members()) look(member.second);
@@ -74,9 +84,10 @@ Weight bind_nibbles(Module& module, NibbleGroups groups) {
   Weight weight = module.codes_over(words, Codes::kI8);
   weight.scale =
       rows ? module.take_grid("weight_scale", 1, module.cols()) : module.transposed_groups(module.take("weight_scale"));
-  const int64_t in_row = module.rows() / kNibblesInWord;
+  const int64_t in_row = nibble_words(module.rows());
+  // Codes without signs have zero points; codes with signs may.
   const TensorView* const zeros =
-      !module.has("weight_zero_point")
+      layout.is_signed && !module.has("weight_zero_point")
           ? nullptr
           : &module.take("weight_zero_point", {Dtype::kI32},
                          rows ? std::vector{in_row} : std::vector{weight.scale.cols, in_row});
@@ -128,6 +139,9 @@ Scheme read_scheme(const Json& layer, const QuantSource& source) {
     scheme.codes = fp8_type(dtype);
   } else if (name == "int4" || name == "uint4") {
     scheme.bits = kNibbleBits;
+    check_channel_axis(weight);
+    if (const Json qscheme = weight.at("qscheme"); qscheme.as_string() == "per_tensor")
+      qscheme.fail("'per_tensor' with 4 bits is not supported", "supported: per_channel, per_group");
   } else {
     dtype.fail(fmt::format("'{}' is not supported", name), "supported: int4, uint4, int8, fp8_e4m3, fp8_e5m2");
   }
@@ -170,13 +184,13 @@ bool read(const QuantSource& source, Declaration& out) {
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
   const bool groups = scheme.group_cols > 0;
   if (scheme.bits == kNibbleBits) {
-    const int64_t count = scheme_grid_cols(scheme, cols), words = rows / kNibblesInWord;
+    const int64_t count = scheme_grid_cols(scheme, cols), words = nibble_words(rows);
     if (groups) {
       return {{"weight", Dtype::kI32, {cols, words}},
               {"weight_scale", scheme.scales, {count, rows}},
               {"weight_zero_point", Dtype::kI32, {count, words}}};
     }
-    return {{"weight", Dtype::kI32, {rows, cols / kNibblesInWord}},
+    return {{"weight", Dtype::kI32, {rows, nibble_words(cols)}},
             {"weight_scale", scheme.scales, {rows}},
             {"weight_zero_point", Dtype::kI32, {words}}};
   }

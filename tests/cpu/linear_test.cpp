@@ -91,10 +91,10 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
   struct Shape {
     int64_t rows, cols, group_rows, group_cols;
   };
-  const Shape shapes[] = {{37, 100, 37, 100},   {70, 172, 1, 172}, {33, 64, 1, 32},    {20, 172, 1, 43},
-                          {130, 300, 128, 128}, {64, 96, 16, 24},  {5, 7, 2, 3},       {1, 1, 1, 1},
-                          {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128}, {48, 256, 1, 256},
-                          {33, 700, 1, 100},    {17, 200, 1, 16}};
+  const Shape shapes[] = {{37, 100, 37, 100},   {70, 172, 1, 172}, {33, 64, 1, 32},     {20, 172, 1, 43},
+                          {130, 300, 128, 128}, {64, 96, 16, 24},  {5, 7, 2, 3},        {1, 1, 1, 1},
+                          {40, 1024, 1, 64},    {35, 130, 12, 20}, {3, 513, 128, 128},  {48, 256, 1, 256},
+                          {33, 700, 1, 100},    {17, 200, 1, 16},  {130, 300, 128, 32}, {130, 300, 64, 96}};
   for (const IsaTarget* target : kernel_targets()) {
     for (const int64_t tokens : {1, 2, 13, 26, 260}) {
       double worst = 0;
@@ -380,14 +380,22 @@ TEST_CASE("panels that share columns of x") {
 TEST_CASE("products of a token do not depend on the others") {
   for (const IsaTarget* target : kernel_targets()) {
     for (const Kernels choice : {Kernels::kPrompt, Kernels::kGenerate}) {
-      for (const auto& [codes, group] : {std::pair<Codes, int64_t>{Codes::kI8, 1024},
-                                         {Codes::kI8, 32},
-                                         {Codes::kE4M3, 128},
-                                         {Codes::kBf16, 0},
-                                         {Codes::kF32, 0}}) {
-        INFO(std::string(target->name), " ", std::string(codes_name(codes)), " group ", group, " choice ", int(choice));
+      struct Grid {
+        Codes codes;
+        int64_t group_rows, group_cols;
+      };
+      for (const auto& [codes, group_rows, group_cols] : {Grid{Codes::kI8, 1, 1024},
+                                                          {Codes::kI8, 1, 32},
+                                                          {Codes::kE4M3, 1, 128},
+                                                          {Codes::kE4M3, 1, 32},
+                                                          {Codes::kE4M3, 1, 1024},
+                                                          {Codes::kE4M3, 64, 128},
+                                                          {Codes::kBf16, 1, 0},
+                                                          {Codes::kF32, 1, 0}}) {
+        INFO(std::string(target->name), " ", std::string(codes_name(codes)), " groups ", group_rows, "x", group_cols,
+             " choice ", int(choice));
         std::mt19937 random(3);
-        const Weight weight = random_weight(random, codes, 70, 1024, 1, group, false);
+        const Weight weight = random_weight(random, codes, 70, 1024, group_rows, group_cols, false);
         const auto x = normal(random, 40 * 1024);
         std::vector<float> all;
         for (const int64_t tokens : {40, 1, 2, 7, 13, 37}) {

@@ -370,6 +370,7 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
   };
   CHECK(quark("uint4", "per_group") == "4 bits, held as 8, group 16 asymmetric");
   CHECK(quark("int4", "per_channel") == "4 bits, held as 8, channel asymmetric");
+  CHECK(contains(quark("int4", "per_tensor"), "'per_tensor' with 4 bits is not supported"));
   CHECK(contains(quark("int2", "per_group"), "'int2' is not supported"));
   CHECK(contains(error(R"({"quant_method":"exl3","bits":3.84})"), "'exl3' is not supported"));
   CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"W4A8_AWQ"})"),

@@ -103,22 +103,38 @@ TEST_CASE("Quark's 4 bits: with and without signs, both orders, in groups and by
       }
     }
   }
+  const QuarkNibbles plain{true, true, false};
+  {
+    // Signed codes may lack zero points; a last word is filled up; layers that stay as they are say null.
+    std::string config = QuarkNibbles{true, true, true}.config();
+    config.insert(config.find("\"global_quant_config\""), R"("layer_quant_config":{"*lm_head":{"weight":null}},)");
+    SmallCheckpoint small(config);
+    small.add<uint32_t>("x.weight", Dtype::kI32, {3, 1}, {0xF, 0x8, 0x7})
+        .add<float>("x.weight_scale", Dtype::kF32, {3}, {1, 2, 3});
+    CHECK(loaded_matrix(small, "x", 3, 1) == std::vector<double>{-1, -16, 21});
+    small.add<uint32_t>("x.weight_zero_point", Dtype::kI32, {1}, {0x1E});  // -2, 0, 1
+    CHECK(loaded_matrix(small, "x", 3, 1) == std::vector<double>{1, -16, 18});
+  }
   const auto problem = [&](const std::string& config) {
     SmallCheckpoint small(config);
     small.add("x.weight", Dtype::kI32, {16, 2}, words).add("x.weight_scale", Dtype::kF32, {2, 16}, scales);
     return error_of([&] { loaded_matrix(small, "x", 16, 16); });
   };
+  CHECK(contains(problem(QuarkNibbles{false, true, false}.config()), "weight_zero_point"));
   CHECK(contains(problem("{}"), "nothing declares whether its 4 bits have signs"));
-  std::string config = QuarkNibbles{true, true, false}.config();
+  std::string config = plain.config();
   config.replace(config.find("reorder"), 7, "shuffle");
   CHECK(contains(problem(config), "'shuffle' is not supported"));
-  config = QuarkNibbles{true, true, false}.config();
+  config = plain.config();
   config.insert(config.find("\"global_quant_config\""),
                 R"("layer_quant_config":{"*.up":{"weight":{"dtype":"uint4","qscheme":"per_group","group_size":8}}},)");
   CHECK(contains(problem(config), "beside uint4"));
-  config = QuarkNibbles{true, true, false}.config();
+  config = plain.config();
   config.replace(config.find("int4"), 4, "int8");
   CHECK(contains(problem(config), "config.json declares none"));
+  config = QuarkNibbles{true, true, true}.config();
+  config.insert(config.find("\"dtype\""), R"("ch_axis":1,)");
+  CHECK(contains(problem(config), "scales along axis 1 are not supported"));
 }
 
 TEST_CASE("ModelOpt's 4-D scales are blocks") {
