@@ -13,6 +13,7 @@ CHECKOUT is one of llama.cpp with its tools in build/bin.
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import math
@@ -214,6 +215,46 @@ def modelopt(config, kind="FP8QTensor"):
     return write
 
 
+def gptqmodel(bits, ordered=False):
+    def write(source, out):
+        os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "4")  # its default of a small machine is too few for itself
+        from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
+
+        config = QuantizeConfig(bits=bits, group_size=64, sym=bits == 8, desc_act=ordered)
+        model = GPTQModel.load(str(source), config, device="cpu")
+        model.quantize([" ".join(f"{a} times {b} is {a * b}." for b in range(1, 40)) for a in range(1, 9)], batch_size=1)
+        model.save(str(out))
+        # Scales are stored in F16 alone, and it multiplies in their type.
+        read = GPTQModel.load(str(out), backend=BACKEND.TORCH, device="cpu", dtype=torch.float16).model
+        modules = {n: x for n, x in read.named_modules() if hasattr(x, "dequantize_weight")}
+        for module in modules.values():
+            module.scales = module.scales.float()
+        return with_weights(source, {n: x.dequantize_weight().T.float() for n, x in modules.items()})
+
+    return write
+
+
+def msmodelslim(**given):
+    def write(source, out):
+        from msmodelslim.pytorch.llm_ptq.llm_ptq_tools import Calibrator, QuantConfig
+
+        model = load(source)
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # it writes no shared tensors
+        model.config.tie_word_embeddings = False
+        model.config.save_pretrained(out)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+        tokenizer.save_pretrained(out)
+        batch = tokenizer("Once upon a time", return_tensors="pt").input_ids
+        calibrator = Calibrator(model, QuantConfig(dev_type="cpu", disable_names=["lm_head"], **given), calib_data=[[batch]])
+        calibrator.run()
+        calibrator.save(str(out), save_type=["ascendV1"])
+        with torch.no_grad():
+            modules = {n: x for n, x in calibrator.model.named_modules() if hasattr(x, "quant_weight")}
+            return with_weights(source, {n: x.quant_weight(x.weight) for n, x in modules.items()})
+
+    return write
+
+
 def llama_cpp(kind):
     def write(source, out, checkout):
         plain = out / "plain.gguf"
@@ -240,6 +281,11 @@ FORMATS = {
     "mlx-4": ("mlx_lm", mlx(4, 64)),
     "mlx-mxfp8": ("mlx_lm", mlx(8, 32, "mxfp8")),
     "auto-round-8": ("auto_round", auto_round(8, 64)),
+    "gptqmodel-8": ("gptqmodel", gptqmodel(8)),
+    "gptqmodel-4-ordered": ("gptqmodel", gptqmodel(4, ordered=True)),
+    "msmodelslim-w8a16": ("msmodelslim", msmodelslim(w_bit=8, a_bit=16, w_sym=True)),
+    "msmodelslim-w8a16-offsets": ("msmodelslim", msmodelslim(w_bit=8, a_bit=16, w_sym=False)),
+    "msmodelslim-w8a8-dynamic": ("msmodelslim", msmodelslim(w_bit=8, a_bit=8, is_dynamic=True)),
     "modelopt-fp8": ("modelopt", modelopt("FP8_DEFAULT_CFG")),
     "modelopt-fp8-channel": ("modelopt", modelopt("FP8_PER_CHANNEL_PER_TOKEN_CFG")),
     "modelopt-fp8-blocks": ("modelopt", modelopt("FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG")),
@@ -294,6 +340,9 @@ def main():
     parser.add_argument("--llama-cpp", type=Path)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
+    for name in ("qgen", "model", "llama_cpp"):
+        if path := getattr(options, name):
+            setattr(options, name, Path(path).resolve())
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
@@ -313,7 +362,8 @@ def main():
             out = Path(folder, name)
             out.mkdir()
             try:
-                model = write(options.model, out, *([options.llama_cpp] if library == "gguf" else []))
+                with contextlib.redirect_stdout(sys.stderr), contextlib.chdir(folder):  # libraries talk, and keep logs
+                    model = write(options.model, out, *([options.llama_cpp] if library == "gguf" else []))
                 expected = perplexity_of(model, ids)
                 found = perplexity_in_qgen(options.qgen, out, ids)
             except Exception as error:  # whatever a library makes of it

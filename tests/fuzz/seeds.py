@@ -96,6 +96,15 @@ def checkpoints(seeds):
             beside = [next(iter(sorted(folder.glob(name))), None) for name in ("quant_model_description*.json", "hf_quant_config.json")]
             seeds.add("binder_fuzz", SEPARATOR.join([read(folder / "config.json"), header_of(read(path)),
                                                      *(read(side) if side else b"" for side in beside)]), MOST_INPUT)
+    # AMD Quark's 4 bits have AWQ's tensors under other names.
+    awq = ROOT / "tests/golden/qwen2-awq"
+    header = header_of(read(awq / "model.safetensors"))
+    for of, name in ((b".qweight", b".weight"), (b".qzeros", b".weight_zero_point"), (b".scales", b".weight_scale")):
+        header = header.replace(of, name)
+    config = json.loads(read(awq / "config.json"))
+    config["quantization_config"] = {"quant_method": "quark", "export": {"pack_method": "reorder"}, "global_quant_config": {
+        "weight": {"dtype": "int4", "qscheme": "per_group", "group_size": 8, "ch_axis": 1}}}
+    seeds.add("binder_fuzz", SEPARATOR.join([json.dumps(config).encode(), header]), MOST_INPUT)
 
 
 def gguf_text(text):
