@@ -40,6 +40,11 @@ def load(folder, **more):
 # Each writes a checkpoint and gives a model in F32 with the weights that the library reads from it, or has in memory.
 
 
+def some_tokens(source):
+    """What libraries that want to see inputs are given."""
+    return transformers.AutoTokenizer.from_pretrained(source)("Once upon a time", return_tensors="pt").input_ids
+
+
 def llm_compressor(scheme):
     """A scheme by its name, or so many bits in groups of 64."""
 
@@ -168,8 +173,7 @@ def quark(spec, **given):
 
         weight = getattr(specs, spec)(**given, is_dynamic=False).to_quantization_spec()
         quantizer = ModelQuantizer(QConfig(global_quant_config=QLayerConfig(weight=weight), exclude=["lm_head"]))
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        batch = tokenizer("Once upon a time", return_tensors="pt")["input_ids"]
+        batch = some_tokens(source)
         model = quantizer.freeze(quantizer.quantize_model(load(source), [batch]))
         # Frozen layers hold their weights dequantized.
         weights = {n: x.weight.detach().clone() for n, x in model.named_modules() if type(x).__name__ == "QuantLinear"}
@@ -189,8 +193,7 @@ def modelopt(config, kind="FP8QTensor"):
         from modelopt.torch.quantization import qtensor
         from safetensors.torch import load_file
 
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        batch = tokenizer("Once upon a time", return_tensors="pt")["input_ids"]
+        batch = some_tokens(source)
         model = mtq.quantize(load(source), getattr(mtq, config), lambda m: m(batch))
         with torch.inference_mode():
             export_hf_checkpoint(model, dtype=torch.float32, export_dir=str(out))
@@ -242,10 +245,9 @@ def msmodelslim(**given):
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # it writes no shared tensors
         model.config.tie_word_embeddings = False
         model.config.save_pretrained(out)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        tokenizer.save_pretrained(out)
-        batch = tokenizer("Once upon a time", return_tensors="pt").input_ids
-        calibrator = Calibrator(model, QuantConfig(dev_type="cpu", disable_names=["lm_head"], **given), calib_data=[[batch]])
+        transformers.AutoTokenizer.from_pretrained(source).save_pretrained(out)
+        config = QuantConfig(dev_type="cpu", disable_names=["lm_head"], **given)
+        calibrator = Calibrator(model, config, calib_data=[[some_tokens(source)]])
         calibrator.run()
         calibrator.save(str(out), save_type=["ascendV1"])
         with torch.no_grad():

@@ -66,17 +66,22 @@ QGEN_KERNEL(kRecurWarps* kWarp, 1) recur_inputs_kernel(const RecurArgs args, con
   }
 }
 
-// The key head that a head reads, and what the token's decay and rate are.
-QGEN_DEVICE int key_head_of(const RecurArgs& args, int h) {
-  return args.key_heads_repeat ? h % args.key_heads : h / (args.heads / args.key_heads);
+// What the tokens of a head have in common: the key head that it reads, and where decays come from.
+struct RecurHead {
+  int index, key_head;
+  float rate_of_decay, bias;
+};
+QGEN_DEVICE RecurHead recur_head(const RecurArgs& args, int h) {
+  const int key_head = args.key_heads_repeat ? h % args.key_heads : h / (args.heads / args.key_heads);
+  return {h, key_head, -exp_fast(args.a_log[h]), args.decay_bias[h]};
 }
 struct TokenRates {
   float decay, rate;
 };
-QGEN_DEVICE TokenRates rates_of(const RecurArgs& args, int h, int64_t t) {
-  const float rise = softplus(args.decay[t * args.decay_stride + h] + args.decay_bias[h]);
-  const float decay = exp_fast(-exp_fast(args.a_log[h]) * rise);
-  return {decay, args.delta ? sigmoid(args.rate[t * args.rate_stride + h]) : rise};
+QGEN_DEVICE TokenRates rates_of(const RecurArgs& args, const RecurHead& head, int64_t t) {
+  const float rise = softplus(args.decay[t * args.decay_stride + head.index] + head.bias);
+  const float rate = args.delta ? sigmoid(args.rate[t * args.rate_stride + head.index]) : rise;
+  return {exp_fast(head.rate_of_decay * rise), rate};
 }
 
 // 32 columns of a head (x of the grid) of a segment (y) in shared memory, a lane a column, each warp a part of the
@@ -113,10 +118,10 @@ QGEN_KERNEL(kRecurWarps* kWarp, 1) recur_kernel(const RecurArgs args, const Laun
     for (int w = 0; w < kRecurWarps; ++w) sum += mine[w * kWarp + lane_index()];
     return sum;
   };
-  const int key_head = key_head_of(args, h);
+  const RecurHead head = recur_head(args, h);
   for (int64_t t = first; t < end; ++t) {
-    const int64_t key = (t * args.key_heads + key_head) * args.key_dim;
-    const auto [g, rate] = rates_of(args, h, t);
+    const int64_t key = (t * args.key_heads + head.key_head) * args.key_dim;
+    const auto [g, rate] = rates_of(args, head, t);
     const float v = inside ? args.v.x[t * args.v.stride + h * args.v.head_stride + column] : 0;
     float change = v * rate;
     if (args.delta) {
@@ -158,7 +163,7 @@ struct RecurChunkLayout {
 // where the state is marked. Keys: of whole 4 elements. shared: RecurChunkLayout - the state's tile, keys and queries
 // of two chunks, the warps' sums, products of keys, decays and rates of two chunks.
 template <bool kDelta>
-QGEN_KERNEL(kRecurWarps* kWarp, 4)
+QGEN_KERNEL(kRecurWarps* kWarp, 3)
 recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
@@ -189,7 +194,8 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
       for (int j = i; inside && j < i + 4; ++j) to[int64_t(j) * args.value_dim] = tile[j * kWarp];
     });
   };
-  const int marked = args.segments.marked[segment], key_head = key_head_of(args, h);
+  const int marked = args.segments.marked[segment];
+  const RecurHead head = recur_head(args, h);
   const auto end_of = [&](int first) {
     const int last = first <= marked && marked < end ? marked + 1 : end;
     return first + kRecurChunk < last ? first + kRecurChunk : last;
@@ -203,13 +209,13 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
       const int row = i / fours, at = i % fours * 4, t = row % kRecurChunk;
       const float* const from = row < kRecurChunk ? args.keys : args.queries;
       const int64_t token = t < tokens ? first + t : first;
-      copy_async16(inputs + row * layout.key_row() + at, from + (token * args.key_heads + key_head) * args.key_dim + at,
-                   t < tokens);
+      copy_async16(inputs + row * layout.key_row() + at,
+                   from + (token * args.key_heads + head.key_head) * args.key_dim + at, t < tokens);
     }
     copy_async_commit();
     if (thread_index() >= kRecurChunk) return;
     float* const rates = shared + layout.rates() + which * kInputs + thread_index();
-    const TokenRates of = thread_index() < tokens ? rates_of(args, h, first + thread_index()) : TokenRates{1, 0};
+    const TokenRates of = thread_index() < tokens ? rates_of(args, head, first + thread_index()) : TokenRates{1, 0};
     rates[0] = of.decay;
     rates[kRecurChunk] = of.rate;
   };

@@ -1,7 +1,6 @@
 // Any config.json, header of a safetensors file and file beside them that says how a model is quantized, with values of
 // one byte: the binder of every method refuses their shapes and types, or makes a plan in which the codes of each
 // weight that is used as it is stored lie inside a tensor, and small weights can be repacked.
-#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <vector>
