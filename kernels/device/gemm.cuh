@@ -83,8 +83,9 @@ gemm_kernel(const GemmArgs args, const LaunchTimes times) {
   for (int step = 0; step < steps; ++step) {
     GroupLoads<Grid> groups[kWindowsAtOnce][2][2];
     const auto load_groups = [&](int window, GroupLoads<Grid>(&into)[2][2]) {
-      const int column = step * kStepColumns + window * kWindow,
-                group_column = (column < w.cols ? column : w.cols - 1) >> w.group_shift;
+      // Behind the last column any that exist will do: x is zero there.
+      const int own = (step * kStepColumns + window * kWindow) >> w.group_shift,
+                last = ((w.cols - 1) >> w.group_shift) / kGroups * kGroups, group_column = own < last ? own : last;
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL

@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include "kernels/simt/memory_check.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -57,6 +59,7 @@ class Fibre {
     if (_setjmp(inside_) == 0) _longjmp(outside_, 1);
     after_switch(fake_, &scheduler_stack_, &scheduler_size_);
   }
+  const std::byte* stack() const { return static_cast<const std::byte*>(stack_); }
   // Forgets what it was at: the next time it begins anew.
   void forget() { started_ = false; }
   static Fibre* current() { return current_; }
@@ -98,6 +101,7 @@ struct Copy {
 struct Thread {
   State state = State::kReady;
   Place place;
+  RunningThread running;
   int exchanges = 0;
   std::vector<Copy> open;
   std::vector<std::vector<Copy>> committed;  // oldest first
@@ -111,7 +115,8 @@ struct Warp {
 };
 
 struct Block {
-  const std::function<void()>* body = nullptr;
+  void (*thread)(const void*) = nullptr;
+  const void* launch = nullptr;
   const char* name = "";
   std::vector<std::byte> shared_storage;
   std::byte* shared = nullptr;
@@ -134,7 +139,7 @@ thread_local std::vector<std::unique_ptr<Fibre>> fibres;
 void entry() {
   Fibre::current()->arrive();
   for (;;) {
-    (*block->body)();
+    block->thread(block->launch);
     self->state = State::kDone;
     Fibre::current()->leave();
   }
@@ -158,7 +163,9 @@ void run_block(std::mt19937& random) {
       if (thread.state != State::kReady) continue;
       moved = true;
       self = &thread;
+      check_thread(&thread.running);
       fibres[i]->enter(entry);
+      check_thread(nullptr);
       if (!block->error.empty()) fail_kernel(block->error);
       if (thread.state == State::kDone) ++block->done;
     }
@@ -174,6 +181,7 @@ void run_block(std::mt19937& random) {
                   std::to_string(exchanging) + " for their warp, " + std::to_string(block->done) + " are done");
     }
     for (Thread& thread : block->threads) thread.state = State::kReady;
+    check_barrier();
   }
   for (const Thread& thread : block->threads) {
     if (!thread.open.empty() || !thread.committed.empty()) fail_kernel("a copy was never waited for");
@@ -184,10 +192,12 @@ void run_block(std::mt19937& random) {
 
 void set_order(Order wanted) { order = wanted; }
 
-void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std::function<void()>& thread) {
+void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*),
+         const void* launch) {
   Block state;
   state.name = name;
-  state.body = &thread;
+  state.thread = thread;
+  state.launch = launch;
   block = &state;
   if (threads <= 0 || threads % kWarp != 0 || threads > 1024)
     fail_kernel("a block has whole warps, 1024 threads at most");
@@ -205,10 +215,14 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std
   for (const size_t index : blocks) {
     const Dim at{unsigned(index % grid.x), unsigned(index / grid.x % grid.y), unsigned(index / grid.x / grid.y)};
     state.threads.assign(size_t(threads), {});
-    for (int i = 0; i < threads; ++i) state.threads[i].place = {at, grid, i, threads};
+    for (int i = 0; i < threads; ++i) {
+      state.threads[i].place = {at, grid, i, threads};
+      state.threads[i].running = {fibres[i]->stack(), kStackBytes, i, 0};
+    }
     for (Warp& warp : state.warps) warp.arrived = 0;
     state.done = 0;
     std::memset(state.shared, 0xFF, shared_bytes);
+    check_block(state.shared, shared_bytes, state.warps.data(), state.warps.size() * sizeof(Warp));
     run_block(random);
   }
   block = nullptr;
@@ -243,7 +257,7 @@ uint64_t read_clock() {
   return now += 10;
 }
 
-const Place& place() { return self->place; }
+Place place() { return self->place; }
 std::byte* shared() { return block->shared; }
 
 void meet() {
@@ -269,7 +283,23 @@ const std::byte* exchange(const void* given, size_t bytes) {
   return slots;
 }
 
-void copy_later(void* target, const void* source, size_t bytes) { self->open.push_back({target, source, bytes}); }
+void meet_warp() {
+  const std::byte nothing{};
+  exchange(&nothing, sizeof(nothing));
+  ++self->running.warp_barriers;
+}
+
+uint32_t add_atomically(uint32_t* counter, uint32_t more) {
+  check_access(counter, sizeof(*counter), Access::kAtomic);
+  *counter += more;
+  return *counter - more;
+}
+
+void copy_later(void* target, const void* source, size_t bytes) {
+  if (source != nullptr) check_access(source, bytes, Access::kRead);
+  check_copy(target, bytes, CopyState::kIssued);
+  self->open.push_back({target, source, bytes});
+}
 void commit_copies() {
   self->committed.push_back(std::move(self->open));
   self->open.clear();
@@ -282,6 +312,7 @@ void wait_copies(int left) {
       } else {
         std::memset(copy.target, 0, copy.bytes);
       }
+      check_copy(copy.target, copy.bytes, CopyState::kDone);
     }
     self->committed.erase(self->committed.begin());
   }

@@ -1,7 +1,8 @@
 // Runs kernels on the processor as a GPU would: blocks one after another, the threads of a block as fibres that meet at
 // barriers and at the exchanges of their warp. What a GPU would hang on or get wrong in silence is an error here: a
-// barrier that not all threads reach, an exchange without all lanes, a copy that is read before it was waited for
-// (the copy is made only then), uninitialized shared memory (it is filled with NaN).
+// barrier that not all threads reach, an exchange without all lanes, and what memory_check.h looks for (races on shared
+// memory, accesses beyond buffers). An asynchronous copy is made when it is waited for, and shared memory is filled
+// with NaN at first.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,9 @@ struct Dim {
 enum class Order { kAscending, kDescending, kShuffled };
 void set_order(Order order);
 
-// Runs `thread` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which are
-// thrown as std::logic_error.
-void run(const char* name, Dim grid, int threads, size_t shared_bytes, const std::function<void()>& thread);
+// Runs `thread(launch)` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which
+// are thrown as std::logic_error.
+void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*), const void* launch);
 
 // Does `work` at once; while something is recorded, keeps it instead. What a recording holds is a copy, as on a GPU.
 void perform(std::function<void()> work);
@@ -37,17 +38,19 @@ struct Place {
   int thread = 0;
   int threads = 0;
 };
-const Place& place();
+Place place();
 std::byte* shared();
 // A clock that goes on by 10 with each look at it.
 uint64_t read_clock();
 // Ends the run with an error.
 void stop(const char* error);
-void meet();  // __syncthreads()
+void meet();       // __syncthreads()
+void meet_warp();  // __syncwarp(): the only exchange of a warp that orders accesses of memory
 // Gives 64 bytes at most and returns what each lane of the warp gave, 64 bytes apart, until the lane's next exchange.
 constexpr size_t kExchangeBytes = 64;
 const std::byte* exchange(const void* given, size_t bytes);
 
+uint32_t add_atomically(uint32_t* counter, uint32_t more);  // returns what was there
 // Asynchronous copies into shared memory, made when they are waited for. Null `source`: zeros.
 void copy_later(void* target, const void* source, size_t bytes);
 void commit_copies();

@@ -5,6 +5,7 @@
 
 #include "kernels/kernel_log.h"
 #include "kernels/simt/executor.h"
+#include "kernels/simt/memory_check.h"
 
 namespace qgen::simt {
 
@@ -12,11 +13,26 @@ class Stream {};
 enum class Start { kEarly, kAfter };
 
 template <typename Args>
+struct Launch {
+  void (*kernel)(const Args, const LaunchTimes);
+  Args args;
+  LaunchTimes times;
+
+  // Copies the arguments out of the host's memory, where kernels have no business.
+  QGEN_UNCHECKED static void run_thread(const void* launch) {
+    const Launch& own = *static_cast<const Launch*>(launch);
+    own.kernel(own.args, own.times);
+  }
+};
+
+template <typename Args>
 void launch(Stream&, const char* name, void (*kernel)(const Args, const LaunchTimes), Dim grid, int threads,
             size_t shared_bytes, const Args& args, Start = Start::kEarly) {
   KernelLog* const log = KernelLog::current();
   const LaunchTimes times = log == nullptr ? LaunchTimes() : log->add(name, size_t(grid.x) * grid.y * grid.z);
-  perform([=] { run(name, grid, threads, shared_bytes, [&] { kernel(args, times); }); });
+  perform([name, grid, threads, shared_bytes, own = Launch<Args>{kernel, args, times}] {
+    run(name, grid, threads, shared_bytes, &Launch<Args>::run_thread, &own);
+  });
 }
 
 }  // namespace qgen::simt

@@ -9,6 +9,7 @@
 
 #include "base/numbers.h"
 #include "kernels/simt/executor.h"
+#include "kernels/simt/memory_check.h"
 
 #define QGEN_DEVICE inline
 #define QGEN_KERNEL(...) inline void
@@ -27,12 +28,10 @@ T* shared_memory() {
   return reinterpret_cast<T*>(shared());
 }
 inline void barrier() { meet(); }
-inline void warp_barrier() {
-  const uint32_t nothing = 0;
-  exchange(&nothing, sizeof(nothing));
-}
+inline void warp_barrier() { meet_warp(); }
+// QGEN_UNCHECKED: what reads the exchanges of the executor.
 template <typename T>
-T exchange_xor(T value, int mask) {
+QGEN_UNCHECKED T exchange_xor(T value, int mask) {
   const std::byte* slots = exchange(&value, sizeof(value));
   T out;
   std::memcpy(&out, slots + size_t(lane_index() ^ mask) * kExchangeBytes, sizeof(out));
@@ -42,7 +41,7 @@ inline float shuffle_xor(float value, int mask) { return exchange_xor(value, mas
 inline uint32_t shuffle_xor_bits(uint32_t value, int mask) { return exchange_xor(value, mask); }
 // In the order of the shuffles that a GPU does it with, by one exchange.
 template <typename Combine>
-float combine_lanes(float value, int lanes, const Combine& combine) {
+QGEN_UNCHECKED float combine_lanes(float value, int lanes, const Combine& combine) {
   const std::byte* slots = exchange(&value, sizeof(value));
   float values[kWarp];
   const int first = lane_index() / lanes * lanes;
@@ -171,7 +170,7 @@ inline float add_products(float sum, const double (&products)[8]) {
 // 4 and q = lane % 4, a holds rows g and g + 8 by turns at columns 2q, 2q + 1 and then 2q + 8, 2q + 9; b the same
 // columns as its rows at column g; c rows g and g + 8 at columns 2q, 2q + 1.
 template <float (*Value)(uint16_t)>
-void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+QGEN_UNCHECKED void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   // What each lane gives: eight numbers of a, four of b.
   float given[12];
   for (int i = 0; i < 6; ++i) {
@@ -202,8 +201,9 @@ void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<f16_value>(c, a, b); }
 inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<bf16_value>(c, a, b); }
 
-inline void load_transposed(uint32_t (&out)[4], const void* row) {
+QGEN_UNCHECKED inline void load_transposed(uint32_t (&out)[4], const void* row) {
   check_alignment(row, 16);
+  check_access(row, 16, Access::kRead);
   const std::byte* slots = exchange(row, 16);
   const int g = lane_index() / 4, q = lane_index() % 4;
   for (int matrix = 0; matrix < 4; ++matrix) {
@@ -225,10 +225,7 @@ void copy_async_wait() {
   wait_copies(kLeft);
 }
 
-inline uint32_t add_to(uint32_t* counter, uint32_t more) {
-  *counter += more;
-  return *counter - more;
-}
+inline uint32_t add_to(uint32_t* counter, uint32_t more) { return add_atomically(counter, more); }
 inline void fence() {}
 inline uint64_t device_clock() { return read_clock(); }
 inline void wait_for_inputs() {}

@@ -7,6 +7,7 @@
 
 #include "base/rounding.h"
 #include "kernels/simt/launch.h"
+#include "kernels/simt/memory_check.h"
 
 namespace qgen::simt {
 
@@ -16,7 +17,12 @@ constexpr size_t kAlignment = 256;  // as a GPU's allocator has it
 std::byte* allocate(size_t bytes) {
   auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size_t(round_up(int64_t(bytes), kAlignment))));
   std::memset(data, 0, bytes);
+  add_buffer(data, bytes);
   return data;
+}
+void deallocate(std::byte* data) {
+  remove_buffer(data);
+  std::free(data);
 }
 }  // namespace
 
@@ -37,9 +43,9 @@ void Device::settle() noexcept {}
 void Device::wait() {}
 
 DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)) {}
-void DeviceMemory::Free::operator()(std::byte* data) const { std::free(data); }
+void DeviceMemory::Free::operator()(std::byte* data) const { deallocate(data); }
 PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)) {}
-void PinnedMemory::Free::operator()(std::byte* data) const { std::free(data); }
+void PinnedMemory::Free::operator()(std::byte* data) const { deallocate(data); }
 
 void copy_to_device(Stream&, void* device, const void* host, size_t bytes) {
   perform([=] { std::memcpy(device, host, bytes); });

@@ -19,8 +19,7 @@
 #include "tests/support.h"
 
 #if defined(QGEN_SIMT)
-#include "kernels/device/primitives.cuh"
-#include "kernels/simt/launch.h"
+#include "kernels/simt/executor.h"
 #endif
 
 namespace qgen::test {

@@ -1,39 +1,10 @@
-// The smaller kernels, and what the executor says of wrong ones.
+// The smaller kernels.
 #include "kernels/measure.h"
 #include "kernels/speed.h"
 #include "tests/kernels/on_device.h"
 
 namespace qgen::test {
 namespace {
-
-#if defined(QGEN_SIMT)
-TEST_CASE("kernels: a barrier that not all threads reach is found, and other mistakes") {
-  struct Nothing {};
-  Stream stream;
-  const auto error_of_kernel = [&](void (*kernel)(Nothing, LaunchTimes)) {
-    try {
-      launch(stream, "test", kernel, {2}, 64, 256, Nothing{});
-    } catch (const std::logic_error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
-          if (thread_index() < 40) barrier();
-        }) == "test: of 64 threads 40 wait at a barrier, 0 for their warp, 24 are done");
-  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
-          if (thread_index() != 3) shuffle_xor(1, 1);
-        }) == "test: of 64 threads 0 wait at a barrier, 31 for their warp, 33 are done");
-  CHECK(error_of_kernel([](Nothing, LaunchTimes) {
-          copy_async16(shared_memory<std::byte>(), nullptr, false);
-          copy_async_commit();
-        }) == "test: a copy was never waited for");
-  CHECK(error_of_kernel([](Nothing, LaunchTimes) { load_once16(shared_memory<std::byte>() + 8); }) ==
-        "test: a load from an unaligned address");
-  CHECK(error_of_kernel([](Nothing, LaunchTimes) { barrier(); }).empty());
-}
-
-#endif
 
 TEST_CASE("kernels: the best of a row of scores") {
   gpu::Device device(0);

@@ -1,0 +1,248 @@
+#include "kernels/simt/memory_check.h"
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/simt/executor.h"
+
+// The program's first and last byte, by the linker.
+extern "C" const char __executable_start, end;
+
+namespace qgen::simt {
+namespace {
+
+struct Range {
+  uintptr_t begin = 0, end = 0;
+  bool holds(uintptr_t from, uintptr_t to) const { return begin <= from && to <= end; }
+};
+Range range_of(const void* data, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  return {begin, begin + bytes};
+}
+
+// The buffers of the device, of all its users.
+struct Buffers {
+  struct Buffer {
+    uintptr_t end;
+    std::map<uintptr_t, uintptr_t> parts;  // their ends by their beginnings
+  };
+  std::mutex mutex;
+  std::map<uintptr_t, Buffer> by_begin;
+
+  // Of the buffer or part that has the address; empty where none has it.
+  Range find(uintptr_t address) {
+    const std::scoped_lock lock(mutex);
+    auto buffer = by_begin.upper_bound(address);
+    if (buffer == by_begin.begin()) return {};
+    --buffer;
+    if (buffer->second.parts.empty()) return {buffer->first, buffer->second.end};
+    auto part = buffer->second.parts.upper_bound(address);
+    if (part == buffer->second.parts.begin()) return {};
+    --part;
+    return {part->first, part->second};
+  }
+};
+constinit std::atomic<uint64_t> buffers_version{1};  // another one after each change
+// Never destroyed: buffers in static memory may be removed after it would have been.
+Buffers& buffers() {
+  static auto* const all = new Buffers;
+  return *all;
+}
+
+// When a byte of shared memory was touched last, and by whom. Epochs are numbered through all blocks: the barriers of
+// blocks, and their beginnings.
+struct Touch {
+  uint32_t epoch = 0, warp_barriers = 0;
+  int thread = 0;  // or, of readings, one of these
+};
+constexpr int kSeveralWarps = -1;
+constexpr int kSeveralOfWarp0 = -2;  // and -3 for warp 1, and so on
+inline int warp_of(int thread) { return thread >= 0 ? thread / kWarp : kSeveralOfWarp0 - thread; }
+int several_of(int warp) { return kSeveralOfWarp0 - warp; }
+
+struct SharedByte {
+  Touch write, read;
+  bool atomic = false;   // the last writing was
+  bool copying = false;  // a copy may write it at any time
+};
+
+struct Check {
+  const RunningThread* running = nullptr;
+  Range shared, own;
+  SharedByte* shared_bytes = nullptr;
+  uint32_t epoch = 0, first_epoch = 0;  // now; of this block
+  // Buffers found lately.
+  uint64_t version = 0;
+  std::array<Range, 64> recent;
+};
+constinit thread_local Check check;
+thread_local std::vector<SharedByte> shared_storage;  // apart: what has a destructor is slower to get at
+const Range program = range_of(&__executable_start, size_t(&end - &__executable_start));
+
+// Nothing of the thread's stack is destroyed after this: no memory may be held there.
+template <typename... Values>
+[[noreturn]] void stop_with(fmt::format_string<const Values&...> text, const Values&... values) {
+  thread_local std::array<char, 200> message;
+  *fmt::format_to_n(message.data(), message.size() - 1, text, values...).out = 0;
+  stop(message.data());
+  __builtin_unreachable();
+}
+std::string name_of(int thread) {
+  if (thread >= 0) return "thread " + std::to_string(thread);
+  return thread == kSeveralWarps ? "several warps" : "warp " + std::to_string(warp_of(thread));
+}
+
+// Whether a barrier lies between that touch and the running thread, or it was the same thread.
+inline bool is_ordered(const Touch& touch) {
+  if (touch.epoch != check.epoch || touch.thread == check.running->index) return true;
+  return touch.thread != kSeveralWarps && warp_of(touch.thread) == warp_of(check.running->index) &&
+         touch.warp_barriers < check.running->warp_barriers;
+}
+inline Touch touch_now() { return {check.epoch, check.running->warp_barriers, check.running->index}; }
+
+// The latest readings that a later writing must be ordered behind.
+inline Touch with_reading(const Touch& before) {
+  Touch now = touch_now();
+  if (is_ordered(before)) return now;
+  const int warp = warp_of(now.thread);
+  now.thread = before.thread != kSeveralWarps && warp_of(before.thread) == warp ? several_of(warp) : kSeveralWarps;
+  return now;
+}
+
+[[noreturn]] void stop_race(uintptr_t offset, const char* does, const char* had, const Touch& other) {
+  stop_with("shared memory, byte {}: {} {} what {} {}, without a barrier between them", offset,
+            name_of(check.running->index), does, name_of(other.thread), had);
+}
+
+void touch_shared(uintptr_t offset, size_t bytes, Access access) {
+  for (const size_t past = offset + bytes; offset < past; ++offset) {
+    SharedByte& byte = check.shared_bytes[offset];
+    const bool reads = access == Access::kRead, both_atomic = access == Access::kAtomic && byte.atomic;
+    const bool written = byte.write.epoch >= check.first_epoch;
+    if (written && byte.copying) stop_with("shared memory, byte {}: touched before its copy was waited for", offset);
+    if (!both_atomic && !is_ordered(byte.write)) stop_race(offset, reads ? "reads" : "writes", "wrote", byte.write);
+    if (reads) {
+      if (!written) stop_with("shared memory, byte {}: read before it is written", offset);
+      byte.read = with_reading(byte.read);
+    } else {
+      if (!is_ordered(byte.read)) stop_race(offset, "writes", "read", byte.read);
+      byte.write = touch_now();
+      byte.atomic = access == Access::kAtomic;
+      byte.copying = false;
+    }
+  }
+}
+
+// One of the buffers found lately.
+inline Range& recent_buffer(uintptr_t address) { return check.recent[address >> 10 & 63]; }
+
+[[gnu::noinline]] void look_for_buffer(uintptr_t from, uintptr_t to) {
+  const uint64_t version = buffers_version.load(std::memory_order_acquire);
+  if (check.version != version) {
+    check.recent.fill({});
+    check.version = version;
+  }
+  if (program.holds(from, to) || check.own.holds(from, to)) return;
+  const Range found = buffers().find(from);
+  if (found.begin == found.end) stop("an access outside of all buffers");
+  if (!found.holds(from, to)) {
+    stop_with("an access of {} bytes at byte {} of a buffer of {}", to - from, from - found.begin,
+              found.end - found.begin);
+  }
+  recent_buffer(from) = found;
+}
+
+// Accesses of the executor and the host, while no thread runs, are not looked at.
+inline void touch(const void* data, size_t bytes, Access access) {
+  const RunningThread* const running = check.running;
+  if (running == nullptr) return;
+  const auto from = reinterpret_cast<uintptr_t>(data);
+  if (from - reinterpret_cast<uintptr_t>(running->stack) < running->stack_bytes) return;
+  if (from - check.shared.begin < check.shared.end - check.shared.begin) {
+    if (from + bytes > check.shared.end) stop("an access beyond shared memory");
+    touch_shared(from - check.shared.begin, bytes, access);
+  } else {
+    const bool known = check.version == buffers_version.load(std::memory_order_acquire) &&
+                       recent_buffer(from).holds(from, from + bytes);
+    if (!known) look_for_buffer(from, from + bytes);
+  }
+}
+
+}  // namespace
+
+void add_buffer(const void* data, size_t bytes) {
+  const Range range = range_of(data, bytes);
+  Buffers& all = buffers();
+  const std::scoped_lock lock(all.mutex);
+  all.by_begin[range.begin] = {range.end, {}};
+  ++buffers_version;
+}
+void remove_buffer(const void* data) {
+  Buffers& all = buffers();
+  const std::scoped_lock lock(all.mutex);
+  all.by_begin.erase(range_of(data, 0).begin);
+  ++buffers_version;
+}
+void add_buffer_part(const void* data, size_t bytes) {
+  const Range part = range_of(data, bytes);
+  Buffers& all = buffers();
+  const std::scoped_lock lock(all.mutex);
+  const auto behind = all.by_begin.upper_bound(part.begin);
+  if (behind == all.by_begin.begin()) return;
+  std::prev(behind)->second.parts[part.begin] = part.end;
+  ++buffers_version;
+}
+
+void check_block(const std::byte* shared, size_t shared_bytes, const void* own, size_t own_bytes) {
+  check.shared = range_of(shared, shared_bytes);
+  check.own = range_of(own, own_bytes);
+  if (shared_storage.size() < shared_bytes) shared_storage.resize(shared_bytes);
+  check.shared_bytes = shared_storage.data();
+  check.first_epoch = ++check.epoch;
+}
+void check_barrier() { ++check.epoch; }
+void check_thread(const RunningThread* thread) { check.running = thread; }
+void check_access(const void* data, size_t bytes, Access access) { touch(data, bytes, access); }
+void check_copy(const void* target, size_t bytes, CopyState state) {
+  const uintptr_t offset = range_of(target, 0).begin - check.shared.begin;
+  if (!check.shared.holds(check.shared.begin + offset, check.shared.begin + offset + bytes)) {
+    stop("a copy beyond shared memory");
+  }
+  if (state == CopyState::kIssued) touch_shared(offset, bytes, Access::kWrite);
+  for (size_t i = 0; i < bytes; ++i) {
+    check.shared_bytes[offset + i].copying = state == CopyState::kIssued;
+    check.shared_bytes[offset + i].write = touch_now();
+  }
+}
+
+}  // namespace qgen::simt
+
+#if defined(QGEN_CHECKED_KERNELS)
+// What code calls that is compiled for ThreadSanitizer.
+namespace simt = qgen::simt;
+extern "C" {
+#define QGEN_ACCESS(bytes)                                                                          \
+  void __tsan_read##bytes(void* p) { simt::check_access(p, bytes, simt::Access::kRead); }           \
+  void __tsan_write##bytes(void* p) { simt::check_access(p, bytes, simt::Access::kWrite); }         \
+  void __tsan_unaligned_read##bytes(void* p) { simt::check_access(p, bytes, simt::Access::kRead); } \
+  void __tsan_unaligned_write##bytes(void* p) { simt::check_access(p, bytes, simt::Access::kWrite); }
+QGEN_ACCESS(1)
+QGEN_ACCESS(2)
+QGEN_ACCESS(4)
+QGEN_ACCESS(8)
+QGEN_ACCESS(16)
+void __tsan_read_range(void* p, size_t bytes) { simt::check_access(p, bytes, simt::Access::kRead); }
+void __tsan_write_range(void* p, size_t bytes) { simt::check_access(p, bytes, simt::Access::kWrite); }
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_init() {}
+}
+#endif

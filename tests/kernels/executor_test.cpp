@@ -1,0 +1,168 @@
+// What the executor says of kernels that are wrong. This file is compiled like the kernels, so that its accesses are
+// checked too.
+#include "kernels/device/primitives.cuh"
+#include "kernels/simt/launch.h"
+#include "tests/kernels/on_device.h"
+
+namespace qgen::test {
+namespace {
+
+constexpr int kThreads = 64, kSharedBytes = 4 * kThreads;
+
+struct Given {
+  uint32_t* data = nullptr;  // kThreads + 5 numbers
+};
+
+// What a block of 64 threads ends with; empty: all is well.
+std::string error_of(void (*kernel)(Given, LaunchTimes), Order order = Order::kAscending) {
+  gpu::Device device(0);
+  const Buffer<uint32_t> buffer(device, std::vector<uint32_t>(kThreads + 5));
+  set_order(order);
+  std::string error;
+  try {
+    launch(device.stream(), "test", kernel, {2}, kThreads, kSharedBytes, Given{buffer.data()});
+  } catch (const std::logic_error& thrown) {
+    error = thrown.what();
+  }
+  set_order(Order::kAscending);
+  return error;
+}
+// Their own number in shared memory, and another thread's to the buffer.
+template <void (*Meet)()>
+void exchange_by_memory(Given given, int other) {
+  auto* const shared = shared_memory<uint32_t>();
+  shared[thread_index()] = uint32_t(thread_index());
+  Meet();
+  given.data[thread_index()] = shared[other];
+}
+void do_not_meet() {}
+void exchange_registers() { shuffle_xor(0, 1); }
+
+TEST_CASE("kernels: a barrier that not all threads reach is found, and other mistakes") {
+  CHECK(error_of([](Given, LaunchTimes) {
+          if (thread_index() < 40) barrier();
+        }) == "test: of 64 threads 40 wait at a barrier, 0 for their warp, 24 are done");
+  CHECK(error_of([](Given, LaunchTimes) {
+          if (thread_index() != 3) shuffle_xor(1, 1);
+        }) == "test: of 64 threads 0 wait at a barrier, 31 for their warp, 33 are done");
+  CHECK(error_of([](Given, LaunchTimes) {
+          copy_async16(shared_memory<std::byte>() + 16 * (thread_index() % 16), nullptr, false);
+          barrier();
+          copy_async_commit();
+        }).substr(0, 4) == "test");
+  CHECK(error_of([](Given, LaunchTimes) { load_once16(shared_memory<std::byte>() + 8); }) ==
+        "test: a load from an unaligned address");
+  CHECK(error_of([](Given, LaunchTimes) { barrier(); }).empty());
+}
+
+#if defined(QGEN_CHECKED_KERNELS)
+TEST_CASE("kernels: races on shared memory are found, in whichever order threads run") {
+  for (const Order order : kOrders) {
+    INFO("order ", int(order));
+    // A warp's neighbour.
+    CHECK(error_of([](Given given, LaunchTimes) { exchange_by_memory<do_not_meet>(given, thread_index() ^ 1); },
+                   order) != "");
+    CHECK(error_of([](Given given, LaunchTimes) { exchange_by_memory<exchange_registers>(given, thread_index() ^ 1); },
+                   order)
+              .find("without a barrier between them") != std::string::npos);
+    CHECK(error_of([](Given given, LaunchTimes) { exchange_by_memory<warp_barrier>(given, thread_index() ^ 1); },
+                   order) == "");
+    // A thread of the other warp.
+    CHECK(error_of([](Given given, LaunchTimes) { exchange_by_memory<warp_barrier>(given, thread_index() ^ 32); },
+                   order) != "");
+    CHECK(error_of([](Given given, LaunchTimes) { exchange_by_memory<barrier>(given, thread_index() ^ 32); }, order) ==
+          "");
+    // Written again while others may still read: one thread, several of the warp, several warps.
+    const auto write_after = [&](auto kernel) { return error_of(kernel, order); };
+    CHECK(write_after([](Given given, LaunchTimes) {
+            exchange_by_memory<barrier>(given, 0);
+            if (thread_index() == 0) *shared_memory<uint32_t>() = 5;
+          }).find("without a barrier between them") != std::string::npos);
+    CHECK(write_after([](Given given, LaunchTimes) {
+            exchange_by_memory<barrier>(given, 0);
+            warp_barrier();
+            if (thread_index() == 0) *shared_memory<uint32_t>() = 5;
+          }).find("without a barrier between them") != std::string::npos);
+    CHECK(write_after([](Given given, LaunchTimes) {
+            exchange_by_memory<barrier>(given, thread_index() / kWarp);
+            warp_barrier();
+            if (thread_index() % kWarp == 0) shared_memory<uint32_t>()[thread_index() / kWarp] = 5;
+          }) == "");
+    // Neighbouring bytes are no race, atomic additions are none.
+    CHECK(error_of([](Given, LaunchTimes) { shared_memory<uint8_t>()[thread_index()] = 1; }, order) == "");
+    CHECK(error_of(
+              [](Given given, LaunchTimes) {
+                auto* const count = shared_memory<uint32_t>();
+                if (thread_index() == 0) *count = 0;
+                barrier();
+                add_to(count, 1);
+                barrier();
+                given.data[thread_index()] = *count;
+              },
+              order) == "");
+    CHECK(error_of(
+              [](Given given, LaunchTimes) {
+                auto* const count = shared_memory<uint32_t>();
+                if (thread_index() == 0) *count = 0;
+                barrier();
+                add_to(count, 1);
+                given.data[thread_index()] = *count;
+              },
+              order) != "");
+  }
+}
+
+void read_copies(Given given, bool wait, bool meet) {
+  auto* const shared = shared_memory<uint32_t>();
+  if (thread_index() < 16) copy_async16(shared + 4 * thread_index(), given.data + 4 * thread_index(), true);
+  copy_async_commit();
+  if (wait) copy_async_wait<0>();
+  if (meet) barrier();
+  if (thread_index() < 16) given.data[4 * thread_index()] = shared[4 * (thread_index() ^ 1)];
+  copy_async_wait<0>();
+}
+
+TEST_CASE("kernels: what is read before it is written, or before its copy was waited for, is found") {
+  CHECK(error_of([](Given given, LaunchTimes) { given.data[0] = shared_memory<uint32_t>()[3]; }) ==
+        "test: shared memory, byte 12: read before it is written");
+  CHECK(error_of([](Given given, LaunchTimes) { read_copies(given, true, true); }) == "");
+  CHECK(error_of([](Given given, LaunchTimes) { read_copies(given, false, true); }) ==
+        "test: shared memory, byte 16: touched before its copy was waited for");
+  CHECK(error_of([](Given given, LaunchTimes) { read_copies(given, true, false); }) != "");
+}
+
+TEST_CASE("kernels: accesses beyond buffers are found") {
+  CHECK(error_of([](Given given, LaunchTimes) { given.data[kThreads + 4] = 1; }) == "");
+  CHECK(error_of([](Given given, LaunchTimes) { given.data[kThreads + 5] = 1; }) ==
+        "test: an access of 4 bytes at byte 276 of a buffer of 276");
+  CHECK(error_of([](Given given, LaunchTimes) { given.data[0] = load_once16(given.data + kThreads + 4).word[1]; }) ==
+        "test: an access of 4 bytes at byte 276 of a buffer of 276");
+  CHECK(error_of([](Given given, LaunchTimes) { given.data[0] = *(given.data - 1); }) ==
+        "test: an access outside of all buffers");
+  CHECK(error_of([](Given, LaunchTimes) { shared_memory<uint32_t>()[kThreads] = 1; }) != "");
+  // Parts of one buffer.
+  gpu::Device device(0);
+  DeviceLayout size;
+  for (const int64_t bytes : {100, 256}) size.take<std::byte>(bytes);
+  const DeviceMemory memory(device, size.bytes(), "test");
+  DeviceLayout placed(memory.data());
+  static std::byte *first, *second;
+  first = placed.take<std::byte>(100), second = placed.take<std::byte>(256);
+  const auto error_at = [](int64_t which, int64_t at) {
+    static int64_t offset;
+    offset = at;
+    (which == 0 ? first : second)[at] = std::byte(1);  // the host may
+    return which == 0 ? error_of([](Given, LaunchTimes) { first[offset] = std::byte(2); })
+                      : error_of([](Given, LaunchTimes) { second[offset] = std::byte(2); });
+  };
+  CHECK(error_at(0, 99) == "");
+  CHECK(error_at(0, 100) == "test: an access of 1 bytes at byte 100 of a buffer of 100");
+  CHECK(error_at(1, 0) == "");
+  CHECK(error_at(1, 255) == "");
+  CHECK(error_at(1, -1) == "test: an access of 1 bytes at byte 511 of a buffer of 100");
+  CHECK(error_at(1, 256) == "test: an access of 1 bytes at byte 256 of a buffer of 256");
+}
+#endif
+
+}  // namespace
+}  // namespace qgen::test
