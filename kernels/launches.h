@@ -125,6 +125,22 @@ struct GemmArgs {
 // Many tokens in tiles. Not for GridKind::kAny, F32 codes and column orders.
 void gemm(Stream& stream, const GemmArgs& args);
 
+// The same as the sums of two numbers each, 22 bits, like those of gemv(): rows 2 t and 2 t + 1 of `out`. `range` is
+// not looked at.
+void split_to_fp16(Stream& stream, const Fp16Args& args);
+struct SplitGemmArgs {
+  static constexpr int kMostTokens = 64;
+  static constexpr int kMostSharedBlocks = 64;
+  static constexpr int64_t kPartialFloats = int64_t{kMostSharedBlocks} * 8 * 128 * kMostTokens;
+  GemvArgs products;            // x and norm are not looked at
+  Fp16Rows parts;               // of the tokens, by split_to_fp16()
+  float* partial = nullptr;     // (kPartialFloats)
+  uint32_t* counter = nullptr;  // (kMostSharedBlocks) zeros between calls
+};
+// Up to kMostTokens tokens while the weights stream by once, each as it comes out of gemv(), bit by bit. No column
+// orders.
+void split_gemm(Stream& stream, const SplitGemmArgs& args);
+
 // Rows of a weight of 8-bit codes for LibraryGemm: as F16, times a factor, its columns in the order of the inputs. No
 // NaN codes.
 struct DequantizeArgs {

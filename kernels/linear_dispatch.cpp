@@ -50,6 +50,12 @@ void LinearDispatch::lay_out(DeviceLayout& layout, const LinearSizes& sizes, Act
   if (activations == Activations::kF32) return;
   fp16_.values = layout.take<uint16_t>(tokens * round_up(widest, kPad));
   fp16_.factor = layout.take<float>(tokens);
+  if (sizes.lines) {
+    split_.parts.values = layout.take<uint16_t>(2 * sizes.tokens * round_up(widest, kPad));
+    split_.parts.factor = layout.take<float>(sizes.tokens);
+    split_.partial = layout.take<float>(SplitGemmArgs::kPartialFloats);
+    split_.counter = layout.take<uint32_t>(SplitGemmArgs::kMostSharedBlocks);
+  }
   const bool eight = activations == Activations::k8Bit, copies = tokens >= library_gemm_limits().fewest_tokens;
   if (eight) group_scale_ = layout.take<float>(tokens * (round_up(widest, kGroup) / kGroup));
   if (copies) {
@@ -77,6 +83,17 @@ void LinearDispatch::prepare(Stream& stream, Form form, const LinearInput& input
     args.range = form == Form::kF16Ranged ? input_factor(input) : 0;
     args.out = fp16_;
     round_to_fp16(stream, args);
+    return;
+  }
+  if (form == Form::kF16Parts || form == Form::kBf16Parts) {
+    split_.parts.stride = round_up(input.cols, kPad);
+    Fp16Args args;
+    set_input(args, input);
+    args.cols = input.cols;
+    args.tokens = tokens;
+    args.bf16 = form == Form::kBf16Parts;
+    args.out = split_.parts;
+    split_to_fp16(stream, args);
     return;
   }
   QuantizeArgs args;
@@ -219,12 +236,27 @@ bool LinearDispatch::run_library(Stream& stream, const Call& call, const Library
 
 void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
   set_input(args, call.input);
-  for (int first = 0; first < call.tokens; first += kGemvTokens) {
+  const bool lines =
+      call.tokens > kGemvTokens && split_.parts.values != nullptr && args.part[0].column_order == nullptr;
+  if (lines) {
+    const bool bf16 = args.part[0].kind == Codes::kBf16;
+    prepare(stream, bf16 ? Form::kBf16Parts : Form::kF16Parts, call.input, call.tokens);
+  }
+  const int at_once = lines ? SplitGemmArgs::kMostTokens : kGemvTokens;
+  for (int first = 0; first < call.tokens; first += at_once) {
     GemvArgs some = args;
     some.x += first * args.x_stride;
     for (int i = 0; i < (args.gated ? 1 : args.parts); ++i) some.y[i] += first * args.y_stride[i];
-    some.tokens = std::min(kGemvTokens, call.tokens - first);
-    gemv(stream, some);
+    some.tokens = std::min(at_once, call.tokens - first);
+    if (lines) {
+      SplitGemmArgs together = split_;
+      together.products = some;
+      together.parts.values += 2 * first * split_.parts.stride;
+      together.parts.factor += first;
+      split_gemm(stream, together);
+    } else {
+      gemv(stream, some);
+    }
   }
 }
 

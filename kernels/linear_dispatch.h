@@ -36,11 +36,12 @@ struct LinearSizes {
   int64_t normalized = 0;  // floats of inputs that are normalized or gathered: rounded tokens * padded cols
   int64_t gates = 0;       // floats of gates: rounded tokens * padded rows
   int64_t added = 0;       // floats of products that are added to a row
+  bool lines = false;      // whether more than kGemvTokens sequences may run together
 };
 
 class LinearDispatch {
  public:
-  // Up to this many tokens go through gemv(), kGemvTokens at once; more through gemm() or LibraryGemm.
+  // Up to this many tokens go through gemv(), kGemvTokens at once, or split_gemm(); more through gemm() or LibraryGemm.
   static constexpr int kMostGemvTokens = 2 * kGemvTokens;
 
   void lay_out(DeviceLayout& layout, const LinearSizes& sizes, Activations activations);
@@ -63,6 +64,8 @@ class LinearDispatch {
     kF16,        // each token times a factor of its own
     kF16Ranged,  // all times one factor
     kBf16,
+    kF16Parts,    // the sum of two, each token times a factor of its own
+    kBf16Parts,   // the sum of two
     kI8,          // a scale for every token
     kE4M3,        // the same
     kE4M3Groups,  // a scale for every 128 columns
@@ -109,6 +112,7 @@ class LinearDispatch {
   float* gates_ = nullptr;        // (tokens, padded rows)
   float* added_ = nullptr;        // the same
   Fp16Rows fp16_;                 // (tokens, widest up to a multiple of kPad); of 8-bit codes too
+  SplitGemmArgs split_;           // its memory, where there are lines: (tokens, 2, widest up to a multiple of kPad)
   float* group_scale_ = nullptr;  // (ceil(widest / 128), tokens)
   int64_t copy_elements_ = 0;     // that copy_ holds
   uint16_t* copy_ = nullptr;      // weights written out

@@ -8,11 +8,10 @@
 #pragma once
 
 #include "kernels/device/codes.cuh"
+#include "kernels/device/split.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kGemvWarps = 8;
-constexpr int kGemvThreads = kGemvWarps * kWarp;
 constexpr int kMmaRows = 16;
 constexpr int kSlabPadding = 8;  // elements between the columns of x, against bank conflicts
 
@@ -46,10 +45,6 @@ struct GemvKernelArgs {
 // Floats of shared memory that x takes: `columns` of 16-bit numbers.
 QGEN_DEVICE int gemv_x_floats(int columns, int slab) { return columns * (slab + kSlabPadding) / 2; }
 
-struct alignas(8) Fp16Four {
-  uint16_t at[4];
-};
-
 template <int kLaneBytes>
 struct LaneBytes;
 template <>
@@ -75,6 +70,13 @@ struct GemvRow {
   uint32_t load;  // the first of the lane's loads of the row, counted from the first of the matrix
   int group;      // the first of the row's in the grid
 };
+
+// What becomes of the sum of a row and a token before the epilogue. `inverse`: InputFactors.
+template <typename Grid>
+QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float inverse) {
+  if (!Grid::kGrouped) total *= scale_at(w, first_group(w, row));
+  return fused_product(total, inverse, w.bias != nullptr ? w.bias[row] : 0);
+}
 
 // A block's work, in stages: load_window(), measure_inputs(), then for each slab of columns fill_inputs() and
 // multiply_window(), at last store_sums() and write_results(). keep_norm() and the first load_window() do not wait for
@@ -152,17 +154,10 @@ class GemvBlock {
     for (int t = args_.tokens - 1; t >= 0; --t) measure_token(t);
     barrier();
     if (const int t = thread_index(); t < args_.tokens) {
-      const float* const parts = scratch_ + t * kGemvWarps * 2;
-      float squares = 0, peak = 0;
-      QGEN_UNROLL
-      for (int w = 0; w < kGemvWarps; ++w) {
-        squares += parts[2 * w];
-        peak = larger(peak, parts[2 * w + 1]);
-      }
-      const float norm = args_.norm != nullptr ? rsqrt_exact(squares / float(cols()) + args_.norm_eps) : 1;
-      const PowerOfTwo range = Traits::kBf16 ? PowerOfTwo{1, 1} : f16_range(peak * norm);
-      factors_[t] = norm * range.factor;
-      inverses_[t] = range.inverse;
+      const InputFactors of_token =
+          input_factors<Traits::kBf16>(scratch_ + t * kGemvWarps * 2, cols(), args_.norm != nullptr, args_.norm_eps);
+      factors_[t] = of_token.factor;
+      inverses_[t] = of_token.inverse;
     }
     barrier();
   }
@@ -238,8 +233,8 @@ class GemvBlock {
             const float minimum = loads.groups[i][h].minimum(j);
             QGEN_UNROLL
             for (int s = 0; s < Traits::kSums; ++s) {
-              sum[i][s][2 * h] += minimum * x_sum[j][s][2 * h];
-              sum[i][s][2 * h + 1] += minimum * x_sum[j][s][2 * h + 1];
+              sum[i][s][2 * h] = fused_product(minimum, x_sum[j][s][2 * h], sum[i][s][2 * h]);
+              sum[i][s][2 * h + 1] = fused_product(minimum, x_sum[j][s][2 * h + 1], sum[i][s][2 * h + 1]);
             }
           }
         }
@@ -271,8 +266,8 @@ class GemvBlock {
             const float scale = loads.groups[i][h].scale(j);
             QGEN_UNROLL
             for (int s = 0; s < Traits::kSums; ++s) {
-              sum[i][s][2 * h] += scale * group_sum[s][2 * h];
-              sum[i][s][2 * h + 1] += scale * group_sum[s][2 * h + 1];
+              sum[i][s][2 * h] = fused_product(scale, group_sum[s][2 * h], sum[i][s][2 * h]);
+              sum[i][s][2 * h + 1] = fused_product(scale, group_sum[s][2 * h + 1], sum[i][s][2 * h + 1]);
             }
           }
         }
@@ -311,8 +306,7 @@ class GemvBlock {
         float total = 0;
         for (int from = 0; from < kGemvWarps; ++from)
           total += sums_[((from * kRowTiles + tile) * kMmaRows + r % kMmaRows) * kGemvTokens + t];
-        if (!Traits::Grid::kGrouped) total *= scale_at(w, first_group(w, row));
-        result[i] = fused_product(total, inverses_[t], w.bias != nullptr ? w.bias[row] : 0);
+        result[i] = product_of<typename Traits::Grid>(w, row, total, inverses_[t]);
       }
       const float activation = activated(args_.epilogue.activation, result[0]);
       store_product(args_.epilogue, gated_ ? activation * result[1] : activation,
@@ -349,33 +343,6 @@ class GemvBlock {
     return Traits::Grid::kGroups == 2 ? q() % 2 * 8 + q() / 2 * 4 : q() * Traits::kLane;
   }
 
-  QGEN_DEVICE static Floats4 product(const Floats4& a, const Floats4& b) {
-    Floats4 out;
-    QGEN_UNROLL
-    for (int j = 0; j < 4; ++j) out.at[j] = rounded_product(a.at[j], b.at[j]);
-    return out;
-  }
-
-  // use(c, piece c of `row`) for c in [begin, end), with four loads of a thread under way. Piece c is that of thread c
-  // % kGemvThreads wherever pieces begin, so that sums of all pieces do not depend on where a slab ends.
-  template <typename Use>
-  QGEN_DEVICE static void for_pieces(const float* row, int begin, int end, const Use& use) {
-    constexpr int kLoads = 4;
-    const int behind = (thread_index() - begin) & (kGemvThreads - 1);
-    QGEN_UNROLL_BY(1)
-    for (int first = begin + behind; first < end; first += kLoads * kGemvThreads) {
-      Floats4 x[kLoads];
-      QGEN_UNROLL
-      for (int u = 0; u < kLoads; ++u) {
-        if (const int c = first + u * kGemvThreads; c < end) x[u] = load_floats4(row + 4 * c);
-      }
-      QGEN_UNROLL
-      for (int u = 0; u < kLoads; ++u) {
-        if (const int c = first + u * kGemvThreads; c < end) use(c, x[u]);
-      }
-    }
-  }
-
   // Pieces of x that stay in shared memory between measure_token() and fill_token(): those of the first slab.
   QGEN_DEVICE int kept_pieces() const {
     if (shape().column_order != nullptr) return 0;
@@ -403,39 +370,20 @@ class GemvBlock {
 
   // A token's sum of squares and largest weighted input, of each warp. The weighted inputs of the first slab stay in
   // shared memory for fill_token(), in place of the norm's weights at last: a thread reads there what it has written.
-  // Magnitudes are compared by their bits, of which NaN has the largest.
   QGEN_DEVICE void measure_token(int t) const {
     uint16_t* const highs = x_ + 2 * t * stride();
     const float* const row = args_.x + t * args_.x_stride;
     const bool norm = args_.norm != nullptr;
-    float squares = 0;
-    uint32_t peak = 0;
-    const auto look = [&](const Floats4& x, const Floats4& weighted) {
-      QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        squares = fused_product(x.at[j], x.at[j], squares);
-        peak = larger_bits(peak, float_bits(weighted.at[j]) & 0x7FFFFFFF);
-      }
-    };
+    InputMeasure measure;
     for_pieces(row, 0, kept_pieces(), [&](int c, const Floats4& x) {
       const Floats4 weighted = norm ? product(x, kept(x_ + 4 * c, x_ + stride() + 4 * c)) : x;
-      look(x, weighted);
+      measure.add(x, weighted);
       keep(weighted, highs + 4 * c, highs + stride() + 4 * c);
     });
-    for_pieces(row, kept_pieces(), pieces(),
-               [&](int c, const Floats4& x) { look(x, norm ? product(x, load_floats4(args_.norm + 4 * c)) : x); });
-    squares = sum_lanes(squares);
-    const float largest = largest_lane(bits_float(peak));
-    if (lane_index() == 0) {
-      scratch_[(t * kGemvWarps + warp_index()) * 2] = squares;
-      scratch_[(t * kGemvWarps + warp_index()) * 2 + 1] = largest;
-    }
-  }
-
-  QGEN_DEVICE static void split(float value, uint16_t& high, uint16_t& low) {
-    high = Traits::kBf16 ? bf16_bits(value) : f16_bits(value);
-    const float rest = value - (Traits::kBf16 ? bf16_value(high) : f16_value(high));
-    low = Traits::kBf16 ? bf16_bits(rest) : f16_bits(rest);
+    for_pieces(row, kept_pieces(), pieces(), [&](int c, const Floats4& x) {
+      measure.add(x, norm ? product(x, load_floats4(args_.norm + 4 * c)) : x);
+    });
+    measure.store_of_warp(scratch_ + t * kGemvWarps * 2);
   }
 
   QGEN_DEVICE void fill_ordered(int t, int begin, uint16_t* highs, uint16_t* lows) const {
@@ -446,7 +394,7 @@ class GemvBlock {
         const int from = shape().column_order[begin + c];
         value = rounded_product(rounded_product(row[from], args_.norm != nullptr ? args_.norm[from] : 1), factors_[t]);
       }
-      split(value, highs[c], lows[c]);
+      split<Traits::kBf16>(value, highs[c], lows[c]);
     }
   }
 
@@ -456,7 +404,7 @@ class GemvBlock {
     const auto put = [&](int c, const Floats4& values) {
       Fp16Four high, low;
       QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) split(rounded_product(values.at[j], factor), high.at[j], low.at[j]);
+      for (int j = 0; j < 4; ++j) split<Traits::kBf16>(rounded_product(values.at[j], factor), high.at[j], low.at[j]);
       *reinterpret_cast<Fp16Four*>(highs + 4 * c) = high;
       *reinterpret_cast<Fp16Four*>(lows + 4 * c) = low;
     };

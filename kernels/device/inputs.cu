@@ -13,6 +13,11 @@ void round_to_fp16(Stream& stream, const Fp16Args& args) {
   launch(stream, "to fp16", fp16_kernel, {unsigned(args.tokens)}, kInputThreads, kRangeBytes, args);
 }
 
+void split_to_fp16(Stream& stream, const Fp16Args& args) {
+  const auto kernel = args.bf16 ? split_kernel<true> : split_kernel<false>;
+  launch(stream, "to two fp16", kernel, {unsigned(args.tokens)}, kGemvThreads, 2 * kGemvWarps * sizeof(float), args);
+}
+
 void quantize(Stream& stream, const QuantizeArgs& args) {
   const auto kernel = args.e4m3 ? quantize_kernel<true> : quantize_kernel<false>;
   launch(stream, "quantize", kernel, {unsigned(args.tokens)}, kInputThreads, kRangeBytes, args);

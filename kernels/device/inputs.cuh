@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/codes.cuh"
+#include "kernels/device/split.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -45,6 +46,36 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
     out[c] = args.bf16 ? bf16_bits(v) : f16_bits(v);
   }
   if (thread_index() == 0) args.out.factor[token] = range.inverse;
+}
+
+// The same as the sum of two numbers, rows 2 t and 2 t + 1.
+template <bool kBf16>
+QGEN_KERNEL(kGemvThreads, 1)
+split_kernel(const Fp16Args args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int64_t token = block_index().x;
+  const float* const row = args.x + token * args.x_stride;
+  const int pieces = int(args.out.stride / 4);
+  const auto weighted = [&](int c, const Floats4& x) {
+    return args.norm != nullptr ? product(x, load_floats4(args.norm + 4 * c)) : x;
+  };
+  InputMeasure measure;
+  for_pieces(row, 0, pieces, [&](int c, const Floats4& x) { measure.add(x, weighted(c, x)); });
+  float* const parts = shared_memory<float>();
+  measure.store_of_warp(parts);
+  barrier();
+  const InputFactors of_token = input_factors<kBf16>(parts, args.cols, args.norm != nullptr, args.norm_eps);
+  uint16_t* const highs = args.out.values + 2 * token * args.out.stride;
+  for_pieces(row, 0, pieces, [&](int c, const Floats4& x) {
+    const Floats4 values = weighted(c, x);
+    Fp16Four high, low;
+    QGEN_UNROLL
+    for (int j = 0; j < 4; ++j) split<kBf16>(rounded_product(values.at[j], of_token.factor), high.at[j], low.at[j]);
+    *reinterpret_cast<Fp16Four*>(highs + 4 * c) = high;
+    *reinterpret_cast<Fp16Four*>(highs + args.out.stride + 4 * c) = low;
+  });
+  if (thread_index() == 0) args.out.factor[token] = of_token.inverse;
 }
 
 constexpr int kInputGroup = 128;

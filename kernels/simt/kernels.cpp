@@ -2,6 +2,7 @@
 #include "kernels/device/attend.cu"
 #include "kernels/device/dense.cu"
 #include "kernels/device/gemm.cu"
+#include "kernels/device/gemm_split.cu"
 #include "kernels/device/gemv.cu"
 #include "kernels/device/inputs.cu"
 #include "kernels/device/mixture.cu"

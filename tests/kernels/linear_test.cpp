@@ -37,14 +37,18 @@ struct Way {
   Kernels choice = Kernels::kByCount;
 };
 
-DeviceMemory lay_out(gpu::Device& device, LinearDispatch& runner, int tokens, int64_t widest, int64_t rows, Way way) {
-  const int64_t most = round_up(tokens, kLibraryGemmTokens), floats = most * round_up(rows, kPad);
-  const LinearSizes sizes{tokens, widest, most * round_up(widest, kPad), floats, floats};
+DeviceMemory lay_out(gpu::Device& device, LinearDispatch& runner, const LinearSizes& sizes, Activations activations) {
   DeviceLayout size;
-  runner.lay_out(size, sizes, way.activations);
+  runner.lay_out(size, sizes, activations);
   DeviceMemory memory(device, size.bytes(), "test");
   DeviceLayout placed(memory.data());
-  runner.lay_out(placed, sizes, way.activations);
+  runner.lay_out(placed, sizes, activations);
+  return memory;
+}
+DeviceMemory lay_out(gpu::Device& device, LinearDispatch& runner, int tokens, int64_t widest, int64_t rows, Way way) {
+  const int64_t most = round_up(tokens, kLibraryGemmTokens), floats = most * round_up(rows, kPad);
+  DeviceMemory memory =
+      lay_out(device, runner, {tokens, widest, most * round_up(widest, kPad), floats, floats, false}, way.activations);
   if (way.gemm) runner.start(device);
   return memory;
 }
@@ -309,13 +313,12 @@ TEST_CASE("kernels: weights with NaN codes spoil their own rows and no others") 
 // A weight, and what to call it.
 using Named = std::pair<std::string, Weight>;
 
-TEST_CASE("kernels: a token comes out the same alone and among others") {
+// Weights of every kind, some with rows of several slabs of gemv(), which end elsewhere for each number of tokens.
+std::vector<Named> weights_of_every_kind(std::mt19937& random) {
   std::vector<Shape> all = shapes();
-  // Rows of several slabs, which end elsewhere for each number of tokens.
   for (const Shape& wide : {Shape{Codes::kI8, 8, 4200, 1, 32}, Shape{Codes::kE4M3, 8, 4200, 1, 32},
                             Shape{Codes::kBf16, 40, 4200, 1, 0}, Shape{Codes::kI8, 8, 8300, 1, 64}})
     all.push_back(wide);
-  std::mt19937 random(8);
   std::vector<Named> named;
   for (const Shape& s : all) {
     named.emplace_back(text(s, 8),
@@ -326,7 +329,12 @@ TEST_CASE("kernels: a token comes out the same alone and among others") {
   for (const int64_t group : {16, 32})
     named.emplace_back("two levels of " + std::to_string(group), random_two_levels(random, 20, 4608, group, true));
   named.emplace_back("two levels without minimums", random_two_levels(random, 20, 4608, 16, false));
-  for (auto& [name, weight] : named) {
+  return named;
+}
+
+TEST_CASE("kernels: a token comes out the same alone and among others") {
+  std::mt19937 random(8);
+  for (auto& [name, weight] : weights_of_every_kind(random)) {
     const int64_t rows = weight.rows, cols = weight.cols;
     std::vector<Weight> weights;
     weights.push_back(std::move(weight));
@@ -357,6 +365,57 @@ TEST_CASE("kernels: a token comes out the same alone and among others") {
       const std::vector<float> apart = run(at_once);
       const auto end = apart.begin() + int64_t(kGemvTokens / at_once * at_once) * y.stride;
       CHECK_MESSAGE(std::equal(apart.begin(), end, together.begin()), at_once, " at once");
+    }
+  }
+}
+
+TEST_CASE("kernels: the tokens of many lines come out as a few do, bit by bit") {
+  constexpr int kTokens = SplitGemmArgs::kMostTokens + 6;
+  std::mt19937 random(18);
+  std::vector<Named> all = weights_of_every_kind(random);
+  // More blocks than share the sums of a row.
+  const int64_t many_rows = SplitGemmArgs::kMostSharedBlocks * 128 + 40;
+  all.emplace_back("many rows", random_weight(random, Codes::kE4M3, many_rows, 96, 128, 128, false));
+  for (auto& [name, weight] : all) {
+    INFO(name);
+    const int64_t rows = weight.rows, cols = weight.cols;
+    const bool few_rows = rows < many_rows;
+    std::vector<Weight> weights;
+    weights.push_back(std::move(weight));
+    Layers layers(std::move(weights));
+    if (grid_kind(layers.matrix(0)) == GridKind::kAny) continue;
+    const Rows x(random, kTokens, cols, 1), y(random, kTokens, 2 * rows, 1);
+    const Buffer<float> x_there(layers.device(), x.values);
+    // The same weights alone, as two parts, and as a gate of themselves; `together`: as many tokens as there are lines.
+    enum class Parts { kOne, kTwo, kGated };
+    const auto run = [&](Parts parts, int tokens, bool together) {
+      const Buffer<float> y_there(layers.device(), y.values);
+      LinearDispatch runner;
+      LinearSizes sizes;
+      sizes.tokens = kTokens;
+      sizes.widest = cols;
+      sizes.lines = together;
+      const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
+      LinearInput input{x_there.data(), x.stride, int(cols), true, layers.device_norm(1e-6), 0};
+      std::vector<DeviceProjection> projections{{layers.matrix(0), {}, {}, y_there.data(), y.stride}};
+      if (parts == Parts::kTwo) projections.push_back({layers.matrix(0), {}, {}, y_there.data() + rows, y.stride});
+      if (parts == Parts::kGated) {
+        projections[0].gate = layers.matrix(0);
+        projections[0].epilogue = {.activation = Activation::kSilu, .scale = 0.5f, .add = true};
+      }
+      runner.run(layers.stream(), projections, input, tokens, Kernels::kGenerate);
+      return y_there.read();
+    };
+    for (const Parts parts : {Parts::kOne, Parts::kTwo, Parts::kGated}) {
+      if (!few_rows && parts == Parts::kTwo) continue;
+      std::vector<int> counts = {16};
+      if (few_rows) counts = parts == Parts::kOne ? std::vector<int>{kGemvTokens + 1, kTokens} : std::vector<int>{41};
+      const std::vector<float> apart = run(parts, counts.back(), false);
+      for (const int tokens : counts) {
+        const std::vector<float> together = run(parts, tokens, true);
+        CHECK_MESSAGE(std::equal(together.begin(), together.begin() + tokens * y.stride, apart.begin()), int(parts),
+                      ", ", tokens, " tokens");
+      }
     }
   }
 }
