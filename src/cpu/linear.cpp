@@ -22,6 +22,26 @@ bool fast_kernels_fit(const Weight& weight) {
 // stay as they are, since their bytes count.
 bool is_copied(const ScaleGrid& grid) { return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1); }
 
+// Grids whose rows are columns of a tensor are copied as they are, so that a row's values lie side by side.
+bool is_turned(const ScaleGrid& grid) {
+  return !grid.empty() && !is_copied(grid) && !grid.two_levels() && grid.col_pitch != scale_bytes(grid.type) &&
+         grid.row_pitch == scale_bytes(grid.type);
+}
+size_t turned_bytes(const Weight& weight) {
+  size_t bytes = 0;
+  for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point, &weight.minimum})
+    bytes += is_turned(*grid) ? size_t(weight.rows * grid->cols * scale_bytes(grid->type)) : 0;
+  return bytes;
+}
+
+// Whether IsaTarget::int8_groups takes them.
+bool has_short_groups(const Weight& weight) {
+  if (weight.scale.empty() || weight.scale.cols == 1) return false;
+  if (weight.in_blocks()) return weight.scale.group_cols == kInt16Group;
+  const int64_t cols = weight.scale.group_cols;
+  return cols == 16 || cols == 32 || cols == 64 || cols == 128;
+}
+
 size_t copied_values(const Weight& weight) {
   size_t count = 0;
   for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point, &weight.minimum})
@@ -64,16 +84,13 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   matrix_.grid_cols = weight.scale.empty() ? 1 : weight.scale.cols;
   matrix_.row_origin = weight.scale.empty() ? 0 : weight.scale.row_origin;
   matrix_.group_bytes = weight.in_blocks() ? weight.block_bytes : matrix_.group_cols * code_bytes(codes);
-  copied_bytes_ = copied_values(weight) * sizeof(float) + widened_.size();
+  copied_bytes_ = copied_values(weight) * sizeof(float) + turned_bytes(weight) + widened_.size();
   matrix_.code_shift = float(weight.code_shift);
   matrix_.has_offsets = weight.has_offsets();
   fast = fast && activations != Activations::kF32;
   kernels_ = (fast ? target.kernels : target.fallback)[static_cast<size_t>(codes)];
-  if (fast && codes == Codes::kI8 &&
-      (matrix_.group_cols == kInt16Group || (matrix_.group_cols == kInt16HalfGroup && !weight.in_blocks())) &&
-      target.int8_groups.multiply != nullptr) {
+  if (fast && codes == Codes::kI8 && has_short_groups(weight) && target.int8_groups.multiply != nullptr)
     kernels_.gemv = target.int8_groups;
-  }
   // One token is bound by memory: there 8 bits would cost precision and gain nothing. Scales of rows multiply sums in
   // the end, to which no minimum can be added.
   if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && target.int8_inputs.multiply != nullptr &&
@@ -87,7 +104,8 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
 }
 
 void LinearKernel::load(const Weight& weight) {
-  grid_values_.reserve(copied_values(weight));  // grids point into it
+  grid_values_.reserve(copied_values(weight));  // grids point into these
+  turned_values_.reserve(turned_bytes(weight));
   matrix_.scales = grid_of(weight.scale);
   matrix_.zero_points = grid_of(weight.zero_point);
   matrix_.minimums = grid_of(weight.minimum);
@@ -96,6 +114,24 @@ void LinearKernel::load(const Weight& weight) {
 Grid LinearKernel::grid_of(const ScaleGrid& grid) {
   if (grid.empty()) return {};
   Grid out{};
+  if (is_turned(grid)) {
+    const int64_t bytes = scale_bytes(grid.type), pitch = grid.cols * bytes, first = grid.row_origin;
+    const size_t begin = turned_values_.size();
+    turned_values_.resize(begin + size_t(matrix_.rows * pitch));
+    std::byte* const values = turned_values_.data() + begin;
+    for (int64_t c = 0; c < grid.cols; ++c) {
+      for (int64_t r = 0; r < matrix_.rows; ++r) {
+        std::memcpy(values + r * pitch + c * bytes, grid.data + (first + r) * grid.row_pitch + c * grid.col_pitch,
+                    size_t(bytes));
+      }
+    }
+    out.data = reinterpret_cast<const uint8_t*>(values) - first * pitch;  // kernels count rows from the tensor's first
+    out.row_pitch = pitch;
+    out.col_pitch = bytes;
+    out.type = static_cast<GridType>(grid.type);
+    out.factor = float(grid.factor);
+    return out;
+  }
   if (!is_copied(grid)) {
     out.data = reinterpret_cast<const uint8_t*>(grid.data);
     out.row_pitch = grid.row_pitch;

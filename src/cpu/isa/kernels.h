@@ -25,8 +25,7 @@ constexpr int64_t kMaxIntegerRun = 65536;  // columns an int8 dot product may sp
 constexpr int64_t kShortGroup = 512;     // columns over which the sums of both digits of an input fit 32 bits together
 constexpr int64_t kSlabTokens = 512;     // tokens whose sums a panel keeps at once
 constexpr int64_t kMostPanels = 8;       // panels that do so side by side
-constexpr int64_t kInt16Group = 32;      // columns of the scale groups that a one-token kernel is made for
-constexpr int64_t kInt16HalfGroup = 16;  // and of those that it takes in pairs
+constexpr int64_t kInt16Group = 32;      // columns that integer products take together
 constexpr int64_t kGroupsAtOnce = 64;    // of a row, whose scales are held as floats
 constexpr int64_t kCacheLine = 64;       // bytes
 constexpr int64_t kInt8Group = 32;       // columns that share a scale in inputs of 8 bits
@@ -219,7 +218,7 @@ struct IsaTarget {
   bool (*supported)();
   CodeKernels kernels[kCodeTypes];   // by code type: activations of 16 bits or more
   CodeKernels fallback[kCodeTypes];  // activations in f32; for grids that the fast kernels cannot follow, too
-  Kernel int8_groups;                // INT8 weights in scale groups of kInt16Group or kInt16HalfGroup, for one token
+  Kernel int8_groups;                // INT8 weights in scale groups of 16, 32, 64 or 128 columns, for one token
   Kernel int8_inputs;                // INT8 weights against activations of 8 bits; may be missing
   int64_t panel_rows;                // gemm works on panels of this many rows
 
