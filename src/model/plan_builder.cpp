@@ -283,11 +283,6 @@ std::vector<Projection> PlanBuilder::fused(Role role, const std::vector<int64_t>
   for (const int64_t n : rows) total += n;
   const bool transposed = is_transposed(role);
   const Weight whole = source_.matrix(module(role), transposed ? cols : total, transposed ? total : cols);
-  if (!transposed && whole.repack != nullptr && (whole.ordered || whole.data.empty())) {
-    fail(ErrorKind::kModel, fmt::format("{}: a matrix for several layers in the order of their activations is not "
-                                        "supported",
-                                        whole.tensor));
-  }
   const Vector* biases = bias(module(role), total, cols, bias_required);
   auto scale = source_.input_scale(module(role), cols);
   const Vector* const input_scale = scale ? keep(std::move(*scale)) : nullptr;

@@ -107,6 +107,33 @@ void leave_drafts(Description& model, bool draft_head) {
   for (int64_t i = first + 1; i < last; ++i) leave(model.names.layer_prefix(i), kUnused);
 }
 
+// mlx-lm saves some models otherwise than transformers does: experts are stacked under a name of its own, and norms of
+// models with delta nets have their 1 added, which their convolutions' shape tells: (channels, taps, 1).
+void find_mlx_layout(Description& model, const Checkpoint& checkpoint) {
+  struct Stacks {
+    std::string_view gate, up, down;
+  };
+  constexpr Stacks kStacks[] = {
+      {"@layers.#.mlp.switch_mlp.gate_proj", "@layers.#.mlp.switch_mlp.up_proj", "@layers.#.mlp.switch_mlp.down_proj"},
+      {"@layers.#.block_sparse_moe.switch_mlp.gate_proj", "@layers.#.block_sparse_moe.switch_mlp.up_proj",
+       "@layers.#.block_sparse_moe.switch_mlp.down_proj"}};
+  const auto any_layer_has = [&](Role role, const Names& names, const auto& is_so) {
+    for (int64_t layer = 0; layer < int64_t(model.layers.size()); ++layer) {
+      const TensorView* tensor = checkpoint.find(names.of(role, layer) + ".weight");
+      if (tensor != nullptr && is_so(*tensor)) return true;
+    }
+    return false;
+  };
+  for (const Stacks& stacks : kStacks) {
+    Names names = model.names;
+    names.set({{Role::kExpertGates, stacks.gate}, {Role::kExpertUps, stacks.up}, {Role::kExpertDowns, stacks.down}});
+    if (any_layer_has(Role::kExpertDowns, names, [](const TensorView&) { return true; })) model.names = names;
+  }
+  model.folded_norms |= any_layer_has(Role::kDeltaConv, model.names, [](const TensorView& tensor) {
+    return tensor.shape.size() == 3 && tensor.shape[1] > 1 && tensor.shape[2] == 1;
+  });
+}
+
 }  // namespace
 
 void find_place(Description& model, const std::function<bool(const std::string&)>& has) {
@@ -136,6 +163,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
     for (Rope& rope : model.ropes) rope.pairs = Rope::Pairs::kAdjacent;
   } else if (model.names.prefix() != "") {
     find_place(model, [&](const std::string& tensor) { return source.has_tensor(tensor); });
+    find_mlx_layout(model, plan->checkpoint);
   }
   set_info(*plan, model);
   if (draft_head) check_draft_head(model, source, plan->checkpoint.location().name);

@@ -97,9 +97,15 @@ std::optional<Json> quantization_of(const Json& config) {
   return {};
 }
 
-// The name of the method that `quant` declares, in lower case, or else the side file of ModelOpt.
+// What a side file says of all weights: ModelOpt's has it in a member.
+Json side_object(const JsonDocument& side_file) {
+  const auto member = side_file.root().get("quantization");
+  return member ? *member : side_file.root();
+}
+
+// The name of the method that `quant` declares, in lower case, or else a side file.
 std::string method_of(const std::optional<Json>& quant, const JsonDocument* side_file) {
-  if (!quant) return side_file != nullptr && side_file->root().get("quantization") ? "modelopt" : "";
+  if (!quant) return side_file == nullptr ? "" : side_file->root().get("quantization") ? "modelopt" : "gptq";
   if (const auto method = quant->get("quant_method")) return lower(method->as_string());
   if (quant->get("quant_algo")) return "modelopt";
   if (quant->get("config_groups")) return "compressed-tensors";
@@ -117,7 +123,7 @@ QuantSource find_source(const Json& config, const JsonDocument* side_file, const
   }
   source.json = quantization_of(config);
   source.method = method_of(source.json, side_file);
-  if (!source.json && side_file != nullptr) source.json = side_file->root().get("quantization");
+  if (!source.json && side_file != nullptr) source.json = side_object(*side_file);
   return source;
 }
 
@@ -166,9 +172,10 @@ std::string find_description(const ModelFiles& files) {
 }  // namespace
 
 std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files) {
-  constexpr std::string_view kName = "hf_quant_config.json";
-  if (!files.has(kName)) return nullptr;
-  return JsonDocument::parse(files.read(kName, kMaxSideFileBytes), files.subject(kName));
+  for (const std::string_view name : {"hf_quant_config.json", "quantize_config.json"}) {
+    if (files.has(name)) return JsonDocument::parse(files.read(name, kMaxSideFileBytes), files.subject(name));
+  }
+  return nullptr;
 }
 
 std::unique_ptr<JsonDocument> read_description(const ModelFiles& files) {
@@ -177,9 +184,33 @@ std::unique_ptr<JsonDocument> read_description(const ModelFiles& files) {
   return JsonDocument::parse(files.read(name, kMaxDescriptionBytes), files.subject(name));
 }
 
+std::optional<Json> QuantConfig::value(std::string_view key) const {
+  std::optional<Json> found = json ? json->get(key) : std::nullopt;
+  if (!found && side_file != nullptr && method == "gptq") found = side_object(*side_file).get(key);
+  return found;
+}
+
 std::string_view QuantConfig::type_of(std::string_view tensor) const {
   const auto it = types.find(tensor);
   return it == types.end() ? std::string_view() : it->second;
+}
+
+// Whether this layout of the method's tensors can be read.
+void check_layout(const Json& quant, std::string_view method, bool trust_tensors) {
+  for (const char* key : {"checkpoint_format", "format"}) {
+    const auto layout = quant.get(key);
+    if (!layout || !layout->is_string()) continue;
+    const std::string text = lower(layout->as_string());
+    for (const char* refused : {"marlin", "bitblas", "sparse"}) {
+      if (text.find(refused) != text.npos)
+        layout->fail(fmt::format("'{}' is not supported", layout->as_string()), std::string(kOtherCheckpoint));
+    }
+    if (method == "gptq" && text != "gptq" && text != "gptq_v2" && !trust_tensors)
+      layout->fail(fmt::format("the layout '{}' is not known (supported: gptq, gptq_v2)", layout->as_string()),
+                   "--trust-tensors reads the weights as their tensors look");
+  }
+  if (quant.flag_or("is_marlin_format", false))
+    quant.at("is_marlin_format").fail("Marlin's layout is not supported", std::string(kOtherCheckpoint));
 }
 
 // Whether this method can be read at all.
@@ -192,17 +223,6 @@ void check_method(const Json& quant, bool trust_tensors) {
     method->fail(fmt::format("'{}' is not supported: {}", name, row->refusal), std::string(kOtherCheckpoint));
   if (row == nullptr && !trust_tensors)
     method->fail(fmt::format("'{}' is not known", name), "--trust-tensors reads the weights as their tensors look");
-  for (const char* key : {"checkpoint_format", "format"}) {
-    const auto layout = quant.get(key);
-    if (!layout || !layout->is_string()) continue;
-    const std::string text = lower(layout->as_string());
-    for (const char* refused : {"marlin", "bitblas", "sparse"}) {
-      if (text.find(refused) != text.npos)
-        layout->fail(fmt::format("'{}' is not supported", layout->as_string()), std::string(kOtherCheckpoint));
-    }
-  }
-  if (quant.flag_or("is_marlin_format", false))
-    quant.at("is_marlin_format").fail("Marlin's layout is not supported", std::string(kOtherCheckpoint));
   // Quark's rotations that are not part of the weights.
   if (const auto algorithms = quant.get("algo_config"); algorithms && algorithms->is_array()) {
     for (const Json& algorithm : algorithms->elements()) {
@@ -224,11 +244,17 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
     }
   }
   const std::optional<Json> quant = quantization_of(config);
-  const std::unique_ptr<JsonDocument> side_file = read_side_file(files);
+  out.side_file = read_side_file(files);
   out.json = quant;
-  out.method = method_of(quant, side_file.get());
+  out.method = method_of(quant, out.side_file.get());
+  if (out.method == "gptq" && out.side_file != nullptr) {
+    const Json side = side_object(*out.side_file);
+    check_layout(side, out.method, trust_tensors);
+    if (!quant) read_group_sizes(side, out);
+  }
   if (!quant) return out;
   check_method(*quant, trust_tensors);
+  check_layout(*quant, out.method, trust_tensors);
   read_group_sizes(*quant, out);
   if (const auto block = quant->get("weight_block_size")) out.groups.push_back(read_block(*block));
   if (const auto groups = quant->get("config_groups")) {

@@ -88,6 +88,7 @@ struct QuantConfig {
   std::vector<std::pair<int64_t, int64_t>> groups;  // declared blocks (r, c) and groups (1, g)
   std::optional<Json> json;                         // the object that says it; none if unquantized
   std::string method;                               // as QuantSource has it
+  std::shared_ptr<const JsonDocument> side_file;    // as read_side_file() has it
   // Of msModelSlim's description file, where there is one: its name, and what it says each tensor is ("W8A16").
   std::string description;
   std::map<std::string, std::string, std::less<>> types;
@@ -97,9 +98,11 @@ struct QuantConfig {
   static QuantConfig read(const Json& config, const ModelFiles& files, bool trust_tensors = false);
   // What the description file says of a tensor; "" where it says nothing.
   std::string_view type_of(std::string_view tensor) const;
+  // A member of the object, or of GPTQ's side file where the object has none.
+  std::optional<Json> value(std::string_view key) const;
 };
 
-// hf_quant_config.json, ModelOpt's, or null.
+// hf_quant_config.json, ModelOpt's, or quantize_config.json, GPTQ's; or null.
 std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files);
 // quant_model_description*.json among the files; null if there is none. A model Error where several fit.
 std::unique_ptr<JsonDocument> read_description(const ModelFiles& files);

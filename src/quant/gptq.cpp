@@ -31,13 +31,11 @@ bool detect(const Module& module) { return module.has("qweight") && module.has("
 
 // The second version of the layout stores zero points as they are.
 bool is_version_2(const QuantConfig& config) {
-  if (!config.json) return false;
   for (const char* key : {"checkpoint_format", "format"}) {
-    if (const auto format = config.json->get(key); format && format->is_string())
-      return format->as_string() == "gptq_v2";
+    if (const auto format = config.value(key); format && format->is_string()) return format->as_string() == "gptq_v2";
   }
-  const auto packing = config.json->get("packing_format");
-  const auto backend = packing ? packing : config.json->get("backend");
+  const auto packing = config.value("packing_format");
+  const auto backend = packing ? packing : config.value("backend");
   if (!backend || !backend->is_string()) return false;
   return backend->as_string() == "auto_round" || backend->as_string() == "auto_round:gptqmodel";
 }
@@ -173,9 +171,13 @@ Weight bind(Module& module) {
   const TensorView* order = module.has("g_idx") ? &take_group_index(module, "g_idx") : nullptr;
   const QuantConfig& config = module.config();
   // The index says it, when it is read; many files have one in the natural order.
-  weight.ordered = order != nullptr && groups > 1 && (!config.json || config.json->flag_or("desc_act", true));
+  const auto flag_or = [&](std::string_view key, bool otherwise) {
+    const auto flag = config.value(key);
+    return flag && !flag->is_null() ? flag->as_bool() : otherwise;
+  };
+  weight.ordered = order != nullptr && groups > 1 && flag_or("desc_act", true);
   const bool version_2 = is_version_2(config);
-  const bool symmetric = config.json && config.json->flag_or("sym", false);
+  const bool symmetric = flag_or("sym", false);
   // Says what `plan` may know without reading values: published symmetric files have nothing but middle values.
   if (symmetric) {
     weight.zero_point = {};

@@ -278,6 +278,46 @@ void write_mistral_native(const fs::path& golden, StoredTensors tensors, const T
   out.write("consolidated.safetensors", write_tensors(renamed));
 }
 
+// As mlx-lm saves Qwen3.5's mixtures: its names, convolutions turned, norms with their 1, stacks of gates and of ups.
+void write_mlx(const fs::path& golden, StoredTensors tensors, const TemporaryFolder& out) {
+  constexpr std::string_view kModel = "model.language_model.", kExperts = "experts.";
+  StoredTensors renamed;
+  for (auto& [name, tensor] : tensors) {
+    std::string to = name.starts_with(kModel)      ? "language_model.model." + name.substr(kModel.size())
+                     : name.starts_with("lm_head") ? "language_model." + name
+                                                   : name;
+    if (name.ends_with("conv1d.weight")) tensor.shape = {tensor.shape[0], tensor.shape[2], 1};
+    const bool adds_one = name.ends_with("layernorm.weight") || name.ends_with("language_model.norm.weight") ||
+                          name.ends_with("q_norm.weight") || name.ends_with("k_norm.weight");
+    if (adds_one) {
+      std::vector<float> values = tensor.values();
+      for (float& value : values) value += 1;
+      tensor = StoredTensor::of(Dtype::kF32, tensor.shape, values);
+    }
+    if (const size_t at = to.find(kExperts); at != to.npos && tensor.shape.size() == 3) {
+      const std::string parent = to.substr(0, at) + "switch_mlp.", matrix = to.substr(at + kExperts.size());
+      if (matrix != "gate_up_proj") {
+        renamed[parent + matrix + ".weight"] = tensor;
+        continue;
+      }
+      StoredTensor gates = tensor, ups = tensor;
+      gates.shape[1] = ups.shape[1] = tensor.shape[1] / 2;
+      gates.bytes.clear(), ups.bytes.clear();
+      const size_t half = tensor.bytes.size() / size_t(tensor.shape[0]) / 2;
+      for (size_t begin = 0; begin < tensor.bytes.size(); begin += 2 * half) {
+        gates.bytes += tensor.bytes.substr(begin, half);
+        ups.bytes += tensor.bytes.substr(begin + half, half);
+      }
+      renamed[parent + "gate_proj.weight"] = gates;
+      renamed[parent + "up_proj.weight"] = ups;
+      continue;
+    }
+    renamed[to] = tensor;
+  }
+  out.write("config.json", read_file(golden / "config.json"));
+  out.write("model.safetensors", write_tensors(renamed));
+}
+
 TEST_CASE("models in the layouts of other methods give the same scores") {
   const Rewritten all[] = {{"msModelSlim W8A16 groups", "llama-ct-int8-asym-group", write_w8a16},
                            {"msModelSlim W8A8", "llama-ct-int8-channel", write_w8a8},
@@ -286,7 +326,8 @@ TEST_CASE("models in the layouts of other methods give the same scores") {
                            {"ModelOpt pre_quant_scale", "llama-ct-int8-channel", write_pre_quant_scale},
                            {"F8_E4M3FNUZ", "llama-fp8-tensor", write_fnuz},
                            {"Quark groups", "llama-ct-int8-asym-group", write_quark_groups},
-                           {"Mistral's own files", "mistral-fp8-tensor", write_mistral_native}};
+                           {"Mistral's own files", "mistral-fp8-tensor", write_mistral_native},
+                           {"mlx-lm's mixtures with delta nets", "qwen3_5_moe-bf16", write_mlx}};
   std::vector<std::string> devices = {"reference"};
   for (const cpu::IsaTarget* target : cpu::targets()) {
     if (target->supported()) devices.push_back(std::string("cpu:") + target->name);

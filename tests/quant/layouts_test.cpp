@@ -193,6 +193,14 @@ TEST_CASE("an unknown quant_method is refused unless the tensors are trusted") {
     CHECK(refusal(fmt::format(R"({{"quant_method":"{}"}})", known)) == "");
 }
 
+TEST_CASE("layouts of GPTQ that are not known are refused unless the tensors are trusted") {
+  const char* const unknown = R"({"quant_method":"gptq","checkpoint_format":"gptq_p"})";
+  CHECK(contains(refusal(unknown), "checkpoint_format: the layout 'gptq_p' is not known (supported: gptq, gptq_v2)"));
+  CHECK(refusal(unknown, true) == "");
+  for (const char* known : {"gptq", "gptq_v2", "GPTQ"})
+    CHECK(refusal(fmt::format(R"({{"quant_method":"gptq","format":"{}"}})", known)) == "");
+}
+
 TEST_CASE("layouts that no tensor tells are refused by name, trusted or not") {
   const std::pair<const char*, const char*> refused[] = {
       {R"({"quant_method":"eetq"})", "EETQ interleaves"},

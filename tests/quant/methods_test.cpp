@@ -194,6 +194,29 @@ TEST_CASE("GPTQ: both versions, all bits, partial groups and activation order") 
   CHECK(load(four.tensors(), 64, 48, four.config()).method == "4 bits, held as 8, group 16");
 }
 
+TEST_CASE("GPTQ: what quantize_config.json says counts where config.json says nothing") {
+  Gptq gptq(7);
+  gptq.group = 10;  // whose last group is short: the shapes alone do not tell it
+  gptq.scales.resize(size_t(gptq.groups() * gptq.rows), float_to_f16(0.5f));
+  gptq.zeros.resize(size_t(gptq.groups() * gptq.rows / 4), 0x01020304);
+  for (const bool version_2 : {false, true}) {
+    gptq.version_2 = version_2;
+    for (const char* config : {"", R"("quantization_config":{"quant_method":"gptq","bits":8,"group_size":10})"}) {
+      Files files(gptq.tensors(), config);
+      files.folder.write("quantize_config.json",
+                         fmt::format(R"({{"bits":8,"group_size":10,"desc_act":false,"checkpoint_format":"{}"}})",
+                                     version_2 ? "gptq_v2" : "gptq"));
+      Binder binder(*files.checkpoint);
+      Weight weight = binder.matrix("m", 64, 48);
+      Weight* const weights[] = {&weight};
+      repack_weights(weights);
+      std::vector<double> row(48);
+      dequantize_row(weight, 3, row);
+      for (int64_t k = 0; k < 48; ++k) CHECK(row[size_t(k)] == gptq.expected(3, k));
+    }
+  }
+}
+
 // Fused matrices are cut before they are repacked.
 TEST_CASE("parts of matrices that are repacked are repacked as parts of the whole") {
   for (const int bits : {8, 4, 2}) {
