@@ -22,17 +22,17 @@ constexpr int kCacheTypes = 5;             // as model/plan.h, KvType: f16, bf16
 constexpr int64_t kInputPad = 64;          // rows of prepared inputs are padded with zeros to a multiple of this
 constexpr int kMaxAttendRows = 384;        // query rows that share one pass over the cache
 constexpr int64_t kMaxIntegerRun = 65536;  // columns an int8 dot product may span without overflow
-constexpr int64_t kShortGroup = 512;     // columns over which the sums of both digits of an input fit 32 bits together
-constexpr int64_t kSlabTokens = 512;     // tokens whose sums a panel keeps at once
-constexpr int64_t kMostPanels = 8;       // panels that do so side by side
-constexpr int64_t kInt16Group = 32;      // columns that integer products take together
-constexpr int64_t kGroupsAtOnce = 64;    // of a row, whose scales are held as floats
-constexpr int64_t kCacheLine = 64;       // bytes
-constexpr int64_t kInt8Group = 32;       // columns that share a scale in inputs of 8 bits
-constexpr int kMaxRegisterTokens = 12;   // tokens whose sums a register tile holds, at most
-constexpr int64_t kAttendChunk = 256;    // keys whose scores are held at once: a page of the cache
-constexpr int64_t kKeyBlock = 16;        // keys that lie element by element in the cache
-constexpr int64_t kCacheUnit = 32;       // a page has a multiple of this many tokens
+constexpr int64_t kShortGroup = 512;    // columns over which the sums of both digits of an input fit 32 bits together
+constexpr int64_t kSlabTokens = 512;    // tokens whose sums a panel keeps at once
+constexpr int64_t kMostPanels = 8;      // panels that do so side by side
+constexpr int64_t kInt16Group = 32;     // columns that integer products take together
+constexpr int64_t kGroupsAtOnce = 64;   // of a row, whose scales are held as floats
+constexpr int64_t kCacheLine = 64;      // bytes
+constexpr int64_t kInt8Group = 32;      // columns that share a scale in inputs of 8 bits
+constexpr int kMaxRegisterTokens = 12;  // tokens whose sums a register tile holds, at most
+constexpr int64_t kAttendChunk = 256;   // keys whose scores are held at once: a page of the cache
+constexpr int64_t kKeyBlock = 16;       // keys that lie element by element in the cache
+constexpr int64_t kCacheUnit = 32;      // a page has a multiple of this many tokens
 
 // How a kernel wants its activations.
 enum class Form : uint8_t {
