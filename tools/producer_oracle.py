@@ -14,6 +14,7 @@ CHECKOUT is one of llama.cpp with its tools in build/bin.
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import json
 import math
@@ -45,23 +46,29 @@ def some_tokens(source):
     return transformers.AutoTokenizer.from_pretrained(source)("Once upon a time", return_tensors="pt").input_ids
 
 
-def llm_compressor(scheme):
-    """A scheme by its name, or so many bits in groups of 64."""
+def llm_compressor(scheme=None, inputs=False, **weights):
+    """A scheme by its name, or its weights, with quantized inputs or without."""
 
     def write(source, out):
+        from compressed_tensors.compressors.nvfp4 import base as nvfp4
         from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
         from llmcompressor import oneshot
         from llmcompressor.modifiers.quantization import QuantizationModifier
 
         model = load(source)
-        if isinstance(scheme, int):
-            weights = QuantizationArgs(num_bits=scheme, group_size=64, strategy="group", symmetric=scheme == 8)
-            given = {"config_groups": {"all": QuantizationScheme(targets=["Linear"], weights=weights)}}
+        if scheme is None:
+            own = {"weights": QuantizationArgs(**weights)}
+            if inputs:
+                own["input_activations"] = QuantizationArgs(num_bits=8, strategy="token", dynamic=True)
+            given = {"config_groups": {"all": QuantizationScheme(targets=["Linear"], **own)}}
         else:
             given = {"targets": "Linear", "scheme": scheme}
         oneshot(model=model, recipe=QuantizationModifier(ignore=["lm_head"], **given))
         model.save_pretrained(out, save_compressed=True)
-        return load(out, quantization_config=transformers.CompressedTensorsConfig(run_compressed=False))
+        # In F32 where it rounds to BF16, and without its quantizers of inputs.
+        nvfp4.unpack_fp4_from_uint8 = functools.partial(nvfp4.unpack_fp4_from_uint8, dtype=torch.float32)
+        read = load(out, quantization_config=transformers.CompressedTensorsConfig(run_compressed=False))
+        return with_dequantized(source, read)
 
     return write
 
@@ -151,16 +158,45 @@ def mlx(bits, group, mode="affine"):
     return write
 
 
-def auto_round(bits, group):
+def auto_round(bits, symmetric, layout="auto_round"):
     def write(source, out):
         from auto_round import AutoRound
+        from auto_round.export.export_to_awq.utils import dequantize_gemm
 
         tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-        quantizer = AutoRound(load(source), tokenizer, bits=bits, group_size=group, sym=bits == 8, iters=0, device_map="cpu")
-        model, _ = quantizer.quantize()
-        weights = {n: x.weight.clone() for n, x in model.named_modules() if isinstance(x, torch.nn.Linear) and n != "lm_head"}
-        quantizer.save_quantized(str(out), format="auto_round", inplace=True)
+        given = {"bits": bits, "group_size": 64, "sym": symmetric, "iters": 0, "disable_opt_rtn": True, "device_map": "cpu"}
+        quantizer = AutoRound(load(source), tokenizer, **given)
+        quantizer.quantize()
+        model = quantizer.save_quantized(str(out), format=layout, inplace=True)
+        weights = {}
+        for name, module in model.named_modules():
+            if not hasattr(module, "qweight"):
+                continue
+            module.scales = module.scales.float()  # stored in F16 alone, and it multiplies in their type
+            module._buffers.pop("g_idx", None)  # in natural order; its own reader leaves it out as well
+            if "awq" in layout:
+                weight = dequantize_gemm(module.qweight, module.qzeros, module.scales, bits, module.group_size)
+            else:
+                weight = module(torch.eye(module.infeatures))
+            weights[name] = weight.T
         return with_weights(source, weights)
+
+    return write
+
+
+def hqq(bits, axis=1, **given):
+    def write(source, out):
+        from hqq.core.quantize import HQQLinear
+        from hqq.models.hf.base import AutoHQQHFModel
+
+        # transformers 5 does not make such models; 4 saves what it makes with the same tensors and settings.
+        config = transformers.HqqConfig(nbits=bits, group_size=64, axis=axis, **given)
+        model = load(source)
+        AutoHQQHFModel.quantize_model(model, config.quant_config, compute_dtype=torch.float32, device="cpu")
+        model.config.quantization_config = config.to_dict()
+        model.save_pretrained(out)
+        modules = {n: x for n, x in model.named_modules() if isinstance(x, HQQLinear)}
+        return with_weights(source, {n: x.dequantize() for n, x in modules.items()})
 
     return write
 
@@ -205,14 +241,15 @@ def modelopt(config, kind="FP8QTensor"):
             for name, parameter in plain.named_parameters():
                 value, scale = stored[name], stored.get(name + "_scale")
                 if scale is not None:
-                    blocks = {}
-                    if kind == "FP8QTensor" and scale.dim() == 1:
-                        scale = scale[:, None]
-                    elif kind == "FP8QTensor" and scale.dim() > 1:
-                        scale = scale.reshape([n for n in scale.shape if n > 1])
-                        blocks = {-1: 128, -2: 128}
-                    value = getattr(qtensor, kind)(parameter.shape, torch.float32, value).dequantize(scale=scale, block_sizes=blocks)
-                parameter.copy_(value)
+                    blocks = {-1: 16 if kind == "NVFP4QTensor" else 32}
+                    if scale.dim() < 2:
+                        scale, blocks = scale.reshape(-1, 1), {}
+                    elif scale.dim() == 4:
+                        scale, blocks = scale[:, 0, :, 0], {-1: 128, -2: 128}
+                    scales = {"scale": scale, "double_scale": stored.get(name + "_scale_2"), "block_sizes": blocks}
+                    value = getattr(qtensor, kind)(parameter.shape, torch.float32, value).dequantize(**scales)
+                # Inputs are multiplied by these.
+                parameter.copy_(value * stored.get(name.removesuffix("weight") + "pre_quant_scale", 1))
         return plain
 
     return write
@@ -271,9 +308,15 @@ def llama_cpp(kind):
 
 FORMATS = {
     "ct-int8": ("llmcompressor", llm_compressor("W8A8")),
-    "ct-pack-8": ("llmcompressor", llm_compressor(8)),
-    "ct-pack-4": ("llmcompressor", llm_compressor(4)),
+    "ct-int8-group": ("llmcompressor", llm_compressor(inputs=True, num_bits=8, group_size=64)),
+    "ct-int8-asymmetric": ("llmcompressor", llm_compressor(inputs=True, num_bits=8, strategy="channel", symmetric=False)),
+    "ct-pack-8": ("llmcompressor", llm_compressor(num_bits=8, group_size=64)),
+    "ct-pack-4": ("llmcompressor", llm_compressor(num_bits=4, group_size=64, symmetric=False)),
     "ct-fp8": ("llmcompressor", llm_compressor("FP8_DYNAMIC")),
+    "ct-fp8-blocks": ("llmcompressor", llm_compressor("FP8_BLOCK")),
+    "ct-mxfp8": ("llmcompressor", llm_compressor("MXFP8A16")),
+    "ct-mxfp4": ("llmcompressor", llm_compressor("MXFP4A16")),
+    "ct-nvfp4": ("llmcompressor", llm_compressor("NVFP4A16")),
     "torchao-int8": ("torchao", torchao("Int8WeightOnlyConfig")),
     "torchao-fp8": ("torchao", torchao("Float8WeightOnlyConfig")),
     "quanto-int8": ("optimum.quanto", quanto("qint8")),
@@ -282,7 +325,17 @@ FORMATS = {
     "mlx-8": ("mlx_lm", mlx(8, 64)),
     "mlx-4": ("mlx_lm", mlx(4, 64)),
     "mlx-mxfp8": ("mlx_lm", mlx(8, 32, "mxfp8")),
-    "auto-round-8": ("auto_round", auto_round(8, 64)),
+    "auto-round-8": ("auto_round", auto_round(8, True)),
+    "auto-round-4": ("auto_round", auto_round(4, True)),
+    "auto-round-3": ("auto_round", auto_round(3, True)),
+    "auto-round-gptqmodel": ("auto_round", auto_round(4, False, "auto_round:gptqmodel")),
+    "auto-round-gptq-8": ("auto_round", auto_round(8, True, "auto_gptq")),
+    "auto-round-gptq-4": ("auto_round", auto_round(4, False, "auto_gptq")),
+    "auto-round-awq": ("auto_round", auto_round(4, False, "auto_awq")),
+    "hqq-8": ("hqq", hqq(8)),
+    "hqq-4": ("hqq", hqq(4)),
+    "hqq-4-axis-0": ("hqq", hqq(4, axis=0)),
+    "hqq-4-floats": ("hqq", hqq(4, view_as_float=True)),
     "gptqmodel-8": ("gptqmodel", gptqmodel(8)),
     "gptqmodel-4-ordered": ("gptqmodel", gptqmodel(4, ordered=True)),
     "msmodelslim-w8a16": ("msmodelslim", msmodelslim(w_bit=8, a_bit=16, w_sym=True)),
@@ -292,6 +345,10 @@ FORMATS = {
     "modelopt-fp8-channel": ("modelopt", modelopt("FP8_PER_CHANNEL_PER_TOKEN_CFG")),
     "modelopt-fp8-blocks": ("modelopt", modelopt("FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG")),
     "modelopt-mxfp8": ("modelopt", modelopt("MXFP8_DEFAULT_CFG", "MXFP8QTensor")),
+    "modelopt-mxfp4": ("modelopt", modelopt("MXFP4_DEFAULT_CFG", "MXFP4QTensor")),
+    "modelopt-nvfp4": ("modelopt", modelopt("NVFP4_DEFAULT_CFG", "NVFP4QTensor")),
+    "modelopt-int8": ("modelopt", modelopt("INT8_WEIGHT_ONLY_CFG", "INT8QTensor")),
+    "modelopt-int8-smoothquant": ("modelopt", modelopt("INT8_SMOOTHQUANT_CFG", "INT8QTensor")),
     "quark-fp8": ("quark", quark("FP8E4M3PerTensorSpec", observer_method="min_max")),
     "quark-fp8-channel": ("quark", quark("FP8E4M3PerChannelSpec", ch_axis=0)),
     "quark-int8": ("quark", quark("Int8PerChannelSpec", ch_axis=0, symmetric=True)),
