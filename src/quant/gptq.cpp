@@ -116,12 +116,24 @@ void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t 
     return std::byte(uint8_t((word >> (i * bits) & mask) - middle));
   };
   if (weight.ordered) {
-    for (int64_t j = 0; j < weight.cols; ++j) {
-      const int64_t k = weight.column_order[size_t(j)];
-      for (int64_t n = begin; n < end; ++n) {
-        uint32_t word;
-        std::memcpy(&word, from + k / in_word * pitch + n * int64_t(sizeof word), sizeof word);
-        to[n * weight.row_bytes + j] = code_of(word, k % in_word);
+    // In squares of their own: rows of codes begin in few sets of the cache.
+    constexpr int64_t kSide = 64;
+    std::byte square[kSide][kSide];
+    for (int64_t top = begin; top < end; top += kSide) {
+      const int64_t rows = std::min(kSide, end - top);
+      for (int64_t first = 0; first < weight.cols; first += kSide) {
+        const int64_t columns = std::min(kSide, weight.cols - first);
+        for (int64_t j = 0; j < columns; ++j) {
+          const int64_t k = weight.column_order[size_t(first + j)], shift = k % in_word;
+          const std::byte* const column = from + k / in_word * pitch + top * int64_t(sizeof(uint32_t));
+          for (int64_t n = 0; n < rows; ++n) {
+            uint32_t word;
+            std::memcpy(&word, column + n * int64_t(sizeof word), sizeof word);
+            square[n][j] = code_of(word, shift);
+          }
+        }
+        for (int64_t n = 0; n < rows; ++n)
+          std::memcpy(to + (top + n) * weight.row_bytes + first, square[n], size_t(columns));
       }
     }
     return;
@@ -138,6 +150,10 @@ void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t 
           word ^= 0x80808080u;  // less 128, each byte
           std::memcpy(row, &word, sizeof word);
           row += sizeof word;
+        } else if (bits == 4) {
+          const uint64_t codes = spread_nibbles(word);
+          std::memcpy(row, &codes, sizeof codes);
+          row += sizeof codes;
         } else {
           for (int64_t i = 0; i < in_word; ++i) *row++ = code_of(word, i);
         }

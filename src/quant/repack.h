@@ -17,6 +17,16 @@ namespace qgen {
 // many as `out` has. `packed` must hold all of them; the values less the offset must fit int8.
 void unpack_bits(std::span<const std::byte> packed, int bits, int offset, std::span<std::byte> out);
 
+// The eight values of 4 bits of a word as bytes, the lowest first, each less 8.
+inline uint64_t spread_nibbles(uint32_t word) {
+  uint64_t bytes = word;
+  bytes = (bytes | bytes << 16) & 0x0000FFFF0000FFFF;
+  bytes = (bytes | bytes << 8) & 0x00FF00FF00FF00FF;
+  bytes = (bytes | bytes << 4) & 0x0F0F0F0F0F0F0F0F;
+  // No byte borrows from its neighbour: each is 128 more meanwhile.
+  return ((bytes | 0x8080808080808080) - 0x0808080808080808) ^ 0x8080808080808080;
+}
+
 // Files with activation order say for each column which group it is in. Columns are brought together group by group,
 // which is the order the canonical weight has: result[j] is the column that comes j-th; empty for the natural order,
 // and where a -1 anywhere means "no order" (compressed-tensors). `index`: I32 (K). A model Error where groups are out
