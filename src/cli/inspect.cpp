@@ -35,6 +35,11 @@ std::map<std::string_view, std::vector<const Weight*>> weights_by_module(const P
   return out;
 }
 
+// What a matrix is, in the words of its method first: "Q8_0, int8 group 32".
+std::string method_text(const Binder::Binding& binding, const Weight& weight) {
+  return binding.kind.empty() ? method_name(weight) : fmt::format("{}, {}", binding.kind, method_name(weight));
+}
+
 std::vector<Group> groups(const Plan& plan) {
   std::vector<Group> out;
   const auto weights = weights_by_module(plan);
@@ -49,8 +54,7 @@ std::vector<Group> groups(const Plan& plan) {
                              part.empty() ? "stacked" : part.substr(part.starts_with('.') ? 1 : 0),
                              dtype_name(plan.checkpoint.find(name)->dtype));
     }
-    const std::string method =
-        binding.kind.empty() ? method_name(weight) : fmt::format("{}, {}", binding.kind, method_name(weight));
+    const std::string method = method_text(binding, weight);
     auto group = std::find_if(out.begin(), out.end(), [&](const Group& other) {
       return other.layout == binding.format && other.tensors == tensors && other.method == method;
     });
@@ -62,20 +66,36 @@ std::vector<Group> groups(const Plan& plan) {
   return out;
 }
 
-// The strings of some keys of an object, "quant_method fp8, format e4m3"; "" for none.
+// The strings and numbers of some keys of an object, "quant_method fp8, bits 8"; "" for none.
 std::string keys_text(const Json& object, std::span<const char* const> keys) {
   std::string out;
   for (const char* key : keys) {
-    if (const auto value = object.get(key); value && value->is_string())
-      out += fmt::format("{}{} {}", out.empty() ? "" : ", ", key, value->as_string());
+    const auto value = object.get(key);
+    if (!value || !(value->is_string() || value->is_integer())) continue;
+    out += fmt::format("{}{} ", out.empty() ? "" : ", ", key);
+    out += value->is_string() ? std::string(value->as_string()) : fmt::format("{}", value->as_integer());
   }
+  return out;
+}
+
+// What quanto says the weights of how many modules are: "35 modules qint8".
+std::string quanto_text(const Json& modules) {
+  std::map<std::string, size_t> types;
+  for (const auto& [name, module] : modules.members()) {
+    const auto weights = module.is_object() ? module.get("weights") : std::nullopt;
+    if (weights && weights->is_string()) ++types[std::string(weights->as_string())];
+  }
+  std::string out;
+  for (const auto& [type, count] : types) out += fmt::format("{}{} modules {}", out.empty() ? "" : ", ", count, type);
   return out;
 }
 
 // What the files say about quantization and where, for comparison: "quant_method fp8 (config.json)", or "" where they
 // say nothing.
 std::string declared_method(const Plan& plan) {
-  constexpr const char* kConfigKeys[] = {"quant_method", "format", "quant_algo"};
+  constexpr const char* kConfigKeys[] = {"quant_method", "format",     "quant_algo", "checkpoint_format",
+                                         "bits",         "group_size", "mode"};
+  constexpr const char* kMistralKeys[] = {"qformat_weight", "qscheme_act"};
   constexpr const char* kDescriptionKeys[] = {"model_quant_type", "kv_cache_type", "kv_quant_type", "fa_quant_type"};
   std::vector<std::string> out;
   const auto add = [&](const std::string& text, const std::string& file) {
@@ -89,12 +109,21 @@ std::string declared_method(const Plan& plan) {
     for (const auto& [name, count] : types) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, name);
     add("tensors: " + text, checkpoint.location().gguf_files.front().string());
   }
-  auto quant = checkpoint.config().get("quantization_config");
-  if (!quant) quant = checkpoint.config().get("compression_config");
-  if (quant && quant->is_object()) add(keys_text(*quant, kConfigKeys), "config.json");
-  if (const auto side = read_side_file(checkpoint.files())) {
-    if (const auto object = side->root().get("quantization"); object && object->is_object())
-      add(keys_text(*object, kConfigKeys), side->subject());
+  const ModelFiles& files = checkpoint.files();
+  const auto read = [&](const char* name) { return JsonDocument::parse(files.read(name), files.subject(name)); };
+  if (const auto quant = quantization_of(checkpoint.config())) add(keys_text(*quant, kConfigKeys), "config.json");
+  if (const auto side = read_side_file(files)) {
+    const auto object = side->root().get("quantization");
+    add(keys_text(object && object->is_object() ? *object : side->root(), kConfigKeys), side->subject());
+  }
+  if (files.has("params.json")) {
+    const auto params = read("params.json");
+    if (const auto object = params->root().get("quantization"); object && object->is_object())
+      add(keys_text(*object, kMistralKeys), params->subject());
+  }
+  if (files.has("quanto_qmap.json")) {
+    const auto modules = read("quanto_qmap.json");
+    add(quanto_text(modules->root()), modules->subject());
   }
   if (const auto description = read_description(checkpoint.files()))
     add(keys_text(description->root(), kDescriptionKeys), description->subject());
@@ -158,12 +187,21 @@ std::string shape_text(const ModelInfo& m, const Shape& shape) {
   return out + fmt::format(", vocabulary {}", m.vocab);
 }
 
-// The weight that each tensor belongs to.
-std::map<std::string_view, const Weight*> owners(const Plan& plan) {
-  std::map<std::string_view, const Weight*> out;
+// What a tensor is part of, and whether it has the codes.
+struct Owner {
+  const Binder::Binding* binding;
+  const Weight* weight;
+  bool codes;
+};
+std::map<std::string_view, Owner> owners(const Plan& plan) {
+  std::map<std::string_view, Owner> out;
   const auto weights = weights_by_module(plan);
   for (const Binder::Binding& binding : plan.bindings) {
-    for (const std::string& name : binding.tensors) out[name] = weights.at(binding.module).front();
+    const auto size = [&](const std::string& name) { return plan.checkpoint.find(name)->bytes.size(); };
+    const auto largest = std::max_element(binding.tensors.begin(), binding.tensors.end(),
+                                          [&](const auto& a, const auto& b) { return size(a) < size(b); });
+    for (const std::string& name : binding.tensors)
+      out[name] = {&binding, weights.at(binding.module).front(), name == *largest};
   }
   return out;
 }
@@ -180,8 +218,12 @@ std::string summary(const Plan& plan) {
     out += fmt::format("  {:<9} {}\n", name, one_line(text));
   };
   line("family", m.family);
-  line("method", plan.method());
-  for (const Group& group : groups(plan)) {
+  const std::vector<Group> all = groups(plan);
+  // The words of the method that most quantized weights have.
+  const auto main =
+      std::find_if(all.begin(), all.end(), [&](const Group& group) { return group.method.ends_with(plan.method()); });
+  line("method", main == all.end() ? plan.method() : main->method);
+  for (const Group& group : all) {
     const auto& modules = group.modules;
     line("", fmt::format("{} of {} matrices, {}: {} ({}; layout {})", modules.size(), plan.weights.size(),
                          format_bytes(double(group.bytes)), group.method, group.tensors, group.layout));
@@ -239,9 +281,10 @@ std::string tensor_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const TensorView* tensor : tensors_by_name(plan)) {
     const auto it = owner.find(tensor->name);
-    const bool codes = it != owner.end() && tensor->elements() == it->second->rows * it->second->cols;
+    const bool codes = it != owner.end() && it->second.codes;
     rows.push_back({tensor->name, std::string(dtype_name(tensor->dtype)), tensor->shape_text(),
-                    codes ? grid_text(it->second->scale) : "-", file_name(*tensor)});
+                    codes ? method_text(*it->second.binding, *it->second.weight) : "-",
+                    codes ? grid_text(it->second.weight->scale) : "-", file_name(*tensor)});
   }
   return format_table(rows);
 }
@@ -308,10 +351,12 @@ std::string json(const Plan& plan, const InspectOptions& options) {
       const TensorView& tensor = *view;
       const auto it = owner.find(tensor.name);
       tensors.push_back(fmt::format(
-          R"({{"name":{},"dtype":{},"shape":[{}],"bytes":{},"file":{},"weight":{},"scale":{}}})",
+          R"({{"name":{},"dtype":{},"shape":[{}],"bytes":{},"file":{},"weight":{},"method":{},"scale":{}}})",
           json_quote(tensor.name), json_quote(dtype_name(tensor.dtype)), fmt::join(tensor.shape, ","),
-          tensor.bytes.size(), json_quote(file_name(tensor)), it == owner.end() ? "null" : json_quote(it->second->name),
-          it == owner.end() ? "null" : grid_json(it->second->scale)));
+          tensor.bytes.size(), json_quote(file_name(tensor)),
+          it == owner.end() ? "null" : json_quote(it->second.weight->name),
+          it == owner.end() ? "null" : json_quote(method_text(*it->second.binding, *it->second.weight)),
+          it == owner.end() ? "null" : grid_json(it->second.weight->scale)));
     }
     out += fmt::format(",\"tensors\":{}", json_list(tensors));
   }
@@ -347,7 +392,7 @@ Command::Bound bind() {
   return {{model_option(o->model),
            model_word(o->model),
            trust_tensors_option(o->model),
-           {"--tensors", &o->tensors, "", "list every tensor with its type, shape, scale grid and file"},
+           {"--tensors", &o->tensors, "", "list every tensor with its type, shape, method, scale grid and file"},
            {"--steps", &o->steps, "", "list every step that engines execute"},
            {"--json", &o->json, "", "print one JSON object"}},
           [o] { return inspect(*o); }};

@@ -85,18 +85,6 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// The object that declares a method; nothing where none is declared. Older compressed-tensors files call it
-// compression_config, MLX's say it twice, and multimodal models may have it in text_config.
-std::optional<Json> quantization_of(const Json& config) {
-  for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
-    if (const auto json = config.get(key); json && json->is_object()) return json;
-  }
-  if (const auto text = config.get("text_config"); text && text->is_object()) {
-    if (const auto json = text->get("quantization_config"); json && json->is_object()) return json;
-  }
-  return {};
-}
-
 // What a side file says of all weights: ModelOpt's has it in a member.
 Json side_object(const JsonDocument& side_file) {
   const auto member = side_file.root().get("quantization");
@@ -170,6 +158,22 @@ std::string find_description(const ModelFiles& files) {
 }
 
 }  // namespace
+
+// Older compressed-tensors files call it
+// compression_config, MLX's say it twice, and multimodal models may have it in text_config.
+std::optional<Json> quantization_of(const Json& config) {
+  for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
+    if (const auto json = config.get(key); json && json->is_object()) return json;
+  }
+  if (const auto text = config.get("text_config"); text && text->is_object()) {
+    if (const auto json = text->get("quantization_config"); json && json->is_object()) return json;
+  }
+  return {};
+}
+
+bool is_auto_round(std::string_view method) {
+  return method == "auto-round" || method == "intel/auto-round" || method == "auto_round" || method == "inc";
+}
 
 std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files) {
   for (const std::string_view name : {"hf_quant_config.json", "quantize_config.json"}) {

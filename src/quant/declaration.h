@@ -109,6 +109,11 @@ std::unique_ptr<JsonDocument> read_description(const ModelFiles& files);
 
 constexpr int64_t kMaxGroup = 1 << 30;  // rows or columns that a block or group may have
 
+// The object of config.json that declares a method; nothing where none is declared.
+std::optional<Json> quantization_of(const Json& config);
+// Whether a quant_method is AutoRound's, by one of its names.
+bool is_auto_round(std::string_view method);
+
 // Keys that methods share. Each throws a model Error that names the key.
 std::pair<int64_t, int64_t> read_block(const Json& json);                       // [rows, columns] or "ROWSxCOLUMNS"
 Dtype fp8_type(const Json& name);                                               // e4m3, e5m2 and their other names

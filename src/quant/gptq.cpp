@@ -230,7 +230,7 @@ void read_group_size(const Json& json, Scheme& scheme) {
 
 // "gptq", and "auto-round" where it means GPTQ's tensors.
 bool read(const QuantSource& source, Declaration& out) {
-  const bool auto_round = source.method == "auto-round" || source.method == "intel/auto-round";
+  const bool auto_round = is_auto_round(source.method);
   if (source.method != "gptq" && !auto_round) return false;
   const Json& json = *source.json;
   if (const auto type = json.get("data_type"); auto_round && type && type->as_string() != "int")

@@ -56,7 +56,8 @@ bool read(const QuantSource& source, Declaration& out) {
   if (!source.method.starts_with("modelopt") && source.method != "mxfp8") return false;
   const Json& json = *source.json;
   const auto layers = json.get("quantized_layers");
-  if (layers && layers->is_object()) {  // MIXED_PRECISION
+  if (!layers && !json.get("quant_algo") && json.get("config_groups")) return false;  // as compressed-tensors has them
+  if (layers && layers->is_object()) {                                                // MIXED_PRECISION
     for (const auto& [name, layer] : layers->members()) {
       Scheme scheme = scheme_of(layer.at("quant_algo"));
       scheme.targets = {std::string(name), fmt::format("{}.*", name)};  // it may name a whole mixture

@@ -14,10 +14,7 @@ namespace {
 
 constexpr int64_t kWordBits = 32;
 
-int64_t words_of(int64_t values, int bits) {
-  const int64_t in_word = kWordBits / bits;
-  return (values + in_word - 1) / in_word;
-}
+int64_t words_of(int64_t values, int bits) { return (values * bits + kWordBits - 1) / kWordBits; }
 
 // Other layouts have words with this name as well, and other tensors beside them.
 bool detect(const Module& module) {
@@ -26,25 +23,28 @@ bool detect(const Module& module) {
 }
 
 int code_bits(const Module& module, const TensorView& words) {
-  for (const int bits : {8, 4, 2}) {
+  for (const int bits : {8, 4, 2, 6, 3, 5, 7}) {
     if (words.shape == std::vector<int64_t>{module.rows(), words_of(module.cols(), bits)}) return bits;
   }
   fail_tensor(words,
               fmt::format("wrong shape (expected [{}, {}] for codes of 8 bits, found {})", module.rows(),
                           words_of(module.cols(), 8), words.shape_text()),
-              "supported: 8, 4 and 2 bits");
+              "supported: 8 to 2 bits");
 }
 
 // Zero points (groups of N, groups of K) out of words along N.
 void read_zero_points(const TensorView& words, int bits, ScaleGrid& grid) {
-  const int64_t in_word = kWordBits / bits;
   const auto mask = uint32_t((1u << bits) - 1);
   std::vector<std::byte> values(size_t(grid.rows * grid.cols));
   for (int64_t r = 0; r < grid.rows; ++r) {
+    const int64_t bit = r * bits, first = bit / kWordBits;
+    const bool cut = bit % kWordBits + bits > kWordBits;  // by the end of a word
     for (int64_t c = 0; c < grid.cols; ++c) {
-      uint32_t word;
-      std::memcpy(&word, words.bytes.data() + (r / in_word * grid.cols + c) * int64_t(sizeof word), sizeof word);
-      const uint32_t value = word >> (r % in_word * bits) & mask;
+      uint32_t two[2] = {};
+      for (int64_t i = 0; i < (cut ? 2 : 1); ++i)
+        std::memcpy(&two[i], words.bytes.data() + ((first + i) * grid.cols + c) * int64_t(sizeof two[i]),
+                    sizeof two[i]);
+      const uint32_t value = uint32_t((two[0] | uint64_t{two[1]} << kWordBits) >> bit % kWordBits) & mask;
       values[size_t(r * grid.cols + c)] = std::byte(uint8_t(value - (1u << (bits - 1))));
     }
   }
@@ -104,7 +104,7 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 const Format kPackFormat = {
     "compressed-tensors packed",
     "pack-quantized: integer codes in words, with weight_scale per channel or group, with or without zero points, in "
-    "activation order or not; 8 bits, or 4 or 2 held as 8",
+    "activation order or not; 8 bits, or 7 to 2 held as 8",
     detect,
     bind,
     read,

@@ -171,15 +171,26 @@ void read_compressed_tensors(const QuantSource& source, Declaration& out) {
 
 // AutoRound writes floats in this layout, integers in GPTQ's.
 bool is_auto_round_float(const QuantSource& source) {
-  if (source.method != "auto-round" && source.method != "intel/auto-round") return false;
+  if (!is_auto_round(source.method)) return false;
   const auto type = source.json->get("data_type");
-  return type && type->is_string() && type->as_string().find("fp") != std::string_view::npos;
+  return type && type->is_string() && type->as_string().starts_with("fp");
 }
 
-// Besides its own name: AutoRound's, ModelOpt's, Meta's fbgemm_fp8, and quant_method fp8 that the row before leaves.
+// Besides its own name: AutoRound's, ModelOpt's groups, Meta's fbgemm_fp8, SGLang's names, and quant_method fp8 that
+// the row before leaves.
 bool read(const QuantSource& source, Declaration& out) {
   if (source.method == "compressed-tensors") {
     read_compressed_tensors(source, out);
+  } else if (source.method == "modelopt" && !source.json->get("quant_algo") && source.json->get("config_groups")) {
+    read_compressed_tensors(source, out);
+    out.matching = Matching::kWildcards;
+    for (Scheme& scheme : out.schemes) scheme.targets.clear();
+  } else if (source.method == "w8a8_int8" || source.method == "w8a8_fp8") {
+    Scheme scheme;
+    scheme.codes = source.method == "w8a8_int8" ? Dtype::kI8 : Dtype::kF8E4M3;
+    scheme.group_rows = 1;
+    out.schemes.push_back(std::move(scheme));
+    read_excluded_paths(*source.json, out);
   } else if (is_auto_round_float(source)) {
     Scheme scheme;
     scheme.codes = read_fp8_type(*source.json);

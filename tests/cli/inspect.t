@@ -40,6 +40,7 @@ $ qgen inspect -m $MODEL --tensors --json
 json: stdout schemas/inspect.schema.json
 where: len(it["tensors"]) == 82 and len({t["name"] for t in it["tensors"]}) == 82
 where: [t["scale"] for t in it["tensors"] if t["name"] == "model.layers.0.mlp.down_proj.weight"] == [{"tiles": [1, 2], "group": [128, 128]}]
+where: [t["method"] for t in it["tensors"] if t["name"] == "model.layers.0.mlp.down_proj.weight"] == ["fp8 block 128x128"]
 
 # Every step
 $ qgen inspect -m $MODEL --steps --json
@@ -49,8 +50,8 @@ where: it["steps"][5] == {"step": "linear+add", "layer": 0, "rows": "inner, resi
 
 # As tables
 $ qgen inspect -m $MODEL --tensors | grep down_proj.weight | head -n 2
-    model.layers.0.mlp.down_proj.weight               F8_E4M3  [64, 172]  1x2 groups of 128x128  model.safetensors
-    model.layers.0.mlp.down_proj.weight_scale_inv     BF16     [1, 2]     -                      model.safetensors
+    model.layers.0.mlp.down_proj.weight               F8_E4M3  [64, 172]  fp8 block 128x128  1x2 groups of 128x128  model.safetensors
+    model.layers.0.mlp.down_proj.weight_scale_inv     BF16     [1, 2]     -                  -                      model.safetensors
 
 $ qgen inspect -m $MODEL --steps | tail -n 1
     26  norm+linear       residual > scores           (512, 64) bf16

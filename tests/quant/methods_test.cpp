@@ -326,13 +326,12 @@ TEST_CASE("AWQ: eight columns of a word in their order") {
 }
 
 TEST_CASE("pack-quantized: zero points along the rows, odd widths, activation order") {
-  for (const int bits : {8, 4, 2}) {
+  for (const int bits : {8, 7, 6, 5, 4, 3, 2}) {
     for (const bool asymmetric : {false, true}) {
       for (const bool ordered : {false, true}) {
         INFO(bits, " bits", asymmetric ? ", asymmetric" : "", ordered ? ", in activation order" : "");
-        constexpr int64_t kRows = 7, kCols = 42, kGroup = 14, kGroups = 3;
-        const int64_t in_word = 32 / bits, pitch = (kCols + in_word - 1) / in_word,
-                      zero_rows = (kRows + in_word - 1) / in_word;
+        constexpr int64_t kRows = 9, kCols = 42, kGroup = 14, kGroups = 3;
+        const int64_t pitch = (kCols * bits + 31) / 32, zero_rows = (kRows * bits + 31) / 32;
         std::mt19937 random{uint32_t(bits)};
         const std::vector<uint32_t> words = random_words(random, kRows * pitch),
                                     zeros = random_words(random, zero_rows * kGroups);
@@ -349,15 +348,14 @@ TEST_CASE("pack-quantized: zero points along the rows, odd widths, activation or
         const Loaded loaded = load(tensors, kRows, kCols);
         const double middle = 1 << (bits - 1);
         int64_t different = 0;
+        std::vector<uint32_t> zeros_of[kGroups];
+        for (size_t i = 0; i < zeros.size(); ++i) zeros_of[i % kGroups].push_back(zeros[i]);
         for (int64_t n = 0; n < kRows; ++n) {
+          const std::vector<uint32_t> row(words.begin() + n * pitch, words.begin() + (n + 1) * pitch);
           for (int64_t k = 0; k < kCols; ++k) {
             const int64_t g = index[size_t(k)];
-            const double code =
-                (words[size_t(n * pitch + k / in_word)] >> k % in_word * bits & ((1u << bits) - 1)) - middle;
-            const double zero =
-                asymmetric
-                    ? (zeros[size_t(n / in_word * kGroups + g)] >> n % in_word * bits & ((1u << bits) - 1)) - middle
-                    : 0;
+            const double code = packed(row, k, bits) - middle;
+            const double zero = asymmetric ? packed(zeros_of[g], n, bits) - middle : 0;
             different += loaded.w[size_t(n)][size_t(k)] != (code - zero) * scales[size_t(n * kGroups + g)];
           }
         }
