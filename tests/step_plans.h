@@ -40,6 +40,12 @@ class PlanMaker {
     return &plan_->weights.back();
   }
   const Weight* matrix(int64_t rows, int64_t cols) { return matrix(rows, cols, codes_); }
+  // Gives a matrix an activation order: one of those that `step` makes, prime to its columns.
+  void order(const Weight* matrix, int64_t step) {
+    auto* const weight = const_cast<Weight*>(matrix);
+    weight->ordered = true;
+    for (int64_t k = 0; k < weight->cols; ++k) weight->column_order.push_back(int32_t(k * step % weight->cols));
+  }
   // A table with the same value in all columns of a token's row.
   const Weight* table(const std::function<float(int64_t token)>& value, int64_t cols) {
     Weight* const out = const_cast<Weight*>(matrix(kVocab, cols, Codes::kF32));
@@ -475,6 +481,17 @@ inline std::vector<StepCase> mixture_cases() {
                      m.add(make_experts(m, route, 40, codes));
                    }});
   }
+  out.push_back({"experts in activation order", [=](PlanMaker& m) {
+                   const RouteStep route = add_route(m, 5, 2);
+                   m.add(route);
+                   const ExpertsStep step = make_experts(m, route, 40, Codes::kI8);
+                   for (size_t e = 1; e < 5; ++e) {  // the first has none
+                     m.order(step.gate[e], int64_t(2 * e) + 5);
+                     m.order(step.up[e], int64_t(2 * e) + 5);
+                     if (e != 2) m.order(step.down[e], e == 1 ? 3 : 7);
+                   }
+                   m.add(step);
+                 }});
   out.push_back({"experts with biases, in a row of their own", [=](PlanMaker& m) {
                    const RouteStep route = add_route(m, 5, 2);
                    m.add(route);

@@ -167,7 +167,7 @@ bool InputForms::Slot::wants(Form form) const {
          kernels.generated().form == form || (kernels.gemm_rows.multiply != nullptr && kernels.gemm_rows.form == form);
 }
 
-InputForms::InputForms(std::span<const LinearKernel* const> layers, int64_t tokens, int workers)
+InputForms::InputForms(std::span<const LinearKernel* const> layers, int64_t tokens, int workers, Order order)
     : rows_(std::max<int64_t>(tokens, workers)),
       workers_(workers),
       cols_(layers.front()->cols()),
@@ -175,8 +175,8 @@ InputForms::InputForms(std::span<const LinearKernel* const> layers, int64_t toke
       layers_(layers.begin(), layers.end()) {
   for (const LinearKernel* layer : layers_) {
     const Matrix& matrix = layer->matrix();
-    const Slot slot{layer,           layer->kernels(), matrix.group_cols, matrix.grid_cols, layer->has_offsets(),
-                    layer->ordered()};
+    const bool ordered = order == Order::kLayers && layer->ordered();
+    const Slot slot{layer, layer->kernels(), matrix.group_cols, matrix.grid_cols, layer->has_offsets(), ordered};
     const auto found =
         std::find_if(slots_.begin(), slots_.end(), [&](const Slot& other) { return other.agrees(slot); });
     slot_of_layer_.push_back(size_t(found - slots_.begin()));

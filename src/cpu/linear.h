@@ -64,8 +64,10 @@ class LinearKernel {
 // from one step to the next.
 class InputForms {
  public:
+  // Who puts an input in a layer's activation order: the forms, for each such layer, or the caller.
+  enum class Order { kLayers, kCallers };
   // For up to `tokens` tokens; one token may be prepared by each of `workers` in a row of its own.
-  InputForms(std::span<const LinearKernel* const> layers, int64_t tokens, int workers);
+  InputForms(std::span<const LinearKernel* const> layers, int64_t tokens, int workers, Order order = Order::kLayers);
   void lay_out(Arena& arena);
 
   int64_t stride() const { return stride_; }

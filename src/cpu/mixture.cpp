@@ -18,14 +18,20 @@ std::vector<const LinearKernel*> kernels_of(std::initializer_list<const std::vec
     for (const auto* bank : banks) {
       if (bank->empty()) continue;
       const Weight& weight = *(*bank)[e];
-      if (weight.ordered) {
-        fail(ErrorKind::kModel,
-             fmt::format("{}: experts in the order of their activations are not supported", weight.tensor));
-      }
       out.push_back(kernel_of(weight));
     }
   }
   return out;
+}
+
+// The first of an expert's matrices of one input tells the order of its columns; the others must have the same.
+void check_orders(const ExpertsStep& step) {
+  for (size_t e = 0; e < step.gate.size(); ++e) {
+    if (step.gate[e]->column_order != step.up[e]->column_order)
+      fail(ErrorKind::kModel, fmt::format("{}: its activation order is another one than that of {}, which is not "
+                                          "supported in an expert",
+                                          step.up[e]->tensor, step.gate[e]->tensor));
+  }
 }
 
 // Rows [begin, end) of a task.
@@ -44,10 +50,12 @@ ExpertsKernel::ExpertsKernel(const ExpertsStep& step, const IsaTarget& target, i
       workers_(workers),
       in_(kernels_of({&step.gate, &step.up}, kernel_of)),
       down_(kernels_of({&step.down}, kernel_of)),
-      input_(in_, entries_, int(entries_)),
-      inner_(down_, entries_, int(entries_)),
+      input_(in_, entries_, int(entries_), InputForms::Order::kCallers),
+      inner_(down_, entries_, int(entries_), InputForms::Order::kCallers),
       order_(size_t(entries_)),
-      group_of_(size_t(entries_)) {}
+      group_of_(size_t(entries_)) {
+  check_orders(step);
+}
 
 void ExpertsKernel::lay_out(Arena& arena) {
   input_.lay_out(arena);
@@ -55,8 +63,8 @@ void ExpertsKernel::lay_out(Arena& arena) {
 }
 
 int64_t ExpertsKernel::temporary_floats() const {
-  // An expert has at most every token once.
-  return entries_ / step_.chosen() * std::max(kTaskRows, target_.panel_rows);
+  // An expert has at most every token once; or a row that is put in order.
+  return std::max(entries_ / step_.chosen() * std::max(kTaskRows, target_.panel_rows), inner_.stride());
 }
 
 void ExpertsKernel::group(const Batch& batch, const std::vector<RowBuffer>& rows) {
@@ -89,7 +97,13 @@ void ExpertsKernel::prepare_input(const Batch& batch, const std::vector<RowBuffe
   const float* const x = rows[size_t(step_.in.row)].at(token, step_.in.first);
   float* const row = input_.row(entry);
   const float weight = step_.weighted_input ? *rows[size_t(step_.route.row)].at(token, step_.route.first + i) : 1;
-  target_.scale(x, weight, step_.in.cols, row);
+  const std::span<const int32_t> order =
+      in_[in_.size() / down_.size() * size_t(group_of(entry).expert)]->column_order();
+  if (order.empty()) {
+    target_.scale(x, weight, step_.in.cols, row);
+  } else {
+    for (size_t k = 0; k < order.size(); ++k) row[k] = x[order[k]] * weight;
+  }
   input_.prepare(target_, row, entry, group_of(entry).count, batch.kernels);
 }
 
@@ -147,7 +161,11 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     }
   });
   pool.share(entries, [&](int64_t entry) {
-    inner_.prepare(target_, inner_.row(entry), entry, group_of(entry).count, batch.kernels);
+    float* const row = inner_.row(entry);
+    const std::span<const int32_t> order = down_[size_t(group_of(entry).expert)]->column_order();
+    for (size_t k = 0; k < order.size(); ++k) temporary[k] = row[order[k]];
+    std::copy_n(temporary, order.size(), row);
+    inner_.prepare(target_, row, entry, group_of(entry).count, batch.kernels);
   });
 
   // A task adds up its columns of all experts, so that sums have one order.
