@@ -7,10 +7,10 @@ namespace qgen {
 namespace {
 
 // The first row whose tensors are there binds the module.
-const Format kFormats[] = {kPlainFormat,   kFp4Format,          kMsModelSlimFormat, kQuarkFormat,
-                           kFp8Format,     kScaledFormat,       kPackFormat,        kAwqFormat,
-                           kGptqFormat,    kBitsandbytesFormat, kMlxFormat,         kHqqFormat,
-                           kTorchaoFormat, kQuantoFormat,       kModelOptFormat,    kGgufFormat};
+const Format kFormats[] = {kPlainFormat, kFp4Format,      kMsModelSlimFormat,  kQuarkFormat,
+                           kFp8Format,   kModelOptFormat, kScaledFormat,       kPackFormat,
+                           kAwqFormat,   kGptqFormat,     kBitsandbytesFormat, kMlxFormat,
+                           kHqqFormat,   kTorchaoFormat,  kQuantoFormat,       kGgufFormat};
 
 constexpr UnsupportedLayout kUnsupported[] = {
     {"weight_packed", "compressed-tensors sparse or unknown packed"},

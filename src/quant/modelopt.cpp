@@ -1,17 +1,44 @@
 // NVIDIA ModelOpt: FP8 per tensor, channel (1-D scales) or block of 128 x 128 (4-D scales), MXFP8, and INT8 per channel
 // with or without SmoothQuant's pre_quant_scale, which multiplies the columns of the input. Its tensors are those of
 // compressed-tensors, whose row binds them; this one reads what quantization_config or hf_quant_config.json declare.
+// Its own are INT4's: weight U8 (N / 2, K), rows 2 i and 2 i + 1 in the lower and upper halves of bytes, two's
+// complement; weight_scale (N, K / group). weight_scale_2, of W4A8, is for products in FP8 and no factor of W.
 #include <algorithm>
 #include <cctype>
 
 #include <fmt/format.h>
 
 #include "quant/formats.h"
+#include "quant/repack.h"
 
 namespace qgen {
 namespace {
 
 constexpr int64_t kBlock = 128;
+constexpr int64_t kNibbleGroup = 128;  // columns, where nothing is declared
+
+// INT4.
+bool detect(const Module& module) {
+  const TensorView* codes = module.peek("weight");
+  const TensorView* scales = module.peek("weight_scale");
+  return codes != nullptr && scales != nullptr && codes->dtype == Dtype::kU8 && module.rows() % 2 == 0 &&
+         codes->shape == std::vector<int64_t>{module.rows() / 2, module.cols()} && scales->dtype != Dtype::kF8E4M3;
+}
+
+Weight bind(Module& module) {
+  const TensorView& codes = module.take("weight");
+  Weight weight = module.codes_over(codes, Codes::kI8);
+  weight.file_codes = bits_name(4);
+  weight.scale = module.take_grid("weight_scale");
+  for (const char* suffix : {"weight_scale_2", "input_scale"}) module.ignore(suffix);
+  weight.repack = make_row_repack({}, [codes = codes](const Weight& w, int64_t n, std::span<std::byte> out) {
+    const std::span<const std::byte> pair = codes.bytes.subspan(size_t(n / 2 * w.cols), size_t(w.cols));
+    const int shift = n % 2 == 0 ? 4 : 0;  // the half becomes the upper one, whose sign a shift keeps
+    for (size_t k = 0; k < out.size(); ++k)
+      out[k] = std::byte(uint8_t(int8_t(std::to_integer<uint8_t>(pair[k]) << shift) >> 4));
+  });
+  return weight;
+}
 
 struct Algorithm {
   std::string_view name;
@@ -29,6 +56,8 @@ std::vector<Algorithm> algorithms() {
     return scheme;
   };
   const Scheme blocks = make(Dtype::kF8E4M3, Dtype::kF32, kBlock, kBlock, false, false);
+  Scheme nibbles = make(Dtype::kI8, Dtype::kF32, 1, kNibbleGroup, false, false);
+  nibbles.bits = 4;
   return {{"FP8", make(Dtype::kF8E4M3, Dtype::kF32, 0, 0, true, false)},
           {"FP8_PER_CHANNEL_PER_TOKEN", make(Dtype::kF8E4M3, Dtype::kF32, 1, 0, false, false)},
           {"FP8_PB_WO", blocks},
@@ -36,6 +65,8 @@ std::vector<Algorithm> algorithms() {
           {"MXFP8", make(Dtype::kF8E4M3, Dtype::kU8, 1, 32, false, false)},
           {"NVFP4", make(Dtype::kU8, Dtype::kF8E4M3, 1, 16, false, false)},
           {"W4A16_NVFP4", make(Dtype::kU8, Dtype::kF8E4M3, 1, 16, false, false)},
+          {"W4A16_AWQ", nibbles},
+          {"W4A8_AWQ", nibbles},
           {"W8A16", make(Dtype::kI8, Dtype::kF32, 1, 0, false, false)},
           {"W8A8_SQ_PER_CHANNEL", make(Dtype::kI8, Dtype::kF32, 1, 0, true, true)}};
 }
@@ -66,7 +97,10 @@ bool read(const QuantSource& source, Declaration& out) {
   } else if (source.method == "mxfp8") {
     out.schemes.push_back(algorithms()[4].scheme);
   } else {
-    out.schemes.push_back(scheme_of(json.at("quant_algo")));
+    Scheme scheme = scheme_of(json.at("quant_algo"));
+    if (const auto group = json.get("group_size"); group && scheme.bits == 4)
+      scheme.group_cols = group->as_integer(1, kMaxGroup);
+    out.schemes.push_back(std::move(scheme));
   }
   out.matching = Matching::kWildcards;
   for (const char* key : {"exclude_modules", "ignore", "modules_to_not_convert", "ignored_layers"}) {
@@ -77,6 +111,11 @@ bool read(const QuantSource& source, Declaration& out) {
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
   if (scheme.codes == Dtype::kU8) return kFp4Format.declare(scheme, rows, cols);
+  if (scheme.bits == 4) {
+    int64_t group = scheme.group_cols;
+    while (cols % group != 0) group /= 2;  // groups are whole
+    return {{"weight", Dtype::kU8, {rows / 2, cols}}, {"weight_scale", scheme.scales, {rows, cols / group}}};
+  }
   std::vector<int64_t> shape;  // one value
   const int64_t grid_rows = scheme_grid_rows(scheme, rows), grid_cols = scheme_grid_cols(scheme, cols);
   if (scheme.group_rows > 1) {
@@ -97,12 +136,12 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 const Format kModelOptFormat = {
     "modelopt",
-    "NVIDIA ModelOpt: FP8 per tensor, channel or block, MXFP8, NVFP4, INT8 per channel",
-    nullptr,
-    nullptr,
+    "NVIDIA ModelOpt: FP8 per tensor, channel or block, MXFP8, NVFP4, INT8 per channel, INT4 (AWQ) held as 8",
+    detect,
+    bind,
     read,
     declare,
     "`weight` in F8_E4M3 or I8; `weight_scale` per tensor (0-d), channel (1-D), 32 columns (U8 exponents) or block of "
-    "128 x 128 (4-D); `pre_quant_scale` (K) multiplies the input"};
+    "128 x 128 (4-D); `pre_quant_scale` (K) multiplies the input. INT4: `weight` in U8, (N / 2, K)"};
 
 }  // namespace qgen

@@ -373,8 +373,8 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
   CHECK(contains(quark("int4", "per_tensor"), "'per_tensor' with 4 bits is not supported"));
   CHECK(contains(quark("int2", "per_group"), "'int2' is not supported"));
   CHECK(contains(error(R"({"quant_method":"exl3","bits":3.84})"), "'exl3' is not supported"));
-  CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"W4A8_AWQ"})"),
-                 "ModelOpt's 'W4A8_AWQ' is not supported"));
+  CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"W4A8_FOO"})"),
+                 "ModelOpt's 'W4A8_FOO' is not supported"));
   CHECK(error(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})") == "fp4, held as 8, group 16");
   CHECK(contains(error(R"({"bits":8})"), "says no quant_method"));
   CHECK(contains(error(R"({"quant_method":"fp8","fmt":"e2m1"})"), "fmt: 'e2m1' is not supported"));

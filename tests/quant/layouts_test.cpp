@@ -150,6 +150,30 @@ TEST_CASE("ModelOpt's 4-D scales are blocks") {
   CHECK(contains(error_of([&] { loaded_matrix(bad, "x", 130, 3); }), "too many dimensions"));
 }
 
+TEST_CASE("ModelOpt's 4 bits: two rows in a byte, two's complement") {
+  constexpr int64_t kRows = 6, kCols = 8, kGroups = 2;
+  std::vector<uint8_t> bytes;
+  for (int64_t i = 0; i < kRows / 2 * kCols; ++i) bytes.push_back(uint8_t(i * 29 + 3));
+  std::vector<float> scales;
+  for (int64_t i = 0; i < kRows * kGroups; ++i) scales.push_back(float(i + 1) / 8);
+  SmallCheckpoint small;
+  small.add("x.weight", Dtype::kU8, {kRows / 2, kCols}, bytes);
+  small.add("x.weight_scale", Dtype::kF32, {kRows, kGroups}, scales);
+  small.add<float>("x.weight_scale_2", Dtype::kF32, {}, {3});  // of products in FP8
+  const std::vector<double> w = loaded_matrix(small, "x", kRows, kCols);
+  for (int64_t n = 0; n < kRows; ++n) {
+    for (int64_t k = 0; k < kCols; ++k) {
+      const int nibble = bytes[size_t(n / 2 * kCols + k)] >> (n % 2 * 4) & 15;
+      const int code = nibble < 8 ? nibble : nibble - 16;
+      CHECK(w[size_t(n * kCols + k)] == code * double(scales[size_t(n * kGroups + k / 4)]));
+    }
+  }
+  SmallCheckpoint bad;
+  bad.add("x.weight", Dtype::kU8, {kRows / 2, kCols}, bytes);
+  bad.add("x.weight_scale", Dtype::kF32, {kRows, 3}, std::vector<float>(18, 1));
+  CHECK(contains(error_of([&] { loaded_matrix(bad, "x", kRows, kCols); }), "x.weight_scale: its shape [6, 3]"));
+}
+
 // "8-bit Numerical Formats for Deep Neural Networks" (Noune et al. 2022): exponents one less than in OCP's formats.
 TEST_CASE("FNUZ codes are read exactly, the largest included") {
   for (const bool e4m3 : {true, false}) {
