@@ -246,6 +246,11 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
     for (const auto& [name, value] : description->root().members()) {
       if (value.is_string()) out.types.emplace(name, value.as_string());
     }
+    // QuaRot's, which has a file of rotations of its own.
+    const auto optional = description->root().get("optional");
+    const auto rotations = optional && optional->is_object() ? optional->get("quarot") : std::nullopt;
+    if (rotations && rotations->is_object() && !rotations->members().empty() && !trust_tensors)
+      rotations->fail("rotations while running are not supported", "the weights alone would give wrong text");
   }
   const std::optional<Json> quant = quantization_of(config);
   out.side_file = read_side_file(files);

@@ -208,6 +208,15 @@ TEST_CASE("rotations while running are refused by name") {
   Binder binder(checkpoint);
   static_cast<void>(binder.matrix("x", 2, 4));
   CHECK(contains(error_of([&] { binder.finish(kAll, {}, "test"); }), "QuaRot"));
+  // A file of rotations beside the weights, unless the tensors are trusted.
+  for (const char* rotations : {R"({"rotation_map":{"global_rotation":"quarot.safetensors"}})", "{}"}) {
+    SmallCheckpoint beside = codes();
+    beside.text("quant_model_description.json", fmt::format(R"({{"optional":{{"quarot":{}}}}})", rotations));
+    const Checkpoint described = beside.make();
+    const bool refused = std::string_view(rotations) != "{}";
+    CHECK(contains(error_of([&] { Binder{described}; }), "optional.quarot: rotations while running") == refused);
+    CHECK(error_of([&] { Binder(described, true); }) == "");
+  }
 }
 
 }  // namespace
