@@ -50,7 +50,7 @@ void LinearDispatch::lay_out(DeviceLayout& layout, const LinearSizes& sizes, Act
   if (activations == Activations::kF32) return;
   fp16_.values = layout.take<uint16_t>(tokens * round_up(widest, kPad));
   fp16_.factor = layout.take<float>(tokens);
-  if (sizes.lines) {
+  if (sizes.many_sequences) {
     split_.parts.values = layout.take<uint16_t>(2 * sizes.tokens * round_up(widest, kPad));
     split_.parts.factor = layout.take<float>(sizes.tokens);
     split_.partial = layout.take<float>(SplitGemmArgs::kPartialFloats);
@@ -236,24 +236,25 @@ bool LinearDispatch::run_library(Stream& stream, const Call& call, const Library
 
 void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
   set_input(args, call.input);
-  const bool lines =
-      call.tokens > kGemvTokens && split_.parts.values != nullptr && args.part[0].column_order == nullptr;
-  if (lines) {
+  const auto is_ordered = [](const Matrix& m) { return m.column_order != nullptr; };
+  const bool together = call.tokens > kGemvTokens && split_.parts.values != nullptr &&
+                        std::none_of(args.part, args.part + args.parts, is_ordered);
+  if (together) {
     const bool bf16 = args.part[0].kind == Codes::kBf16;
     prepare(stream, bf16 ? Form::kBf16Parts : Form::kF16Parts, call.input, call.tokens);
   }
-  const int at_once = lines ? SplitGemmArgs::kMostTokens : kGemvTokens;
+  const int at_once = together ? SplitGemmArgs::kMostTokens : kGemvTokens;
   for (int first = 0; first < call.tokens; first += at_once) {
     GemvArgs some = args;
     some.x += first * args.x_stride;
     for (int i = 0; i < (args.gated ? 1 : args.parts); ++i) some.y[i] += first * args.y_stride[i];
     some.tokens = std::min(at_once, call.tokens - first);
-    if (lines) {
-      SplitGemmArgs together = split_;
-      together.products = some;
-      together.parts.values += 2 * first * split_.parts.stride;
-      together.parts.factor += first;
-      split_gemm(stream, together);
+    if (together) {
+      SplitGemmArgs split = split_;
+      split.products = some;
+      split.parts.values += 2 * first * split_.parts.stride;
+      split.parts.factor += first;
+      split_gemm(stream, split);
     } else {
       gemv(stream, some);
     }

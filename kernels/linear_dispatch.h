@@ -31,12 +31,12 @@ struct DeviceProjection {
 };
 // The sizes that scratch memory is laid out for.
 struct LinearSizes {
-  int64_t tokens = 0;      // at most
-  int64_t widest = 0;      // input
-  int64_t normalized = 0;  // floats of inputs that are normalized or gathered: rounded tokens * padded cols
-  int64_t gates = 0;       // floats of gates: rounded tokens * padded rows
-  int64_t added = 0;       // floats of products that are added to a row
-  bool lines = false;      // whether more than kGemvTokens sequences may run together
+  int64_t tokens = 0;           // at most
+  int64_t widest = 0;           // input
+  int64_t normalized = 0;       // floats of inputs that are normalized or gathered: rounded tokens * padded cols
+  int64_t gates = 0;            // floats of gates: rounded tokens * padded rows
+  int64_t added = 0;            // floats of products that are added to a row
+  bool many_sequences = false;  // more than kGemvTokens may run together
 };
 
 class LinearDispatch {
@@ -112,7 +112,7 @@ class LinearDispatch {
   float* gates_ = nullptr;        // (tokens, padded rows)
   float* added_ = nullptr;        // the same
   Fp16Rows fp16_;                 // (tokens, widest up to a multiple of kPad); of 8-bit codes too
-  SplitGemmArgs split_;           // its memory, where there are lines: (tokens, 2, widest up to a multiple of kPad)
+  SplitGemmArgs split_;           // its memory, for many sequences: (tokens, 2, widest up to a multiple of kPad)
   float* group_scale_ = nullptr;  // (ceil(widest / 128), tokens)
   int64_t copy_elements_ = 0;     // that copy_ holds
   uint16_t* copy_ = nullptr;      // weights written out

@@ -156,7 +156,7 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
 void Workspace::lay_out_linear(DeviceLayout& memory) {
   LinearSizes sizes;
   sizes.tokens = batch_tokens;
-  sizes.lines = options_.sequences > kGemvTokens;
+  sizes.many_sequences = options_.sequences > kGemvTokens;
   int64_t of_gathered = 0;
   for (const Step& step : plan_.steps) {
     const auto* layer = std::get_if<LinearStep>(&step.op);

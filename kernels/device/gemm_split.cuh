@@ -29,16 +29,16 @@ class SplitGemmBlock {
     while (!gated_ && part_ + 1 < products_.parts && block >= args.first_block[part_ + 1]) ++part_;
     first_row_ = (block - args.first_block[part_]) * (gated_ ? kBlockRows / 2 : kBlockRows);
     const int windows = (matrix(0).cols + Warp::kWindow - 1) / Warp::kWindow;
-    turn_steps_ = (windows + kGemvWarps * Warp::kWindows - 1) / (kGemvWarps * Warp::kWindows);
-    first_turn_ = int(block_index().y) * kGemvWarps / args.blocks_of_rows;
+    slice_steps_ = (windows + kGemvWarps * Warp::kWindows - 1) / (kGemvWarps * Warp::kWindows);
+    first_slice_ = int(block_index().y) * kGemvWarps / args.blocks_of_rows;
     while (tiles_ < kTokenTiles && token_of(2 * tiles_, warp_index() % 2) < products_.tokens) ++tiles_;
   }
 
-  // A turn has every kGemvWarps-th window.
-  QGEN_DEVICE int steps() const { return turn_steps_ * kGemvWarps / args_.blocks_of_rows; }
+  // A slice has every kGemvWarps-th window.
+  QGEN_DEVICE int steps() const { return slice_steps_ * kGemvWarps / args_.blocks_of_rows; }
   QGEN_DEVICE int column_of(int step, int window) const {
-    const int turn = first_turn_ + step / turn_steps_, of_turn = step % turn_steps_ * Warp::kWindows + window;
-    return (turn + of_turn * kGemvWarps) * Warp::kWindow;
+    const int slice = first_slice_ + step / slice_steps_, of_slice = step % slice_steps_ * Warp::kWindows + window;
+    return (slice + of_slice * kGemvWarps) * Warp::kWindow;
   }
 
   // Of gated products, tiles of 16 rows of the gate and of what it gates by turns.
@@ -66,9 +66,9 @@ class SplitGemmBlock {
   }
 
   QGEN_DEVICE int tiles() const { return 2 * tiles_; }
-  // At the end of a turn adds its sums to what the block has, and begins anew.
+  // At the end of a slice adds its sums to what the block has, and begins anew.
   QGEN_DEVICE void end_step(int step, Warp& warp) {
-    if ((step + 1) % turn_steps_ != 0) return;
+    if ((step + 1) % slice_steps_ != 0) return;
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
       QGEN_UNROLL
@@ -82,13 +82,13 @@ class SplitGemmBlock {
     }
   }
 
-  // Whether this block has, or now gets, the sums of all turns.
-  QGEN_DEVICE bool adds_up_turns(uint32_t* flag) {
+  // Whether this block has, or now gets, the sums of all slices.
+  QGEN_DEVICE bool adds_up_slices(uint32_t* flag) {
     if (args_.blocks_of_rows == 1) return true;
     constexpr int kNumbers = 2 * kTokenTiles * 4;
-    const auto for_numbers = [&](int turn, const auto& use) {
+    const auto for_numbers = [&](int slice, const auto& use) {
       float* const numbers = args_.gemm.partial +
-                             (int64_t(block_index().x) * kGemvWarps + turn) * kNumbers * kTileThreads + thread_index();
+                             (int64_t(block_index().x) * kGemvWarps + slice) * kNumbers * kTileThreads + thread_index();
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL
@@ -99,7 +99,7 @@ class SplitGemmBlock {
         }
       }
     };
-    for_numbers(first_turn_, [](float own, float& number) { number = own; });
+    for_numbers(first_slice_, [](float own, float& number) { number = own; });
     if (!ends_last(args_.gemm.counter + block_index().x, unsigned(kGemvWarps), flag)) return false;
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -110,8 +110,8 @@ class SplitGemmBlock {
       }
     }
     QGEN_UNROLL_BY(1)
-    for (int turn = 0; turn < kGemvWarps; ++turn)
-      for_numbers(turn, [](float& own, const float& number) { own += number; });
+    for (int slice = 0; slice < kGemvWarps; ++slice)
+      for_numbers(slice, [](float& own, const float& number) { own += number; });
     return true;
   }
 
@@ -146,7 +146,7 @@ class SplitGemmBlock {
   const GemvArgs& products_;
   const bool gated_;
   int part_ = 0, first_row_ = 0;
-  int turn_steps_ = 0, first_turn_ = 0;
+  int slice_steps_ = 0, first_slice_ = 0;
   int tiles_ = 0;  // of tokens that this warp has
   float total_[2][kTokenTiles][4] = {};
 };
@@ -159,7 +159,7 @@ split_gemm_kernel(const SplitGemmKernelArgs args, const LaunchTimes times) {
   SplitGemmBlock<Grid> block(args);
   GemmWarp<Grid> warp;
   multiply_steps(block, warp);
-  if (block.adds_up_turns(shared_memory<uint32_t>())) block.write_results();
+  if (block.adds_up_slices(shared_memory<uint32_t>())) block.write_results();
 }
 
 }  // namespace qgen::QGEN_BACKEND

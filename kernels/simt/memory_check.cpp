@@ -59,7 +59,7 @@ Buffers& buffers() {
 // blocks, and their beginnings.
 struct Touch {
   uint32_t epoch = 0, warp_barriers = 0;
-  int thread = 0;  // or, of readings, one of these
+  int thread = 0;  // or, of several, one of these
 };
 constexpr int kSeveralWarps = -1;
 constexpr int kSeveralOfWarp0 = -2;  // and -3 for warp 1, and so on
@@ -106,8 +106,9 @@ inline bool is_ordered(const Touch& touch) {
 }
 inline Touch touch_now() { return {check.epoch, check.running->warp_barriers, check.running->index}; }
 
-// The latest readings that a later writing must be ordered behind.
-inline Touch with_reading(const Touch& before) {
+// The latest of several touches that go together, which a later one must be ordered behind: readings, or atomic
+// writings.
+inline Touch with_this(const Touch& before) {
   Touch now = touch_now();
   if (is_ordered(before)) return now;
   const int warp = warp_of(now.thread);
@@ -129,10 +130,10 @@ void touch_shared(uintptr_t offset, size_t bytes, Access access) {
     if (!both_atomic && !is_ordered(byte.write)) stop_race(offset, reads ? "reads" : "writes", "wrote", byte.write);
     if (reads) {
       if (!written) stop_with("shared memory, byte {}: read before it is written", offset);
-      byte.read = with_reading(byte.read);
+      byte.read = with_this(byte.read);
     } else {
       if (!is_ordered(byte.read)) stop_race(offset, "writes", "read", byte.read);
-      byte.write = touch_now();
+      byte.write = both_atomic ? with_this(byte.write) : touch_now();
       byte.atomic = access == Access::kAtomic;
       byte.copying = false;
     }
@@ -195,6 +196,7 @@ void add_buffer_part(const void* data, size_t bytes) {
   const std::scoped_lock lock(all.mutex);
   const auto behind = all.by_begin.upper_bound(part.begin);
   if (behind == all.by_begin.begin()) return;
+  if (part.end > std::prev(behind)->second.end) return;
   std::prev(behind)->second.parts[part.begin] = part.end;
   ++buffers_version;
 }

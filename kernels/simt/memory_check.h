@@ -1,8 +1,8 @@
 // Which memory the threads of a kernel may touch, and when. Every access lies in a buffer of the device, in the block's
 // shared memory, among the thread's own variables or the program's constants. Where two threads touch the same byte of
-// shared memory and one of them writes, a barrier lies between (happens-before); no byte of it is read before it was
-// written; and an asynchronous copy writes from when it is issued until it is waited for. What breaks these rules ends
-// the kernel with an error.
+// shared memory and one of them writes, but for two atomic additions, a barrier lies between (happens-before); no byte
+// of it is read before it was written; and an asynchronous copy writes from when it is issued until it is waited for.
+// What breaks these rules ends the kernel with an error.
 //
 // Compilers report the accesses: kernels are compiled for ThreadSanitizer (-fsanitize=thread) without its library, and
 // the functions that they call instead are here (QGEN_CHECKED_KERNELS). Builds with a sanitizer, and Clang's, see only

@@ -23,14 +23,14 @@ bool fast_kernels_fit(const Weight& weight) {
 bool is_copied(const ScaleGrid& grid) { return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1); }
 
 // Grids whose rows are columns of a tensor are copied as they are, so that a row's values lie side by side.
-bool is_turned(const ScaleGrid& grid) {
+bool is_transposed(const ScaleGrid& grid) {
   return !grid.empty() && !is_copied(grid) && !grid.two_levels() && grid.col_pitch != scale_bytes(grid.type) &&
          grid.row_pitch == scale_bytes(grid.type);
 }
-size_t turned_bytes(const Weight& weight) {
+size_t transposed_bytes(const Weight& weight) {
   size_t bytes = 0;
   for (const ScaleGrid* grid : {&weight.scale, &weight.zero_point, &weight.minimum})
-    bytes += is_turned(*grid) ? size_t(weight.rows * grid->cols * scale_bytes(grid->type)) : 0;
+    bytes += is_transposed(*grid) ? size_t(weight.rows * grid->cols * scale_bytes(grid->type)) : 0;
   return bytes;
 }
 
@@ -84,7 +84,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   matrix_.grid_cols = weight.scale.empty() ? 1 : weight.scale.cols;
   matrix_.row_origin = weight.scale.empty() ? 0 : weight.scale.row_origin;
   matrix_.group_bytes = weight.in_blocks() ? weight.block_bytes : matrix_.group_cols * code_bytes(codes);
-  copied_bytes_ = copied_values(weight) * sizeof(float) + turned_bytes(weight) + widened_.size();
+  copied_bytes_ = copied_values(weight) * sizeof(float) + transposed_bytes(weight) + widened_.size();
   matrix_.code_shift = float(weight.code_shift);
   matrix_.has_offsets = weight.has_offsets();
   fast = fast && activations != Activations::kF32;
@@ -105,7 +105,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
 
 void LinearKernel::load(const Weight& weight) {
   grid_values_.reserve(copied_values(weight));  // grids point into these
-  turned_values_.reserve(turned_bytes(weight));
+  transposed_values_.reserve(transposed_bytes(weight));
   matrix_.scales = grid_of(weight.scale);
   matrix_.zero_points = grid_of(weight.zero_point);
   matrix_.minimums = grid_of(weight.minimum);
@@ -114,15 +114,19 @@ void LinearKernel::load(const Weight& weight) {
 Grid LinearKernel::grid_of(const ScaleGrid& grid) {
   if (grid.empty()) return {};
   Grid out{};
-  if (is_turned(grid)) {
+  if (is_transposed(grid)) {
     const int64_t bytes = scale_bytes(grid.type), pitch = grid.cols * bytes, first = grid.row_origin;
-    const size_t begin = turned_values_.size();
-    turned_values_.resize(begin + size_t(matrix_.rows * pitch));
-    std::byte* const values = turned_values_.data() + begin;
-    for (int64_t c = 0; c < grid.cols; ++c) {
-      for (int64_t r = 0; r < matrix_.rows; ++r) {
-        std::memcpy(values + r * pitch + c * bytes, grid.data + (first + r) * grid.row_pitch + c * grid.col_pitch,
-                    size_t(bytes));
+    const size_t begin = transposed_values_.size();
+    transposed_values_.resize(begin + size_t(matrix_.rows * pitch));
+    std::byte* const values = transposed_values_.data() + begin;
+    // In squares, which the first cache holds.
+    constexpr int64_t kSide = 64;
+    for (int64_t top = 0; top < matrix_.rows; top += kSide) {
+      const int64_t bottom = std::min(top + kSide, matrix_.rows);
+      for (int64_t c = 0; c < grid.cols; ++c) {
+        const std::byte* const from = grid.data + first * grid.row_pitch + c * grid.col_pitch;
+        for (int64_t r = top; r < bottom; ++r)
+          std::memcpy(values + r * pitch + c * bytes, from + r * grid.row_pitch, size_t(bytes));
       }
     }
     out.data = reinterpret_cast<const uint8_t*>(values) - first * pitch;  // kernels count rows from the tensor's first

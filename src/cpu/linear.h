@@ -54,9 +54,9 @@ class LinearKernel {
   CodeKernels kernels_{};
   std::span<const int32_t> column_order_;
   bool ordered_ = false;
-  std::vector<std::byte> widened_;        // bf16 codes, where fp8 codes held NaN that fast decoders would misread
-  std::vector<float> grid_values_;        // of grids with few values
-  std::vector<std::byte> turned_values_;  // of grids that lie column by column
+  std::vector<std::byte> widened_;            // bf16 codes, where fp8 codes held NaN that fast decoders would misread
+  std::vector<float> grid_values_;            // of grids with few values
+  std::vector<std::byte> transposed_values_;  // of grids that lie column by column
   size_t copied_bytes_ = 0;
 };
 

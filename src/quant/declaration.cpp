@@ -159,8 +159,8 @@ std::string find_description(const ModelFiles& files) {
 
 }  // namespace
 
-// Older compressed-tensors files call it
-// compression_config, MLX's say it twice, and multimodal models may have it in text_config.
+// Older compressed-tensors files call it compression_config, MLX's say it twice, and multimodal models may have it in
+// text_config.
 std::optional<Json> quantization_of(const Json& config) {
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
     if (const auto json = config.get(key); json && json->is_object()) return json;
@@ -176,8 +176,20 @@ bool is_auto_round(std::string_view method) {
 }
 
 std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files) {
-  for (const std::string_view name : {"hf_quant_config.json", "quantize_config.json"}) {
-    if (files.has(name)) return JsonDocument::parse(files.read(name, kMaxSideFileBytes), files.subject(name));
+  const auto parse = [&](std::string_view name) {
+    return JsonDocument::parse(files.read(name, kMaxSideFileBytes), files.subject(name));
+  };
+  constexpr std::string_view kModelOpt = "hf_quant_config.json", kGptq = "quantize_config.json";
+  if (files.has(kModelOpt)) {
+    auto document = parse(kModelOpt);
+    if (const auto object = document->root().get("quantization"); object && object->is_object()) return document;
+  }
+  // Other programs have files of this name for methods of their own.
+  if (files.has(kGptq)) {
+    auto document = parse(kGptq);
+    const auto bits = document->root().get("bits"), method = document->root().get("quant_method");
+    const bool gptq = !method || (method->is_string() && lower(method->as_string()) == "gptq");
+    if (gptq && bits && bits->is_integer() && bits->as_integer() <= 8) return document;
   }
   return nullptr;
 }
@@ -191,6 +203,18 @@ std::unique_ptr<JsonDocument> read_description(const ModelFiles& files) {
 std::optional<Json> QuantConfig::value(std::string_view key) const {
   std::optional<Json> found = json ? json->get(key) : std::nullopt;
   if (!found && side_file != nullptr && method == "gptq") found = side_object(*side_file).get(key);
+  return found;
+}
+
+std::optional<std::string> QuantConfig::layout() const {
+  const auto of = [](const Json& object) -> std::optional<std::string> {
+    for (const char* key : {"checkpoint_format", "format"}) {
+      if (const auto format = object.get(key); format && format->is_string()) return lower(format->as_string());
+    }
+    return {};
+  };
+  std::optional<std::string> found = json ? of(*json) : std::nullopt;
+  if (!found && side_file != nullptr && method == "gptq") found = of(side_object(*side_file));
   return found;
 }
 

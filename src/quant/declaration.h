@@ -100,9 +100,11 @@ struct QuantConfig {
   std::string_view type_of(std::string_view tensor) const;
   // A member of the object, or of GPTQ's side file where the object has none.
   std::optional<Json> value(std::string_view key) const;
+  // checkpoint_format or format, in lower case, of the object or else of GPTQ's side file.
+  std::optional<std::string> layout() const;
 };
 
-// hf_quant_config.json, ModelOpt's, or quantize_config.json, GPTQ's; or null.
+// hf_quant_config.json, ModelOpt's, or quantize_config.json where it is GPTQ's; or null.
 std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files);
 // quant_model_description*.json among the files; null if there is none. A model Error where several fit.
 std::unique_ptr<JsonDocument> read_description(const ModelFiles& files);

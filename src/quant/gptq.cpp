@@ -31,9 +31,7 @@ bool detect(const Module& module) { return module.has("qweight") && module.has("
 
 // The second version of the layout stores zero points as they are.
 bool is_version_2(const QuantConfig& config) {
-  for (const char* key : {"checkpoint_format", "format"}) {
-    if (const auto format = config.value(key); format && format->is_string()) return format->as_string() == "gptq_v2";
-  }
+  if (const auto format = config.layout()) return *format == "gptq_v2";
   const auto packing = config.value("packing_format");
   const auto backend = packing ? packing : config.value("backend");
   if (!backend || !backend->is_string()) return false;
@@ -124,12 +122,12 @@ void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t 
       for (int64_t first = 0; first < weight.cols; first += kSide) {
         const int64_t columns = std::min(kSide, weight.cols - first);
         for (int64_t j = 0; j < columns; ++j) {
-          const int64_t k = weight.column_order[size_t(first + j)], shift = k % in_word;
+          const int64_t k = weight.column_order[size_t(first + j)], place = k % in_word;
           const std::byte* const column = from + k / in_word * pitch + top * int64_t(sizeof(uint32_t));
           for (int64_t n = 0; n < rows; ++n) {
             uint32_t word;
             std::memcpy(&word, column + n * int64_t(sizeof word), sizeof word);
-            square[n][j] = code_of(word, shift);
+            square[n][j] = code_of(word, place);
           }
         }
         for (int64_t n = 0; n < rows; ++n)

@@ -22,7 +22,24 @@ bool detect(const Module& module) {
   return words != nullptr && words->dtype == Dtype::kI32 && module.has("weight_scale");
 }
 
+// Some writers leave the rest of a word empty where a code would be cut: then the shape is that of more bits.
+void refuse_gaps(const Module& module, const TensorView& words) {
+  const QuantConfig& config = module.config();
+  const auto groups = config.json ? config.json->get("config_groups") : std::nullopt;
+  if (!groups || !groups->is_object() || words.shape.size() != 2) return;
+  for (const auto& [name, group] : groups->members()) {
+    const auto weights = group.is_object() ? group.get("weights") : std::nullopt;
+    const auto bits = weights && weights->is_object() ? weights->get("num_bits") : std::nullopt;
+    if (!bits || !bits->is_integer() || bits->as_integer() < 2 || bits->as_integer() > 7) continue;
+    const int64_t declared = bits->as_integer(), in_word = kWordBits / declared;
+    const int64_t with_gaps = (module.cols() + in_word - 1) / in_word;
+    if (words.shape[1] == with_gaps && with_gaps != words_of(module.cols(), int(declared)))
+      fail_tensor(words, fmt::format("codes of {} bits with gaps between words are not supported", declared));
+  }
+}
+
 int code_bits(const Module& module, const TensorView& words) {
+  refuse_gaps(module, words);
   for (const int bits : {8, 4, 2, 6, 3, 5, 7}) {
     if (words.shape == std::vector<int64_t>{module.rows(), words_of(module.cols(), bits)}) return bits;
   }

@@ -109,6 +109,16 @@ TEST_CASE("kernels: races on shared memory are found, in whichever order threads
                 given.data[thread_index()] = *count;
               },
               order) != "");
+    // By the thread that added last, too: the others may not have.
+    CHECK(error_of(
+              [](Given given, LaunchTimes) {
+                auto* const count = shared_memory<uint32_t>();
+                if (thread_index() == 0) *count = 0;
+                barrier();
+                add_to(count, 1);
+                if (thread_index() == kThreads - 1) given.data[0] = *count;
+              },
+              Order::kAscending) != "");
   }
 }
 

@@ -394,7 +394,7 @@ TEST_CASE("kernels: the tokens of many lines come out as a few do, bit by bit") 
       LinearSizes sizes;
       sizes.tokens = kTokens;
       sizes.widest = cols;
-      sizes.lines = together;
+      sizes.many_sequences = together;
       const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
       LinearInput input{x_there.data(), x.stride, int(cols), true, layers.device_norm(1e-6), 0};
       std::vector<DeviceProjection> projections{{layers.matrix(0), {}, {}, y_there.data(), y.stride}};
@@ -417,6 +417,35 @@ TEST_CASE("kernels: the tokens of many lines come out as a few do, bit by bit") 
                       ", ", tokens, " tokens");
       }
     }
+  }
+}
+
+TEST_CASE("kernels: parts in activation order among others, for the tokens of many lines") {
+  constexpr int kTokens = 12, kCols = 128, kRows = 24;
+  std::mt19937 random(19);
+  for (const size_t ordered : {0, 1}) {
+    std::vector<Weight> weights;
+    for (int i = 0; i < 2; ++i) weights.push_back(random_weight(random, Codes::kI8, kRows, kCols, 1, 64, false));
+    weights[ordered].ordered = true;
+    for (int i = 0; i < kCols; ++i) weights[ordered].column_order.push_back(i * 37 % kCols);
+    Layers layers(std::move(weights));
+    const Rows x(random, kTokens, kCols, 1), y(random, kTokens, 2 * kRows, 1);
+    const Buffer<float> x_there(layers.device(), x.values);
+    const auto run = [&](bool together) {
+      const Buffer<float> y_there(layers.device(), y.values);
+      LinearDispatch runner;
+      LinearSizes sizes;
+      sizes.tokens = kTokens;
+      sizes.widest = kCols;
+      sizes.many_sequences = together;
+      const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
+      const LinearInput input{x_there.data(), x.stride, kCols, true, layers.device_norm(1e-6), 0};
+      const DeviceProjection projections[] = {{layers.matrix(0), {}, {}, y_there.data(), y.stride},
+                                              {layers.matrix(1), {}, {}, y_there.data() + kRows, y.stride}};
+      runner.run(layers.stream(), projections, input, kTokens, Kernels::kGenerate);
+      return y_there.read();
+    };
+    CHECK(run(true) == run(false));
   }
 }
 

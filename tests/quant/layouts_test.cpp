@@ -150,6 +150,18 @@ TEST_CASE("ModelOpt's 4-D scales are blocks") {
   CHECK(contains(error_of([&] { loaded_matrix(bad, "x", 130, 3); }), "too many dimensions"));
 }
 
+TEST_CASE("packs of compressed-tensors with gaps between words are refused, not taken for more bits") {
+  for (const int bits : {8, 7}) {
+    SmallCheckpoint small(fmt::format(R"({{"quantization_config":{{"quant_method":"compressed-tensors","format":)"
+                                      R"("pack-quantized","config_groups":{{"a":{{"weights":{{"num_bits":{}}}}}}}}}}})",
+                                      bits));
+    small.add("x.weight_packed", Dtype::kI32, {2, 8}, std::vector<int32_t>(16, 5));
+    small.add<float>("x.weight_scale", Dtype::kF32, {2, 1}, {1, 1});
+    const std::string error = error_of([&] { loaded_matrix(small, "x", 2, 32); });
+    CHECK(contains(error, "codes of 7 bits with gaps between words") == (bits == 7));
+  }
+}
+
 TEST_CASE("ModelOpt's 4 bits: two rows in a byte, two's complement") {
   constexpr int64_t kRows = 6, kCols = 8, kGroups = 2;
   std::vector<uint8_t> bytes;
@@ -221,7 +233,7 @@ TEST_CASE("layouts of GPTQ that are not known are refused unless the tensors are
   const char* const unknown = R"({"quant_method":"gptq","checkpoint_format":"gptq_p"})";
   CHECK(contains(refusal(unknown), "checkpoint_format: the layout 'gptq_p' is not known (supported: gptq, gptq_v2)"));
   CHECK(refusal(unknown, true) == "");
-  for (const char* known : {"gptq", "gptq_v2", "GPTQ"})
+  for (const char* known : {"gptq", "gptq_v2", "GPTQ", "GPTQ_V2"})
     CHECK(refusal(fmt::format(R"({{"quant_method":"gptq","format":"{}"}})", known)) == "");
 }
 

@@ -203,6 +203,8 @@ TEST_CASE("GPTQ: what quantize_config.json says counts where config.json says no
     gptq.version_2 = version_2;
     for (const char* config : {"", R"("quantization_config":{"quant_method":"gptq","bits":8,"group_size":10})"}) {
       Files files(gptq.tensors(), config);
+      // ModelOpt's file that says nothing of weights hides nothing.
+      files.folder.write("hf_quant_config.json", R"({"producer":{}})");
       files.folder.write("quantize_config.json",
                          fmt::format(R"({{"bits":8,"group_size":10,"desc_act":false,"checkpoint_format":"{}"}})",
                                      version_2 ? "gptq_v2" : "gptq"));
@@ -214,6 +216,14 @@ TEST_CASE("GPTQ: what quantize_config.json says counts where config.json says no
       dequantize_row(weight, 3, row);
       for (int64_t k = 0; k < 48; ++k) CHECK(row[size_t(k)] == gptq.expected(3, k));
     }
+  }
+}
+
+TEST_CASE("quantize_config.json of other methods declares nothing") {
+  for (const char* other : {R"({"format":"onnx"})", R"({"bits":16})", R"({"bits":8,"quant_method":"awq"})", "{}"}) {
+    Files files({}, "");
+    files.folder.write("quantize_config.json", other);
+    CHECK(read_side_file(ModelFiles(files.folder.path())) == nullptr);
   }
 }
 
