@@ -29,9 +29,13 @@ constexpr Ignorable kIgnorable[] = {
     {".scale_input", "static activation scale; activations are not quantized"},
     {".act_scale", "static activation scale; activations are not quantized"},
     {".input_global_scale", "static activation scale; activations are not quantized"},
+    {"_proj_input_scale", "static activation scale; activations are not quantized"},  // of stacks of experts
+    {"_proj_activation_scale", "static activation scale; activations are not quantized"},
     {".input_scale_ub", "bound of activation scales; activations are not quantized"},
     {".k_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".v_scale", "FP8 cache scale; the cache is kept in 16 bits"},
+    {".k_zero_point", "cache zero point; the cache is kept in 16 bits"},
+    {".v_zero_point", "cache zero point; the cache is kept in 16 bits"},
     {".q_scale", "FP8 attention scale; attention is computed in float"},
     {".kv_scale", "FP8 cache scale; the cache is kept in 16 bits"},
     {".kv_cache_scale", "C8 cache scale; the cache is kept in 16 bits"},
@@ -141,8 +145,10 @@ constexpr std::string_view kWeight = "weight";
 
 const TensorView* Module::find(std::string_view suffix) const {
   const TensorView* tensor = checkpoint_.find(fmt::format("{}.{}", name_, suffix));
-  if (tensor == nullptr && part_.count > 0 && suffix.starts_with(kWeight))
-    tensor = checkpoint_.find(fmt::format("{}{}", name_, suffix.substr(kWeight.size())));
+  if (tensor != nullptr || part_.count == 0) return tensor;
+  // Of a stack X itself: X, X_scale_inv, and in some files X_weight_scale.
+  if (suffix.starts_with(kWeight)) tensor = checkpoint_.find(fmt::format("{}{}", name_, suffix.substr(kWeight.size())));
+  if (tensor == nullptr && suffix == "weight_scale") tensor = checkpoint_.find(fmt::format("{}_{}", name_, suffix));
   return tensor;
 }
 
@@ -156,10 +162,14 @@ const TensorView* Module::peek(std::string_view suffix) const {
   const TensorView* const tensor = find(suffix);
   if (tensor == nullptr || part_.count == 0) return tensor;
   if (const auto known = parts_.find(suffix); known != parts_.end()) return &known->second;
+  TensorView part = *tensor;
+  if (tensor->elements() == 1) {  // of the whole stack
+    part.shape.clear();
+    return &parts_.emplace(suffix, std::move(part)).first->second;
+  }
   if (tensor->shape.empty() || tensor->shape[0] != part_.count)
     fail_tensor(*tensor, fmt::format("wrong shape (expected a first dimension of {}, found {})", part_.count,
                                      tensor->shape_text()));
-  TensorView part = *tensor;
   part.shape.erase(part.shape.begin());
   const size_t bytes = tensor->bytes.size() / size_t(part_.count);
   part.bytes = tensor->bytes.subspan(size_t(part_.index) * bytes, bytes);
@@ -299,6 +309,7 @@ ScaleGrid Module::take_grid(std::string_view suffix, GridKind kind) {
     if (std::none_of(candidates.begin(), candidates.end(), same)) candidates.emplace_back(group_rows, group_cols);
   };
   if (r == rows_ && c == 1) add(1, cols_);
+  if (candidates.empty() && part_.count > 0 && r == 1 && c == cols_) add(rows_, 1);  // of a stack that is transposed
   if (candidates.empty()) {
     for (const auto& [group_rows, group_cols] : config_.groups) {
       // Blocks may be cut short at the edge, groups along a row may not.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzz target, or those named, for some seconds from seeds of real files (seeds.py); stops at the first finding
-# and leaves its input there.
+# Runs every fuzz target, or those named, for some seconds from seeds of real files (seeds.py) and from what earlier runs
+# found worth keeping (BUILD/corpus); stops at the first finding and leaves its input in BUILD.
 #   tests/fuzz/run.sh BUILD SECONDS [TARGET...]
 set -euo pipefail
 build=$1 seconds=$2
@@ -15,12 +15,13 @@ fi
 total=0
 for target in "$@"; do
   name=$(basename "$target")
-  mkdir -p "$work/$name"
+  mkdir -p "$work/$name" "$build/corpus/$name"
   log="$work/$name.log"
   dictionary=()
   [ -s "$work/$name.dict" ] && dictionary=("-dict=$work/$name.dict")
   if ! "$build/$name" -max_total_time="$seconds" -timeout=30 -rss_limit_mb=4096 -malloc_limit_mb=1024 -max_len=65536 \
-      -print_final_stats=1 -artifact_prefix="$build/" "${dictionary[@]}" "$work/$name" > "$log" 2>&1; then
+      -print_final_stats=1 -artifact_prefix="$build/" "${dictionary[@]}" \
+      "$build/corpus/$name" "$work/$name" > "$log" 2>&1; then
     tail -n 60 "$log"
     echo "fuzz: $name failed"
     exit 1

@@ -1,7 +1,9 @@
 // Methods that few files use, on small matrices, and methods that are refused by name.
 #include <cmath>
+#include <functional>
 #include <random>
 
+#include "base/numbers.h"
 #include "tests/quant/small_checkpoint.h"
 
 namespace qgen::test {
@@ -148,6 +150,44 @@ TEST_CASE("ModelOpt's 4-D scales are blocks") {
   bad.add("x.weight", Dtype::kF8E4M3, {130, 3}, std::vector<uint8_t>(390, 0x38));
   bad.add<float>("x.weight_scale", Dtype::kF32, {2, 2, 1, 1}, {2, 3, 4, 5});
   CHECK(contains(error_of([&] { loaded_matrix(bad, "x", 130, 3); }), "too many dimensions"));
+}
+
+TEST_CASE("stacks of experts: a scale for all, for columns, and by ModelOpt's names") {
+  constexpr int64_t kCount = 2, kRows = 3, kCols = 4;
+  std::vector<uint8_t> codes;  // E4M3 from 1 to 1.875 and on
+  for (int i = 0; i < kCount * kRows * kCols; ++i) codes.push_back(uint8_t(0x38 + i));
+  std::vector<float> columns;
+  for (int i = 0; i < kCount * kCols; ++i) columns.push_back(float(i + 1));
+  struct Scales {
+    const char* name;
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+    std::function<float(int64_t e, int64_t k)> at;
+  };
+  const Scales all[] = {
+      {"x_scale_inv", {}, {3}, [](int64_t, int64_t) { return 3.0f; }},
+      {"x_scale", {1}, {3}, [](int64_t, int64_t) { return 3.0f; }},
+      {"x_weight_scale", {2, 1, 1}, {3, 5}, [](int64_t e, int64_t) { return e == 0 ? 3.0f : 5.0f; }},
+      {"x_scale", {kCount, 1, kCols}, columns, [](int64_t e, int64_t k) { return float(e * kCols + k + 1); }}};
+  for (const Scales& scales : all) {
+    INFO(scales.name, " of ", scales.shape.size(), " dimensions");
+    SmallCheckpoint small;
+    small.add("x", Dtype::kF8E4M3, {kCount, kRows, kCols}, codes);
+    small.add(scales.name, Dtype::kF32, scales.shape, scales.values);
+    const Checkpoint checkpoint = small.make();
+    Binder binder(checkpoint);
+    const std::vector<Weight> weights = binder.stack("x", kCount, kRows, kCols);
+    std::vector<double> row(kCols);
+    for (int64_t e = 0; e < kCount; ++e) {
+      for (int64_t n = 0; n < kRows; ++n) {
+        dequantize_row(weights[size_t(e)], n, row);
+        for (int64_t k = 0; k < kCols; ++k) {
+          const float code = e4m3_to_float(codes[size_t((e * kRows + n) * kCols + k)]);
+          CHECK(row[size_t(k)] == double(code) * double(scales.at(e, k)));
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("packs of compressed-tensors with gaps between words are refused, not taken for more bits") {
