@@ -265,6 +265,11 @@ bool PlanBuilder::is_fused(Role several, Role single, bool by_family) {
   return by_family || source_.has_matrix(module(several));
 }
 
+bool PlanBuilder::is_transposed(Role role) const {
+  const auto has = [&](const char* suffix) { return source_.has_tensor(module(role) + suffix); };
+  return model_.transposed && role != Role::kHead && !has(".qweight") && !has(".SCB");
+}
+
 Projection PlanBuilder::linear(Role role, int64_t rows, int64_t cols, bool bias_required) {
   Projection out;
   if (is_transposed(role)) {

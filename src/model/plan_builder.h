@@ -93,7 +93,9 @@ class PlanBuilder {
   // Whether the files have a matrix for several, rather than one for each of which `single` is the first; where they
   // have neither, or nothing is known of them, what the family says.
   bool is_fused(Role several, Role single, bool by_family);
-  bool is_transposed(Role role) const { return model_.transposed && role != Role::kHead; }
+  // Whether its tensor is (inputs, outputs). Quantizers that replace a layer by one of their own store (outputs,
+  // inputs).
+  bool is_transposed(Role role) const;
   Projection linear(Role role, int64_t rows, int64_t cols, bool bias_required);
   // The parts of a matrix whose rows are those of several, one after the other.
   std::vector<Projection> fused(Role role, const std::vector<int64_t>& rows, int64_t cols, bool bias_required);

@@ -357,5 +357,41 @@ TEST_CASE("models in the layouts of other methods give the same scores") {
   }
 }
 
+TEST_CASE("layers of GPT-2 that bitsandbytes has replaced lie as (outputs, inputs)") {
+  const fs::path golden = source_folder() / "tests/golden/gpt2-f32";
+  StoredTensors tensors = read_tensors(golden / "model.safetensors");
+  const auto name = [&](std::string_view suffix) {
+    const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                    [&](const auto& tensor) { return tensor.first.ends_with(suffix); });
+    REQUIRE(found != tensors.end());
+    return found->first;
+  };
+  const std::string weight = name("h.0.attn.c_attn.weight"), module = weight.substr(0, weight.rfind('.'));
+  const int64_t cols = tensors.at(weight).shape[0], rows = tensors.at(weight).shape[1];
+  std::vector<int8_t> codes;
+  std::vector<float> scales;
+  for (int64_t i = 0; i < rows * cols; ++i) codes.push_back(int8_t(i * 7 % 255 - 127));
+  for (int64_t n = 0; n < rows; ++n) scales.push_back(127 * float(n + 1));
+  tensors[weight] = StoredTensor::of(Dtype::kI8, {rows, cols}, codes);
+  tensors[module + ".SCB"] = StoredTensor::of(Dtype::kF32, {rows}, scales);
+  const TemporaryFolder folder;
+  folder.write("config.json", read_file(golden / "config.json"));
+  folder.write("model.safetensors", write_tensors(tensors));
+  const auto plan = load_plan(folder.path());
+  int64_t first = 0;
+  std::vector<double> row(static_cast<size_t>(cols));
+  for (const Weight& part : plan->weights) {
+    if (part.name != module) continue;
+    for (int64_t n = 0; n < part.rows; ++n, ++first) {
+      dequantize_row(part, n, row);
+      for (int64_t k = 0; k < cols; ++k) {
+        const double expected = double(codes[size_t(first * cols + k)]) * double(first + 1);
+        CHECK(std::abs(row[size_t(k)] - expected) <= 1e-6 * std::abs(expected));
+      }
+    }
+  }
+  CHECK(first == rows);  // queries, keys and values
+}
+
 }  // namespace
 }  // namespace qgen::test
