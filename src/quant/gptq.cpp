@@ -100,50 +100,23 @@ void transpose_three_bits(const TensorView& words, Weight& weight, int64_t begin
   }
 }
 
-// Rows [begin, end) of the weight out of columns of words, in pieces that the first cache holds.
-void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t begin, int64_t end) {
-  if (bits == 3) return transpose_three_bits(words, weight, begin, end);
-  const int64_t in_word = kWordBits / bits, pitch = weight.rows * int64_t(sizeof(uint32_t));
+// Rows [begin, end) of the weight out of columns of words, in natural order and in pieces that the first cache holds,
+// to `out`, `pitch` bytes apart.
+void transpose_in_order(const TensorView& words, int bits, const Weight& weight, int64_t begin, int64_t end,
+                        std::byte* out, int64_t pitch) {
+  const int64_t in_word = kWordBits / bits, words_pitch = weight.rows * int64_t(sizeof(uint32_t));
   const auto mask = uint32_t((1u << bits) - 1);
   const auto middle = uint8_t(1u << (bits - 1));
   constexpr int64_t kPieceWords = 16;
-  std::vector<std::byte> piece;
   const std::byte* const from = words.bytes.data();
-  std::byte* const to = weight.owned.data();
-  const auto code_of = [&](uint32_t word, int64_t i) {
-    return std::byte(uint8_t((word >> (i * bits) & mask) - middle));
-  };
-  if (weight.ordered) {
-    // In squares of their own: rows of codes begin in few sets of the cache.
-    constexpr int64_t kSide = 64;
-    std::byte square[kSide][kSide];
-    for (int64_t top = begin; top < end; top += kSide) {
-      const int64_t rows = std::min(kSide, end - top);
-      for (int64_t first = 0; first < weight.cols; first += kSide) {
-        const int64_t columns = std::min(kSide, weight.cols - first);
-        for (int64_t j = 0; j < columns; ++j) {
-          const int64_t k = weight.column_order[size_t(first + j)], place = k % in_word;
-          const std::byte* const column = from + k / in_word * pitch + top * int64_t(sizeof(uint32_t));
-          for (int64_t n = 0; n < rows; ++n) {
-            uint32_t word;
-            std::memcpy(&word, column + n * int64_t(sizeof word), sizeof word);
-            square[n][j] = code_of(word, place);
-          }
-        }
-        for (int64_t n = 0; n < rows; ++n)
-          std::memcpy(to + (top + n) * weight.row_bytes + first, square[n], size_t(columns));
-      }
-    }
-    return;
-  }
   const int64_t all = weight.cols / in_word;
   for (int64_t first = 0; first < all; first += kPieceWords) {
     const int64_t last = std::min(first + kPieceWords, all);
     for (int64_t n = begin; n < end; ++n) {
-      std::byte* row = to + n * weight.row_bytes + first * in_word;
+      std::byte* row = out + (n - begin) * pitch + first * in_word;
       for (int64_t w = first; w < last; ++w) {
         uint32_t word;
-        std::memcpy(&word, from + w * pitch + n * int64_t(sizeof word), sizeof word);
+        std::memcpy(&word, from + w * words_pitch + n * int64_t(sizeof word), sizeof word);
         if (bits == 8) {
           word ^= 0x80808080u;  // less 128, each byte
           std::memcpy(row, &word, sizeof word);
@@ -153,10 +126,24 @@ void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t 
           std::memcpy(row, &codes, sizeof codes);
           row += sizeof codes;
         } else {
-          for (int64_t i = 0; i < in_word; ++i) *row++ = code_of(word, i);
+          for (int64_t i = 0; i < in_word; ++i) *row++ = std::byte(uint8_t((word >> (i * bits) & mask) - middle));
         }
       }
     }
+  }
+}
+
+// The same into the weight, in its activation order.
+void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t begin, int64_t end) {
+  if (bits == 3) return transpose_three_bits(words, weight, begin, end);
+  std::byte* const to = weight.owned.data() + begin * weight.row_bytes;
+  if (!weight.ordered) return transpose_in_order(words, bits, weight, begin, end, to, weight.row_bytes);
+  std::vector<std::byte> natural(size_t((end - begin) * weight.cols));
+  transpose_in_order(words, bits, weight, begin, end, natural.data(), weight.cols);
+  const int32_t* const order = weight.column_order.data();
+  for (int64_t n = 0; n < end - begin; ++n) {
+    const std::byte* const row = natural.data() + n * weight.cols;
+    for (int64_t j = 0; j < weight.cols; ++j) to[n * weight.row_bytes + j] = row[order[j]];
   }
 }
 
