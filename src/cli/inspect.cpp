@@ -112,10 +112,7 @@ std::string declared_method(const Plan& plan) {
   const ModelFiles& files = checkpoint.files();
   const auto read = [&](const char* name) { return JsonDocument::parse(files.read(name), files.subject(name)); };
   if (const auto quant = quantization_of(checkpoint.config())) add(keys_text(*quant, kConfigKeys), "config.json");
-  if (const auto side = read_side_file(files)) {
-    const auto object = side->root().get("quantization");
-    add(keys_text(object && object->is_object() ? *object : side->root(), kConfigKeys), side->subject());
-  }
+  if (const auto side = read_side_file(files)) add(keys_text(side_object(*side), kConfigKeys), side->subject());
   if (files.has("params.json")) {
     const auto params = read("params.json");
     if (const auto object = params->root().get("quantization"); object && object->is_object())
@@ -125,7 +122,7 @@ std::string declared_method(const Plan& plan) {
     const auto modules = read("quanto_qmap.json");
     add(quanto_text(modules->root()), modules->subject());
   }
-  if (const auto description = read_description(checkpoint.files()))
+  if (const auto description = read_description(files))
     add(keys_text(description->root(), kDescriptionKeys), description->subject());
   return fmt::format("{}", fmt::join(out, "; "));
 }

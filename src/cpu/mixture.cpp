@@ -97,8 +97,7 @@ void ExpertsKernel::prepare_input(const Batch& batch, const std::vector<RowBuffe
   const float* const x = rows[size_t(step_.in.row)].at(token, step_.in.first);
   float* const row = input_.row(entry);
   const float weight = step_.weighted_input ? *rows[size_t(step_.route.row)].at(token, step_.route.first + i) : 1;
-  const std::span<const int32_t> order =
-      in_[in_.size() / down_.size() * size_t(group_of(entry).expert)]->column_order();
+  const std::span<const int32_t> order = in_[first_in(group_of(entry).expert)]->column_order();
   if (order.empty()) {
     target_.scale(x, weight, step_.in.cols, row);
   } else {
@@ -150,7 +149,7 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     float* const gate = inner_.row(of.first) + range.begin;
     const int64_t count = range.end - range.begin;
     const bool gated = !step_.gate.empty();
-    const size_t layer = gated ? 2 * size_t(of.expert) : size_t(of.expert);
+    const size_t layer = first_in(of.expert);
     const uint8_t* const up_codes = gated ? in_[layer + 1]->codes(range.begin) : nullptr;
     multiply(input_, in_, layer, of, x, range, up_codes, gated ? biases.gate : biases.up, gate, inner_.stride());
     if (gated) multiply(input_, in_, layer + 1, of, x, range, nullptr, biases.up, temporary, count);

@@ -42,6 +42,8 @@ class ExpertsKernel {
   void group(const Batch& batch, const std::vector<RowBuffer>& rows);
   void prepare_input(const Batch& batch, const std::vector<RowBuffer>& rows, int64_t entry);
   void bound(float* gate, float* up, int64_t count) const;
+  // The first of an expert's matrices of its input.
+  size_t first_in(int32_t expert) const { return in_.size() / down_.size() * size_t(expert); }
   const Group& group_of(int64_t entry) const { return groups_[size_t(group_of_[size_t(entry)])]; }
 
   const ExpertsStep& step_;

@@ -85,12 +85,6 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// What a side file says of all weights: ModelOpt's has it in a member.
-Json side_object(const JsonDocument& side_file) {
-  const auto member = side_file.root().get("quantization");
-  return member ? *member : side_file.root();
-}
-
 // The name of the method that `quant` declares, in lower case, or else a side file.
 std::string method_of(const std::optional<Json>& quant, const JsonDocument* side_file) {
   if (!quant) return side_file == nullptr ? "" : side_file->root().get("quantization") ? "modelopt" : "gptq";
@@ -169,6 +163,11 @@ std::optional<Json> quantization_of(const Json& config) {
     if (const auto json = text->get("quantization_config"); json && json->is_object()) return json;
   }
   return {};
+}
+
+Json side_object(const JsonDocument& side_file) {
+  const auto member = side_file.root().get("quantization");
+  return member && member->is_object() ? *member : side_file.root();
 }
 
 bool is_auto_round(std::string_view method) {

@@ -106,6 +106,8 @@ struct QuantConfig {
 
 // hf_quant_config.json, ModelOpt's, or quantize_config.json where it is GPTQ's; or null.
 std::unique_ptr<JsonDocument> read_side_file(const ModelFiles& files);
+// What it says of all weights: ModelOpt's has it in a member.
+Json side_object(const JsonDocument& side_file);
 // quant_model_description*.json among the files; null if there is none. A model Error where several fit.
 std::unique_ptr<JsonDocument> read_description(const ModelFiles& files);
 

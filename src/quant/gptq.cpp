@@ -174,7 +174,7 @@ Weight bind(Module& module) {
   // The index says it, when it is read; many files have one in the natural order.
   const auto flag_or = [&](std::string_view key, bool otherwise) {
     const auto flag = config.value(key);
-    return flag && !flag->is_null() ? flag->as_bool() : otherwise;
+    return flag ? flag->as_bool() : otherwise;
   };
   weight.ordered = order != nullptr && groups > 1 && flag_or("desc_act", true);
   const bool version_2 = is_version_2(config);

@@ -12,6 +12,11 @@ namespace {
 
 constexpr int kMiddle = 8;
 
+// Where number i of a word lies, counted from its lowest bits.
+constexpr int64_t place_of(bool interleaved, int64_t i) {
+  return !interleaved ? i : i % 2 == 0 ? i / 2 : kNibblesInWord / 2 + i / 2;
+}
+
 // Words that lie in rows of so many each. Repacks have copies of tensors: parts of stacks are the module's, which is
 // gone when the model is loaded.
 class Nibbles {
@@ -34,10 +39,7 @@ class Nibbles {
   }
 
  private:
-  int shift_of(int64_t i) const {
-    const int64_t place = !layout_.interleaved ? i : i % 2 == 0 ? i / 2 : kNibblesInWord / 2 + i / 2;
-    return int(place) * kNibbleBits;
-  }
+  int shift_of(int64_t i) const { return int(place_of(layout_.interleaved, i)) * kNibbleBits; }
 
   TensorView tensor_;
   NibbleLayout layout_;
@@ -104,10 +106,8 @@ void transpose(const Nibbles& codes, Weight& w, int64_t begin, int64_t end) {
                         sizeof square[i]);
           transpose_nibbles(square);
 #pragma GCC unroll 8
-          for (int64_t i = 0; i < kSide; ++i) {
-            const int64_t place = !kInterleaved ? i : i % 2 == 0 ? i / 2 : kSide / 2 + i / 2;
-            piece[row + i][(k - first) / kSide] = spread_nibbles(square[place] ^ flips);
-          }
+          for (int64_t i = 0; i < kSide; ++i)
+            piece[row + i][(k - first) / kSide] = spread_nibbles(square[place_of(kInterleaved, i)] ^ flips);
         }
       }
       std::byte* const out = w.owned.data() + first;

@@ -369,6 +369,24 @@ TEST_CASE("kernels: a token comes out the same alone and among others") {
   }
 }
 
+// What the next tokens of many sequences come out as, together or kGemvTokens at a time. `projections` (y): those that
+// write to rows of y in the memory of the device.
+template <typename Projections>
+std::vector<float> next_tokens(Layers& layers, const Rows& x, const Rows& y, int tokens, bool together,
+                               const Projections& projections) {
+  const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values);
+  LinearDispatch runner;
+  LinearSizes sizes;
+  sizes.tokens = x.rows;
+  sizes.widest = x.cols;
+  sizes.many_sequences = together;
+  const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
+  const LinearInput input{x_there.data(), x.stride, int(x.cols), true, layers.device_norm(1e-6), 0};
+  const std::vector<DeviceProjection> all = projections(y_there.data());
+  runner.run(layers.stream(), all, input, tokens, Kernels::kGenerate);
+  return y_there.read();
+}
+
 TEST_CASE("kernels: the tokens of many lines come out as a few do, bit by bit") {
   constexpr int kTokens = SplitGemmArgs::kMostTokens + 6;
   std::mt19937 random(18);
@@ -385,26 +403,18 @@ TEST_CASE("kernels: the tokens of many lines come out as a few do, bit by bit") 
     Layers layers(std::move(weights));
     if (grid_kind(layers.matrix(0)) == GridKind::kAny) continue;
     const Rows x(random, kTokens, cols, 1), y(random, kTokens, 2 * rows, 1);
-    const Buffer<float> x_there(layers.device(), x.values);
-    // The same weights alone, as two parts, and as a gate of themselves; `together`: as many tokens as there are lines.
+    // The same weights alone, as two parts, and as a gate of themselves.
     enum class Parts { kOne, kTwo, kGated };
     const auto run = [&](Parts parts, int tokens, bool together) {
-      const Buffer<float> y_there(layers.device(), y.values);
-      LinearDispatch runner;
-      LinearSizes sizes;
-      sizes.tokens = kTokens;
-      sizes.widest = cols;
-      sizes.many_sequences = together;
-      const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
-      LinearInput input{x_there.data(), x.stride, int(cols), true, layers.device_norm(1e-6), 0};
-      std::vector<DeviceProjection> projections{{layers.matrix(0), {}, {}, y_there.data(), y.stride}};
-      if (parts == Parts::kTwo) projections.push_back({layers.matrix(0), {}, {}, y_there.data() + rows, y.stride});
-      if (parts == Parts::kGated) {
-        projections[0].gate = layers.matrix(0);
-        projections[0].epilogue = {.activation = Activation::kSilu, .scale = 0.5f, .add = true};
-      }
-      runner.run(layers.stream(), projections, input, tokens, Kernels::kGenerate);
-      return y_there.read();
+      return next_tokens(layers, x, y, tokens, together, [&](float* y_there) {
+        std::vector<DeviceProjection> projections{{layers.matrix(0), {}, {}, y_there, y.stride}};
+        if (parts == Parts::kTwo) projections.push_back({layers.matrix(0), {}, {}, y_there + rows, y.stride});
+        if (parts == Parts::kGated) {
+          projections[0].gate = layers.matrix(0);
+          projections[0].epilogue = {.activation = Activation::kSilu, .scale = 0.5f, .add = true};
+        }
+        return projections;
+      });
     };
     for (const Parts parts : {Parts::kOne, Parts::kTwo, Parts::kGated}) {
       if (!few_rows && parts == Parts::kTwo) continue;
@@ -430,20 +440,11 @@ TEST_CASE("kernels: parts in activation order among others, for the tokens of ma
     for (int i = 0; i < kCols; ++i) weights[ordered].column_order.push_back(i * 37 % kCols);
     Layers layers(std::move(weights));
     const Rows x(random, kTokens, kCols, 1), y(random, kTokens, 2 * kRows, 1);
-    const Buffer<float> x_there(layers.device(), x.values);
     const auto run = [&](bool together) {
-      const Buffer<float> y_there(layers.device(), y.values);
-      LinearDispatch runner;
-      LinearSizes sizes;
-      sizes.tokens = kTokens;
-      sizes.widest = kCols;
-      sizes.many_sequences = together;
-      const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
-      const LinearInput input{x_there.data(), x.stride, kCols, true, layers.device_norm(1e-6), 0};
-      const DeviceProjection projections[] = {{layers.matrix(0), {}, {}, y_there.data(), y.stride},
-                                              {layers.matrix(1), {}, {}, y_there.data() + kRows, y.stride}};
-      runner.run(layers.stream(), projections, input, kTokens, Kernels::kGenerate);
-      return y_there.read();
+      return next_tokens(layers, x, y, kTokens, together, [&](float* y_there) {
+        return std::vector<DeviceProjection>{{layers.matrix(0), {}, {}, y_there, y.stride},
+                                             {layers.matrix(1), {}, {}, y_there + kRows, y.stride}};
+      });
     };
     CHECK(run(true) == run(false));
   }
