@@ -299,7 +299,10 @@ class CudaBackend : public Backend {
         input.zeros_behind = true;
       }
     }
-    work_.linear.run(device_.stream(), prepared.projections, input, tokens, batch.kernels);
+    // Attention asks for them itself, while it has few bytes to read of its own.
+    const bool attends = index + 1 < plan_.steps.size() && std::holds_alternative<AttendStep>(plan_.steps[index + 1].op);
+    work_.linear.run(device_.stream(), prepared.projections, input, tokens, batch.kernels,
+                     attends ? NextWeights{} : next_weights(index));
   }
 
   void execute(const HeadLinearStep& step, size_t index, const Batch& batch) {
@@ -450,6 +453,16 @@ class CudaBackend : public Backend {
     recur(device_.stream(), args);
   }
 
+  // The first weights behind a step, as many as stay in L2 until they are read.
+  NextWeights next_weights(size_t index) {
+    const Weight* const next = plan_.links[index].next_weight;
+    if (next == nullptr) return {};
+    const Matrix matrix = work_.weights.matrix(*next);
+    return {matrix.codes,
+            std::min<int64_t>(matrix.rows * matrix.row_bytes,
+                              int64_t(device_.properties().l2_bytes) / kPrefetchShare / kRowAlignment * kRowAlignment)};
+  }
+
   // Heads as the kernels of attention take them; those with a norm of several together are normalized first, into
   // `wide`, and `norm` then says none.
   HeadRows heads_of(const Heads& heads, const Norm& norm, int64_t count, int64_t dim, float* wide, DeviceNorm& left,
@@ -519,15 +532,7 @@ class CudaBackend : public Backend {
     Stream& stream = device_.stream();
     const int tokens = int(batch.tokens.size());
     AttendArgs args = attend_args(step, tokens);
-    const Weight* const next = plan_.links[index].next_weight;
-    if (tokens == 1 && next != nullptr) {
-      // Weights of a later step, for processors that have no keys to look at.
-      const Matrix matrix = work_.weights.matrix(*next);
-      args.next = matrix.codes;
-      args.next_bytes =
-          std::min<int64_t>(matrix.rows * matrix.row_bytes,
-                            int64_t(device_.properties().l2_bytes) / kPrefetchShare / kRowAlignment * kRowAlignment);
-    }
+    if (tokens == 1) args.next = next_weights(index);
     const bool tiles = can_attend_in_tiles(args) && options_.activations != Activations::kF32;
     const auto in_tiles = [&](const Segment& segment) {
       if (!tiles || batch.kernels == Kernels::kGenerate) return false;

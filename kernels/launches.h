@@ -76,6 +76,12 @@ struct Epilogue {
   bool stores_only() const { return activation == Activation::kNone && scale == 1 && softcap == 0 && !add; }
 };
 
+// Weights that a later kernel will read, for processors that have nothing else to do: they are brought into L2.
+struct NextWeights {
+  const uint8_t* codes = nullptr;
+  int64_t bytes = 0;  // a multiple of 16; 0: none
+};
+
 struct GemvArgs {
   static constexpr int kMostParts = 3;
   Matrix part[kMostParts];    // alike()
@@ -89,6 +95,7 @@ struct GemvArgs {
   float norm_eps = 0;
   Epilogue epilogue;
   int tokens = 1;
+  NextWeights next;
 };
 
 // Up to kGemvTokens tokens while the weights stream by once. Each activation goes into the products as the sum of two
@@ -395,9 +402,7 @@ struct AttendArgs {
   int splits = 1;
   float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim) + 2)
   uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles())
-  // Weights that the next kernel will read, for processors that have nothing else to do.
-  const uint8_t* next = nullptr;
-  int64_t next_bytes = 0;
+  NextWeights next;
 };
 int attend_tiles(int queries, int dim);  // of one key-value head; dim: the larger one of key_dim and value_dim
 // Norm and rotation of the keys, and keys and values into the cache.

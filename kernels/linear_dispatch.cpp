@@ -256,6 +256,7 @@ void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
       split.parts.factor += first;
       split_gemm(stream, split);
     } else {
+      if (first + at_once >= call.tokens) some.next = call.next;
       gemv(stream, some);
     }
   }
@@ -365,7 +366,7 @@ void LinearDispatch::normalize(Stream& stream, Call& call) {
 }
 
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
-                         Kernels choice) {
+                         Kernels choice, const NextWeights& next) {
   prepared_ = Form::kNone;
   is_normalized_ = false;
   const bool few = choice == Kernels::kGenerate || (choice == Kernels::kByCount && tokens <= kMostGemvTokens);
@@ -377,17 +378,18 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
     if (through_gemv && p.gate && has_mma_kernels(*p.gate) && alike(*p.gate, p.weight) &&
         p.gate->column_order == p.weight.column_order) {
       const DeviceProjection* const one[] = {&p};
+      if (++i == projections.size()) call.next = next;
       run_gemv(stream, call, one);
-      ++i;
     } else if (through_gemv && !p.gate) {
       const DeviceProjection* parts[GemvArgs::kMostParts];
       size_t count = 0;
-      const auto joins = [&](const DeviceProjection& next) {
-        return !next.gate && has_mma_kernels(next.weight) && alike(next.weight, p.weight) &&
-               next.epilogue == p.epilogue;
+      const auto joins = [&](const DeviceProjection& other) {
+        return !other.gate && has_mma_kernels(other.weight) && alike(other.weight, p.weight) &&
+               other.epilogue == p.epilogue;
       };
       while (i < projections.size() && count < std::size(parts) && joins(projections[i]))
         parts[count++] = &projections[i++];
+      if (i == projections.size()) call.next = next;
       run_gemv(stream, call, {parts, count});
     } else {
       Target target{p.y, p.y_stride, p.epilogue, nullptr};

@@ -33,7 +33,7 @@ void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
   const int key_row = padded(args.key_dim), row = padded(args.value_dim);
   const int floats = kQueries * key_row + 2 * larger_of(key_row, row) +
                      attend_merged_floats(kQueries, row, args.splits) + 1 + split_pages(args.cache, args.splits);
-  const bool fetches = args.next_bytes > 0;
+  const bool fetches = args.next.bytes > 0;
   launch(stream, "attend", attend_kernel<kKind, kQueries, kPieces>,
          {unsigned(args.splits), unsigned(args.kv_heads * tiles + fetches), unsigned(args.tokens)}, kAttendThreads,
          size_t(floats) * 4, AttendKernelArgs{args, store});

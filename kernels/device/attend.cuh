@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/device/codes.cuh"
+#include "kernels/device/fetch.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -13,7 +14,6 @@ constexpr int kMostQueries = 8;   // of one key-value head to a block
 constexpr int kSplitUnit = 32;    // keys
 constexpr int kPiece = 8;         // elements of a row to a lane, of every kPiece * kWarp
 constexpr int kWideQueries = 2;   // to a block where heads are wider than that
-constexpr int64_t kFetch = 2048;  // bytes that a thread asks for at once
 
 // Head h of a token.
 QGEN_DEVICE const float* head_of(const HeadRows& heads, int token, int h) {
@@ -313,12 +313,9 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const int group = args.heads / args.kv_heads, tiles = (group + kQueries - 1) / kQueries;
   const int split = int(block_index().x), row_of_call = int(block_index().z), token = args.first_token + row_of_call;
   // The first blocks, so that they do not wait for others to end, fetch what the next kernel reads.
-  const int fetches = args.next_bytes > 0;
+  const int fetches = args.next.bytes > 0;
   if (fetches && block_index().y == 0) {
-    const int64_t share = (args.next_bytes / args.splits + kFetch - 1) / kFetch * kFetch, from = split * share;
-    const int64_t to = from + share < args.next_bytes && split + 1 < args.splits ? from + share : args.next_bytes;
-    for (int64_t i = from + thread_index() * kFetch; i < to; i += kAttendThreads * kFetch)
-      prefetch(args.next + i, int(i + kFetch < to ? kFetch : to - i));
+    fetch_share<kAttendThreads>(args.next, unsigned(split), unsigned(args.splits));
     return;
   }
   const int y_index = int(block_index().y) - fetches, kv = y_index / tiles, tile = y_index % tiles;

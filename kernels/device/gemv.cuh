@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/device/codes.cuh"
+#include "kernels/device/fetch.cuh"
 #include "kernels/device/split.cuh"
 
 namespace qgen::QGEN_BACKEND {
@@ -501,6 +502,7 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
       }
     }
   }
+  fetch_share<kGemvThreads>(args.linear.next, block_index().x, grid_size().x);
   block.store_sums(sum);
   block.write_results();
 }

@@ -95,6 +95,8 @@ inline Bytes8 load_once8(const void* p) {
 inline void prefetch(const uint8_t* p, int bytes) {
   check_alignment(p, 16);
   if (bytes % 16 != 0) stop("a prefetch of no whole pieces");
+  check_access(p, size_t(bytes), Access::kRead);
+  count_fetched(bytes);
 }
 
 inline float f16_value(uint16_t bits) { return f16_to_float(bits); }

@@ -87,8 +87,7 @@ class AttentionRun {
     args.partial = there_.partial.data();
     args.counter = there_.counter.data();
     if (way == Way::kOne) {
-      args.next = reinterpret_cast<const uint8_t*>(there_.qkv.data());
-      args.next_bytes = 1008;
+      args.next = {reinterpret_cast<const uint8_t*>(there_.qkv.data()), 1008};
       attend(device_.stream(), args, true);
     } else {
       store_keys(device_.stream(), args);
