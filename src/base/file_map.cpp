@@ -94,6 +94,13 @@ bool is_there(const std::filesystem::path& path) {
 size_t mapped_file_bytes() { return mapped_bytes; }
 void count_mapped(ptrdiff_t bytes) { mapped_bytes += size_t(bytes); }
 
+void read_ahead(std::span<const std::byte> mapped) {
+  const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(mapped.data());
+  const uintptr_t begin = first / page * page, end = first + mapped.size();
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+}
+
 void release_pages(std::span<const std::byte> mapped) {
   const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(mapped.data()) + page - 1) / page * page;

@@ -32,6 +32,9 @@ class FileMap {
 size_t mapped_file_bytes();
 void count_mapped(ptrdiff_t bytes);
 
+// Has the system read a part of a map from disk now, in one go: for parts whose bytes are wanted soon and out of order.
+void read_ahead(std::span<const std::byte> mapped);
+
 // Releases the resident pages of a part of a map; reading it again brings them back.
 void release_pages(std::span<const std::byte> mapped);
 

@@ -6,13 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <sys/mman.h>
-
 #include <fmt/format.h>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/numa.h"
+#include "base/page_allocator.h"
 
 namespace qgen::cpu {
 
@@ -20,7 +18,7 @@ class Arena {
  public:
   Arena() = default;
   ~Arena() {
-    if (base_ != nullptr) ::munmap(base_, size_);
+    if (base_ != nullptr) unmap_pages(base_, size_);
   }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -46,16 +44,13 @@ class Arena {
     used_ = 0;
     if (size_ == 0) return;
     // Pages come when they are touched: a large context costs nothing until it is filled.
-    void* memory = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
+    base_ = map_large_pages(size_);
+    if (base_ == nullptr) {
       const double gib = double(size_) / (1 << 30);
       size_ = 0;
       fail(ErrorKind::kMemory, fmt::format("{}: cannot get {:.2f} GiB of memory", subject, gib),
            "a smaller --context needs less");
     }
-    base_ = static_cast<std::byte*>(memory);
-    ::madvise(memory, size_, MADV_HUGEPAGE);
-    interleave(memory, size_);
   }
 
  private:

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/page_allocator.h"
 #include "checkpoint/tensor.h"
 
 namespace qgen {
@@ -112,9 +113,9 @@ struct Weight {
   // Bytes of `source` for each row, if a row is repacked from its own bytes alone: then some rows of a weight can be
   // repacked like a weight of their own. 0: rows are not independent.
   int64_t source_pitch = 0;
-  std::vector<std::byte> owned;  // codes, and grids behind them
-  int64_t nan_codes = 0;         // fp8 codes that are NaN or infinite, known after a WeightScan
-  std::string tensor;            // "FILE: tensor NAME", for messages
+  PageBytes owned;        // codes, and grids behind them
+  int64_t nan_codes = 0;  // fp8 codes that are NaN or infinite, known after a WeightScan
+  std::string tensor;     // "FILE: tensor NAME", for messages
 
   Weight() = default;
   Weight(Weight&&) = default;

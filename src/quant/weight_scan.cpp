@@ -11,12 +11,14 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/file_map.h"
 
 namespace qgen {
 namespace {
 
 constexpr int64_t kPieceBytes = 4 << 20;
 constexpr int64_t kRepackRows = 64;
+constexpr size_t kReadAheadBytes = 256 << 20;
 
 template <typename T>
 T load(const std::byte* p) {
@@ -84,17 +86,29 @@ void repack_weights(std::span<Weight* const> weights) {
   struct Piece {
     Weight* weight;
     int64_t begin;
+    size_t wanted;  // as many sources, from the first on, are to be on their way from the disk
   };
   std::vector<Weight*> repacked;
-  std::vector<Piece> pieces;
   for (Weight* weight : weights) {
-    if (weight->repack == nullptr) continue;
-    repacked.push_back(weight);
-    for (int64_t begin = 0; begin < weight->rows; begin += kRepackRows) pieces.push_back({weight, begin});
+    if (weight->repack != nullptr) repacked.push_back(weight);
+  }
+  // Repacks touch pages in an order that no disk likes, so sources are read ahead, in theirs.
+  std::vector<std::span<const std::byte>> sources;
+  for (const Weight* weight : repacked) sources.push_back(weight->data);
+  std::vector<Piece> pieces;
+  size_t wanted = 0, read = 0, used = 0;
+  for (Weight* weight : repacked) {
+    for (; wanted < sources.size() && read < used + kReadAheadBytes; ++wanted) read += sources[wanted].size();
+    used += weight->data.size();
+    for (int64_t begin = 0; begin < weight->rows; begin += kRepackRows) pieces.push_back({weight, begin, wanted});
   }
   on_all_cores(repacked.size(), [&](size_t i) { repacked[i]->repack->prepare(*repacked[i]); });
+  std::atomic<size_t> asked{0};
   on_all_cores(pieces.size(), [&](size_t i) {
     Weight& weight = *pieces[i].weight;
+    for (size_t next = asked; next < pieces[i].wanted;) {
+      if (asked.compare_exchange_weak(next, next + 1)) read_ahead(sources[next++]);
+    }
     if (weight.repack->rows)
       weight.repack->rows(weight, pieces[i].begin, std::min(pieces[i].begin + kRepackRows, weight.rows));
   });

@@ -1,0 +1,20 @@
+#include "base/page_allocator.h"
+
+#include <sys/mman.h>
+
+#include "base/numa.h"
+
+namespace qgen {
+
+std::byte* map_large_pages(size_t bytes) noexcept {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  interleave(memory, bytes);
+  return static_cast<std::byte*>(memory);
+}
+
+void unmap_pages(std::byte* data, size_t bytes) noexcept { ::munmap(data, bytes); }
+
+}  // namespace qgen
