@@ -3,6 +3,7 @@
 // compute_dtype). With axis 1, where shapes say (groups, size), a group is `size` neighbours; with axis 0, (size,
 // groups), element i is in group i modulo groups. Groups along a row are held as int8 with zero points; others, which
 // no scale grid describes, as F32.
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -16,25 +17,66 @@ namespace {
 
 bool detect(const Module& module) { return module.has("W_q") && module.has("scale") && module.has("zero"); }
 
+// Elements are packed so that a unit has the elements i, i + units, i + 2 * units, ..., the first in its highest bits
+// (hqq/core/bitpack.py). Units are bytes; those of 3 bits words of 10 codes, for rows that are filled up to as many.
+constexpr int64_t kThreeBitCodes = 10;
+
+constexpr int64_t three_bit_rows(int64_t rows) { return (rows + kThreeBitCodes - 1) / kThreeBitCodes; }
+
+template <typename Unit>
+void unpack_units(const std::byte* units, int shift, int bits, std::span<uint8_t> out) {
+  const auto mask = Unit((1u << bits) - 1);
+  for (size_t i = 0; i < out.size(); ++i) {
+    Unit unit;
+    std::memcpy(&unit, units + i * sizeof unit, sizeof unit);
+    out[i] = uint8_t(unit >> shift & mask);
+  }
+}
+
 // What the tensors' shapes say.
 struct Layout {
   int bits = 8;
+  int64_t units = 0;
   int64_t groups = 0;
   bool neighbours = true;  // axis 1
+
+  // Elements first, first + 1, ... in row order.
+  void unpack(std::span<const std::byte> codes, int64_t first, std::span<uint8_t> out) const {
+    while (!out.empty()) {
+      const int64_t part = first / units, unit = first % units;
+      const auto now = out.first(std::min(out.size(), size_t(units - unit)));
+      if (bits == 3) {
+        unpack_units<uint32_t>(codes.data() + unit * int64_t(sizeof(uint32_t)), int(3 * (kThreeBitCodes - 1 - part)),
+                               bits, now);
+      } else {
+        unpack_units<uint8_t>(codes.data() + unit, int(8 - bits * (part + 1)), bits, now);
+      }
+      first += int64_t(now.size());
+      out = out.subspan(now.size());
+    }
+  }
 };
 
 Layout read_layout(const Module& module, const TensorView& codes, const TensorView& scale) {
   const int64_t elements = module.rows() * module.cols();
   Layout out;
   out.bits = 0;
-  for (const int bits : {8, 4, 2, 1}) {
-    if (int64_t(codes.bytes.size()) * (8 / bits) == elements) out.bits = bits;
+  if (codes.dtype == Dtype::kI32 && codes.shape.size() == 2) {
+    // Rows of the groups' matrix are filled up to a multiple of 10.
+    const int64_t width = codes.shape[1], rows = codes.shape[0];
+    if (width > 0 && elements % width == 0 && three_bit_rows(elements / width) == rows) out.bits = 3;
+    out.units = rows * width;
+  } else {
+    for (const int bits : {8, 4, 2, 1}) {
+      if (int64_t(codes.bytes.size()) * (8 / bits) == elements) out.bits = bits;
+    }
+    out.units = int64_t(codes.bytes.size());
   }
   if (out.bits == 0) {
     fail_tensor(codes,
                 fmt::format("wrong size (expected {} bytes for {} x {} codes of 8 bits, found {} {})", elements,
                             module.rows(), module.cols(), dtype_name(codes.dtype), codes.shape_text()),
-                "supported: 8, 4, 2 and 1 bits");
+                "supported: 8, 4, 3, 2 and 1 bits");
   }
   if (scale.shape.size() != 2 || (scale.shape[0] != 1 && scale.shape[1] != 1) || scale.elements() < 1 ||
       elements % scale.elements() != 0) {
@@ -44,14 +86,6 @@ Layout read_layout(const Module& module, const TensorView& codes, const TensorVi
   out.groups = scale.elements();
   out.neighbours = scale.shape[1] == 1;
   return out;
-}
-
-// Element i in row order. Fewer than 8 bits are packed so that a byte has the elements i, i + bytes, i + 2 * bytes,
-// ..., the first in its highest bits (hqq/core/bitpack.py).
-uint8_t code_at(std::span<const std::byte> codes, int bits, int64_t i) {
-  const auto bytes = int64_t(codes.size());
-  const int64_t part = i / bytes, shift = 8 - bits * (part + 1);
-  return uint8_t(uint8_t(codes[size_t(i % bytes)]) >> shift) & uint8_t((1u << bits) - 1);
 }
 
 const TensorView& take_floats(Module& module, std::string_view suffix) {
@@ -75,12 +109,9 @@ Weight bind_groups(Module& module, const TensorView& codes, const TensorView& sc
   weight.scale = grid_over(scale, shape);
   weight.zero_point = grid_over(zero, shape);
   weight.repack = make_row_repack({}, [codes = codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
-    if (layout.bits == 8) {
-      unpack_bits(codes.bytes.subspan(size_t(n * w.cols), size_t(w.cols)), 8, 128, out);
-      return;
-    }
-    for (int64_t k = 0; k < w.cols; ++k)
-      out[size_t(k)] = std::byte(uint8_t(code_at(codes.bytes, layout.bits, n * w.cols + k) - w.code_shift));
+    const std::span<uint8_t> row(reinterpret_cast<uint8_t*>(out.data()), out.size());
+    layout.unpack(codes.bytes, n * w.cols, row);
+    for (uint8_t& code : row) code = uint8_t(code - w.code_shift);
   });
   return weight;
 }
@@ -100,10 +131,15 @@ Weight bind_floats(Module& module, const TensorView& codes, const TensorView& sc
     own_codes(w);
   };
   repack->rows = [values, codes = codes, layout, group_size](Weight& w, int64_t begin, int64_t end) {
-    for (int64_t i = begin * w.cols; i < end * w.cols; ++i) {
-      const auto group = size_t(layout.neighbours ? i / group_size : i % layout.groups);
-      const float value = (float(code_at(codes.bytes, layout.bits, i)) - values->zero[group]) * values->scale[group];
-      std::memcpy(w.owned.data() + i * int64_t(sizeof value), &value, sizeof value);
+    std::vector<uint8_t> row(size_t(w.cols));
+    for (int64_t n = begin; n < end; ++n) {
+      layout.unpack(codes.bytes, n * w.cols, row);
+      for (int64_t k = 0; k < w.cols; ++k) {
+        const int64_t i = n * w.cols + k;
+        const auto group = size_t(layout.neighbours ? i / group_size : i % layout.groups);
+        const float value = (float(row[size_t(k)]) - values->zero[group]) * values->scale[group];
+        std::memcpy(w.owned.data() + i * int64_t(sizeof value), &value, sizeof value);
+      }
     }
   };
   weight.repack = std::move(repack);
@@ -133,8 +169,8 @@ bool read(const QuantSource& source, Declaration& out) {
   const Json params = source.json->at("quant_config").at("weight_quant_params");
   Scheme scheme;
   scheme.bits = int(params.at("nbits").as_integer(1, 8));
-  if (scheme.bits != 8 && scheme.bits != 4 && scheme.bits != 2 && scheme.bits != 1)
-    params.at("nbits").fail(fmt::format("{} bits are not supported", scheme.bits), "supported: 8, 4, 2, 1");
+  if (scheme.bits > 4 && scheme.bits != 8)
+    params.at("nbits").fail(fmt::format("{} bits are not supported", scheme.bits), "supported: 8, 4, 3, 2, 1");
   if (const auto group = params.get("group_size")) scheme.group_cols = group->as_integer(1, kMaxGroup);
   const auto axis = params.get("axis");
   scheme.group_rows = axis && axis->as_integer() == 0 ? 0 : 1;
@@ -151,23 +187,27 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
   const int64_t size = scheme.group_cols > 0 ? scheme.group_cols : neighbours ? cols : rows;
   const int64_t groups = rows * cols / size;
   const std::vector<int64_t> values = neighbours ? std::vector<int64_t>{groups, 1} : std::vector<int64_t>{1, groups};
-  const std::vector<int64_t> codes = neighbours ? std::vector<int64_t>{groups * scheme.bits / 8, size}
-                                                : std::vector<int64_t>{size * scheme.bits / 8, groups};
-  return {{"W_q", Dtype::kU8, codes}, {"scale", scheme.scales, values}, {"zero", scheme.scales, values}};
+  const int64_t packed = neighbours ? groups : size, width = neighbours ? size : groups;
+  const bool words = scheme.bits == 3;
+  const std::vector<int64_t> codes = {words ? three_bit_rows(packed) : packed * scheme.bits / 8, width};
+  return {{"W_q", words ? Dtype::kI32 : Dtype::kU8, codes},
+          {"scale", scheme.scales, values},
+          {"zero", scheme.scales, values}};
 }
 
 }  // namespace
 
-const Format kHqqFormat = {"hqq",
-                           "integer codes with float zeros and scales; 8 bits, or 4, 2 or 1 held as 8; groups that are "
-                           "no part of a row (axis 0) "
-                           "held as F32",
-                           detect,
-                           bind,
-                           read,
-                           declare,
-                           "`W_q` in U8; `scale` and `zero` in F32, F16 or BF16, (groups, 1) or (1, groups); what else "
-                           "a module says of itself is "
-                           "not needed"};
+const Format kHqqFormat = {
+    "hqq",
+    "integer codes with float zeros and scales; 8 bits, or 4, 3, 2 or 1 held as 8; groups that are "
+    "no part of a row (axis 0) "
+    "held as F32",
+    detect,
+    bind,
+    read,
+    declare,
+    "`W_q` in U8, or I32 for 3 bits; `scale` and `zero` in F32, F16 or BF16, (groups, 1) or (1, groups); what else "
+    "a module says of itself is "
+    "not needed"};
 
 }  // namespace qgen

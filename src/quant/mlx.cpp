@@ -1,6 +1,7 @@
 // MLX: codes in U32 words along a row, for the embedding as well. Mode "affine": unsigned integers, with scales and
 // biases in groups along the row, W = scale * code + bias, rounded to F32 after each operation here (mlx rounds to the
-// type of the scales). Modes "mxfp8" and "mxfp4": E4M3 or E2M1 codes and powers of two (E8M0) for groups of 32.
+// type of the scales). Modes "mxfp8" and "mxfp4": E4M3 or E2M1 codes and powers of two (E8M0) for groups of 32;
+// mode "nvfp4": E2M1 codes and E4M3 scales, as U8, for groups of 16.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -11,7 +12,7 @@ namespace qgen {
 namespace {
 
 constexpr int64_t kWordBits = 32;
-constexpr int64_t kMxGroup = 32;
+constexpr int64_t kMxGroup = 32, kNvGroup = 16;
 
 bool detect(const Module& module) {
   const TensorView* words = module.peek("weight");
@@ -20,7 +21,7 @@ bool detect(const Module& module) {
 
 int code_bits(const Module& module, const TensorView& words) {
   if (words.shape.size() == 2 && words.shape[0] == module.rows()) {
-    for (const int bits : {8, 6, 5, 4, 3, 2}) {
+    for (const int bits : {8, 6, 5, 4, 3, 2, 1}) {
       if (words.shape[1] * kWordBits == module.cols() * bits) return bits;
     }
   }
@@ -81,11 +82,13 @@ Weight bind(Module& module) {
     fail_tensor(scales, fmt::format("{} without {}.biases (expected U8 powers of two for groups of 32, or biases)",
                                     dtype_name(scales.dtype), module.name()));
   }
-  if (scale.group_cols != kMxGroup && scale.cols > 1) {
-    fail_tensor(scales, fmt::format("groups of {} columns (expected 32)", scale.group_cols),
-                "supported: the modes affine, mxfp8 and mxfp4");
+  const bool nvfp4 = bits == 4 && scale.group_cols == kNvGroup;
+  if (!nvfp4 && scale.group_cols != kMxGroup) {
+    fail_tensor(scales, fmt::format("groups of {} columns (expected 32, or 16 of 4 bits)", scale.group_cols),
+                "supported: the modes affine, mxfp8, mxfp4 and nvfp4");
   }
   Weight weight = module.codes_over(words, bits == 8 ? Codes::kE4M3 : Codes::kI8);
+  if (nvfp4) scale.type = ScaleType::kE4M3;
   weight.scale = std::move(scale);
   if (bits == 8) return weight;  // bytes in the order of the columns
   weight.file_codes = "fp4";
@@ -96,12 +99,12 @@ Weight bind(Module& module) {
 
 Scheme read_scheme(const Json& json, const Scheme& base, Dtype plain) {
   Scheme scheme = base;
-  if (const auto bits = json.get("bits")) scheme.bits = int(bits->as_integer(2, 8));
+  if (const auto bits = json.get("bits")) scheme.bits = int(bits->as_integer(1, 8));
   if (const auto group = json.get("group_size")) scheme.group_cols = group->as_integer(1, kMaxGroup);
   if (const auto mode = json.get("mode")) {
     const std::string_view name = mode->as_string();
-    if (name != "affine" && name != "mxfp8" && name != "mxfp4")
-      mode->fail(fmt::format("'{}' is not supported", name), "supported: affine, mxfp8, mxfp4");
+    if (name != "affine" && name != "mxfp8" && name != "mxfp4" && name != "nvfp4")
+      mode->fail(fmt::format("'{}' is not supported", name), "supported: affine, mxfp8, mxfp4, nvfp4");
     scheme.zero_points = name == "affine";
   }
   scheme.scales = scheme.zero_points ? plain : Dtype::kU8;
@@ -147,13 +150,14 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 const Format kMlxFormat = {
     "mlx",
-    "affine: integer codes with group scales and biases, 8 bits, or 2 to 6 held as 8; mxfp8; mxfp4 held as INT8",
+    "affine: integer codes with group scales and biases, 8 bits, or 1 to 6 held as 8; mxfp8; mxfp4 and nvfp4 held as "
+    "INT8",
     detect,
     bind,
     read,
     declare,
     "`weight` in U32, (N, K * bits / 32); `scales` in F32, F16 or BF16 with `biases` of the same groups (affine), or "
     "in U8 "
-    "without (mxfp8, mxfp4)"};
+    "without (mxfp8, mxfp4, nvfp4)"};
 
 }  // namespace qgen

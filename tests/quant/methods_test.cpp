@@ -383,7 +383,7 @@ TEST_CASE("pack-quantized: zero points along the rows, odd widths, activation or
 TEST_CASE("MLX: every number of bits, scales of either sign, and the modes without biases") {
   std::mt19937 random(8);
   constexpr int64_t kRows = 5, kCols = 96, kGroup = 32, kGroups = 3;
-  for (const int bits : {8, 6, 5, 4, 3, 2}) {
+  for (const int bits : {8, 6, 5, 4, 3, 2, 1}) {
     INFO(bits, " bits");
     const int64_t pitch = kCols * bits / 32;
     const std::vector<uint32_t> words = random_words(random, kRows * pitch);
@@ -405,8 +405,9 @@ TEST_CASE("MLX: every number of bits, scales of either sign, and the modes witho
       }
     }
     CHECK(different == 0);
-    CHECK(loaded.method ==
-          (bits == 8 ? "int8 group 32 asymmetric" : fmt::format("{} bits, held as 8, group 32 asymmetric", bits)));
+    CHECK(loaded.method == (bits == 8
+                                ? "int8 group 32 asymmetric"
+                                : fmt::format("{} bit{}, held as 8, group 32 asymmetric", bits, bits == 1 ? "" : "s")));
     tensors["biases"] = tensor("F32", {kRows, 1}, std::vector<float>(kRows));
     CHECK(contains(problem(tensors, kRows, kCols), "m.biases: not the shape of its scales (expected 3 groups"));
     tensors.erase("biases");
@@ -434,35 +435,56 @@ TEST_CASE("MLX: every number of bits, scales of either sign, and the modes witho
     const double magnitude = kMagnitudes[code & 7] * e8m0_to_float(exponents[size_t(kGroups + k / kGroup)]);
     CHECK(loaded.w[1][size_t(k)] == (code & 8 ? -magnitude : magnitude));
   }
+  // nvfp4: E4M3 scales for 16 columns.
+  constexpr int64_t kSmall = 16, kScales = kCols / kSmall;
+  std::vector<uint8_t> scales(kRows * kScales);
+  for (uint8_t& scale : scales) scale = uint8_t(0x20 + random() % 0x40);
+  tensors["scales"] = tensor("U8", {kRows, kScales}, scales);
+  loaded = load(tensors, kRows, kCols);
+  CHECK(loaded.method == "fp4, held as 8, group 16");
+  for (int64_t k = 0; k < kCols; ++k) {
+    const uint32_t code = words[size_t(kCols / 8 + k / 8)] >> k % 8 * 4 & 15;
+    const double magnitude = kMagnitudes[code & 7] * e4m3_to_float(scales[size_t(kScales + k / kSmall)]);
+    CHECK(loaded.w[1][size_t(k)] == (code & 8 ? -magnitude : magnitude));
+  }
+  tensors["scales"] = tensor("U8", {kRows, 2}, std::vector<uint8_t>(kRows * 2));
+  CHECK(contains(problem(tensors, kRows, kCols), "m.scales: groups of 48 columns (expected 32, or 16 of 4 bits)"));
 }
 
 TEST_CASE("HQQ: both axes, groups across rows, fewer bits") {
   std::mt19937 random(9);
   constexpr int64_t kRows = 12, kCols = 20, kElements = kRows * kCols;
-  for (const int bits : {8, 4, 2, 1}) {
+  for (const int bits : {8, 4, 3, 2, 1}) {
     for (const int64_t size : {10, 20, 60, 16, 240}) {
       for (const int axis : {0, 1}) {
         INFO(bits, " bits, groups of ", size, ", axis ", axis);
-        const int64_t groups = kElements / size, bytes = kElements * bits / 8;
-        const std::vector<uint8_t> codes = random_codes(random, size_t(bytes), 8);
+        const int64_t groups = kElements / size, width = axis == 1 ? size : groups;
+        // A unit has an element of each part of the matrix, the first in its highest bits: a byte, or of 3 bits a word
+        // with ten of them.
+        const bool words = bits == 3;
+        const int64_t units = words ? (kElements / width + 9) / 10 * width : kElements * bits / 8;
+        const std::vector<uint8_t> bytes = random_codes(random, size_t(units), 8);
+        const std::vector<uint32_t> packed = random_words(random, units);
+        const auto code_of = [&](int64_t i) {
+          const int64_t part = i / units;
+          return words ? int(packed[size_t(i % units)] >> (27 - 3 * part) & 7)
+                       : bytes[size_t(i % units)] >> (8 - bits * (part + 1)) & ((1 << bits) - 1);
+        };
         std::vector<float> scales(static_cast<size_t>(groups)), zeros(scales.size());
         for (float& value : scales) value = std::uniform_real_distribution<float>(0.01f, 0.1f)(random);
         for (float& value : zeros) value = std::uniform_real_distribution<float>(0, 255)(random);
         const std::vector<int64_t> shape =
             axis == 1 ? std::vector<int64_t>{groups, 1} : std::vector<int64_t>{1, groups};
         Tensors tensors;
-        tensors["W_q"] = tensor("U8", {bytes}, codes);
+        tensors["W_q"] = words ? tensor("I32", {units / width, width}, packed) : tensor("U8", {units}, bytes);
         tensors["scale"] = tensor("F32", shape, scales);
         tensors["zero"] = tensor("F32", shape, zeros);
         tensors["nbits"] = tensor("I32", {}, std::vector<int32_t>{bits});
         const Loaded loaded = load(tensors, kRows, kCols);
         int64_t different = 0;
         for (int64_t i = 0; i < kElements; ++i) {
-          // A byte has an element of each part of the matrix, the first in its highest bits.
-          const int64_t part = i / bytes;
-          const int code = codes[size_t(i % bytes)] >> (8 - bits * (part + 1)) & ((1 << bits) - 1);
           const auto group = size_t(axis == 1 || groups == 1 ? i / size : i % groups);
-          const volatile float shifted = float(code) - zeros[group];
+          const volatile float shifted = float(code_of(i)) - zeros[group];
           const volatile float expected = shifted * scales[group];
           different += loaded.w[size_t(i / kCols)][size_t(i % kCols)] != double(expected);
         }
@@ -478,6 +500,8 @@ TEST_CASE("HQQ: both axes, groups across rows, fewer bits") {
   tensors["zero"] = tensor("F32", {4, 1}, std::vector<float>(4));
   CHECK(problem(tensors, kRows, kCols) == "");
   tensors["W_q"] = tensor("U8", {4, 50}, std::vector<uint8_t>(200));
+  CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: wrong size"));
+  tensors["W_q"] = tensor("I32", {2, 60}, std::vector<int32_t>(120));
   CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: wrong size"));
   tensors["W_q"] = tensor("U8", {4, 60}, std::vector<uint8_t>(240));
   tensors["scale"] = tensor("F32", {2, 2}, std::vector<float>(4, 1));
