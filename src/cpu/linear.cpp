@@ -213,7 +213,7 @@ void InputForms::lay_out(Arena& arena) {
   }
 }
 
-void InputForms::prepare(const IsaTarget& target, const float* x, int64_t index, int64_t tokens, Kernels choice) {
+void InputForms::prepare(const IsaTarget& target, const float* x, int64_t index, int64_t tokens, const Choice& choice) {
   if (x == row(index)) std::fill(row(index) + cols_, row(index) + stride_, 0.0f);
   for (const Slot& slot : slots_) prepare_slot(slot, target, x, index, tokens, choice);
 }
@@ -230,7 +230,7 @@ void InputForms::sum_groups(const Slot& slot, const Value& x, float* sums) const
 }
 
 void InputForms::prepare_slot(const Slot& slot, const IsaTarget& target, const float* x, int64_t index, int64_t tokens,
-                              Kernels choice) const {
+                              const Choice& choice) const {
   const int64_t at = index * stride_, first_group = index * slot.grid_cols, first_int8 = index * (stride_ / kInt8Group);
   if (slot.ordered) {
     float* in_order = slot.in_order + at;
@@ -245,13 +245,13 @@ void InputForms::prepare_slot(const Slot& slot, const IsaTarget& target, const f
       break;
     case Form::kInt16:
       target.to_int16(x, stride_, slot.int16s + at, slot.int16_scale + index,
-                      tokens > 1 || choice != Kernels::kByCount ? slot.starts + first_int8 : nullptr);
+                      tokens > 1 || choice.kernels != Kernels::kByCount ? slot.starts + first_int8 : nullptr);
       if (sums != nullptr) sum_groups(slot, slot.int16s + at, sums);
       break;
     case Form::kInt8HiLo: {
       int8_t *const high = slot.high + at, *const low = slot.low + at;
       target.to_int8_hi_lo(x, stride_, high, low, slot.int16_scale + index);
-      if (tokens > 1 || choice != Kernels::kByCount) {
+      if (tokens > 1 || choice.kernels != Kernels::kByCount) {
         if (sums != nullptr) sum_groups(slot, HiLo{high, low}, sums);
         break;
       }
@@ -275,7 +275,7 @@ void InputForms::prepare_slot(const Slot& slot, const IsaTarget& target, const f
   }
 }
 
-Input InputForms::view(size_t layer, const float* x, int64_t tokens, Kernels choice, int64_t first) const {
+Input InputForms::view(size_t layer, const float* x, int64_t tokens, const Choice& choice, int64_t first) const {
   const Slot& slot = slots_[slot_of_layer_[layer]];
   const auto from_row = [&](auto* rows, int64_t stride) { return rows == nullptr ? nullptr : rows + first * stride; };
   Input out{};

@@ -17,6 +17,14 @@ namespace qgen::cpu {
 inline int64_t padded_cols(int64_t cols) { return (cols + 31 + kInputPad - 1) / kInputPad * kInputPad; }
 
 // A weight ready to be multiplied.
+// Which kernels a product goes through.
+struct Choice {
+  Choice(Kernels of, int64_t tokens = 0) : kernels(of), all(tokens) {}
+
+  Kernels kernels;
+  int64_t all;  // kByCount: the tokens of the batch that those of the product are some of; 0: no more than these
+};
+
 class LinearKernel {
  public:
   // By what the weight's headers say, and by its NaN codes where they have been counted.
@@ -33,16 +41,16 @@ class LinearKernel {
   std::span<const int32_t> column_order() const { return column_order_; }
   bool ordered() const { return ordered_; }
   const CodeKernels& kernels() const { return kernels_; }
-  const Kernel& kernel(int64_t tokens, Kernels choice) const {
-    return choice == Kernels::kPrompt     ? kernels_.gemm
-           : choice == Kernels::kGenerate ? kernels_.generated()
-                                          : kernels_.at(tokens);
+  const Kernel& kernel(int64_t tokens, const Choice& choice) const {
+    return choice.kernels == Kernels::kPrompt     ? kernels_.gemm
+           : choice.kernels == Kernels::kGenerate ? kernels_.generated()
+                                                  : kernels_.at(tokens, choice.all);
   }
   // Bytes of codes and grids that are held beside the weight's own.
   size_t copied_bytes() const { return copied_bytes_; }
 
   // y[t * y_stride + n - row_begin] for rows [row_begin, row_end): W x.
-  void multiply(const Input& x, Kernels choice, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride,
+  void multiply(const Input& x, const Choice& choice, int64_t row_begin, int64_t row_end, float* y, int64_t y_stride,
                 void* scratch) const {
     kernel(x.tokens, choice).multiply(matrix_, x, row_begin, row_end, y, y_stride, scratch);
   }
@@ -75,9 +83,9 @@ class InputForms {
   float* row(int64_t index) const { return values_ + index * stride_; }
   // Makes every form of row `index` that the layers want, from `x` (stride), which is row(index) or lies elsewhere.
   // `tokens` and `choice` are those of the product.
-  void prepare(const IsaTarget& target, const float* x, int64_t index, int64_t tokens, Kernels choice);
+  void prepare(const IsaTarget& target, const float* x, int64_t index, int64_t tokens, const Choice& choice);
   // What layer `layer` multiplies: rows from `first` on, whose floats are at `x`.
-  Input view(size_t layer, const float* x, int64_t tokens, Kernels choice, int64_t first = 0) const;
+  Input view(size_t layer, const float* x, int64_t tokens, const Choice& choice, int64_t first = 0) const;
 
  private:
   // One way a layer wants the input. Layers that agree share a slot; a column order is a slot's own.
@@ -105,7 +113,7 @@ class InputForms {
   template <typename Value>
   void sum_groups(const Slot& slot, const Value& x, float* sums) const;
   void prepare_slot(const Slot& slot, const IsaTarget& target, const float* x, int64_t index, int64_t tokens,
-                    Kernels choice) const;
+                    const Choice& choice) const;
 
   int64_t rows_;  // held at once
   int64_t workers_;

@@ -34,6 +34,8 @@ void check_orders(const ExpertsStep& step) {
   }
 }
 
+Choice choice_of(const Batch& batch) { return {batch.kernels, int64_t(batch.tokens.size())}; }
+
 // Rows [begin, end) of a task.
 struct Range {
   int64_t begin, end;
@@ -103,7 +105,7 @@ void ExpertsKernel::prepare_input(const Batch& batch, const std::vector<RowBuffe
   } else {
     for (size_t k = 0; k < order.size(); ++k) row[k] = x[order[k]] * weight;
   }
-  input_.prepare(target_, row, entry, group_of(entry).count, batch.kernels);
+  input_.prepare(target_, row, entry, group_of(entry).count, choice_of(batch));
 }
 
 // The step's limit and offset.
@@ -125,9 +127,9 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
   const auto multiply = [&](const InputForms& input, const std::vector<const LinearKernel*>& layers, size_t layer,
                             const Group& of, const float* x, const Range& range, const uint8_t* next_codes,
                             const float* bias, float* y, int64_t y_stride) {
-    Input in = input.view(layer, x, of.count, batch.kernels, of.first);
+    Input in = input.view(layer, x, of.count, choice_of(batch), of.first);
     in.next_codes = next_codes;
-    layers[layer]->multiply(in, batch.kernels, range.begin, range.end, y, y_stride, scratch);
+    layers[layer]->multiply(in, choice_of(batch), range.begin, range.end, y, y_stride, scratch);
     if (bias == nullptr) return;
     for (int32_t t = 0; t < of.count; ++t) {
       for (int64_t n = range.begin; n < range.end; ++n)
@@ -164,7 +166,7 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     const std::span<const int32_t> order = down_[size_t(group_of(entry).expert)]->column_order();
     for (size_t k = 0; k < order.size(); ++k) temporary[k] = row[order[k]];
     std::copy_n(temporary, order.size(), row);
-    inner_.prepare(target_, row, entry, group_of(entry).count, batch.kernels);
+    inner_.prepare(target_, row, entry, group_of(entry).count, choice_of(batch));
   });
 
   // A task adds up its columns of all experts, so that sums have one order.

@@ -26,17 +26,22 @@ namespace {
 #include "cpu/isa/int16_tables.inc"
 // clang-format on
 
+// Where arithmetic is the bound of a prompt it is that of an expert's few tokens, too.
+template <bool kFp8>
+constexpr CodeKernels bf16_kernels(MultiplyFunction gemv) {
+  CodeKernels out = QGEN_KERNELS((Kernel{Form::kBf16Pair, gemv}), (Kernel{Form::kBf16Pair, bf16_gemm<kFp8, true>}),
+                                 (Kernel{Form::kBf16, bf16_gemm<kFp8, false>}));
+  out.part_tokens = 2;
+  return out;
+}
+
 }  // namespace
 
 const IsaTarget kAvx512Bf16Target = {
     .name = "avx512-bf16",
     .supported = supports_avx512_bf16,
-    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1),
-                QGEN_KERNELS((Kernel{Form::kBf16Pair, bf16_gemv}), (Kernel{Form::kBf16Pair, bf16_gemm<false, true>}),
-                             (Kernel{Form::kBf16, bf16_gemm<false, false>})),
-                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})),
-                QGEN_KERNELS((Kernel{Form::kBf16Pair, e4m3_gemv}), (Kernel{Form::kBf16Pair, bf16_gemm<true, true>}),
-                             (Kernel{Form::kBf16, bf16_gemm<true, false>})),
+    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), bf16_kernels<false>(bf16_gemv),
+                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})), bf16_kernels<true>(e4m3_gemv),
                 QGEN_F32_KERNELS(5)},
     .fallback = QGEN_ALL_F32_KERNELS,
     QGEN_INT8_FIELDS(int8_gemm),

@@ -119,12 +119,16 @@ struct CodeKernels {
   // Row by row, where 2 to row_tokens tokens cost less so than in panels; may be missing.
   Kernel gemm_rows;
   int64_t row_tokens = 0;
+  // As many of a prompt's kGemmTokens or more go through gemm, too: those of an expert, say.
+  int64_t part_tokens = kGemmTokens;
   // Any number of generated tokens, each of which comes out the same whatever runs beside it; missing: gemm_small.
   Kernel generate = {};
   bool operator==(const CodeKernels&) const = default;
 
   const Kernel& generated() const { return generate.multiply != nullptr ? generate : gemm_small; }
-  const Kernel& at(int64_t tokens) const {
+  // `all`: tokens of the batch that these are some of; 0: no more than these.
+  const Kernel& at(int64_t tokens, int64_t all = 0) const {
+    if (all >= kGemmTokens && tokens >= part_tokens) return gemm;
     if (tokens == 1) return gemv;
     if (tokens <= row_tokens) return gemm_rows;
     return tokens < kGemmTokens ? gemm_small : gemm;
