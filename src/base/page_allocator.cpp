@@ -6,11 +6,10 @@
 
 namespace qgen {
 
-std::byte* map_large_pages(size_t bytes) noexcept {
+std::byte* map_pages(size_t bytes) noexcept {
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  ::madvise(memory, bytes, MADV_HUGEPAGE);
   interleave(memory, bytes);
   return static_cast<std::byte*>(memory);
 }

@@ -1,6 +1,7 @@
 // Memory for large arrays that are written once, in any order and by many threads: a vector with this allocator has no
-// values until they are written. From kLargeBytes on, pages are as large as the system allows and come from all nodes
-// in turn when they are first touched, by whichever thread touches them.
+// values until they are written. From kLargeBytes on its pages come from all nodes in turn when they are first touched,
+// by whichever thread touches them. They are small ones: huge ones make decoding 1.5 % faster, and loading half a second
+// faster or, in a virtual machine that gives its free ones back, two seconds slower (4.5 GB).
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,8 @@
 
 namespace qgen {
 
-// An anonymous mapping of `bytes` zeros in large pages (madvise(2), MADV_HUGEPAGE), interleaved; null if there is no
-// room. munmap(2) gives it back.
-std::byte* map_large_pages(size_t bytes) noexcept;
+// An anonymous mapping of `bytes` zeros, interleaved; null if there is no room.
+std::byte* map_pages(size_t bytes) noexcept;
 void unmap_pages(std::byte* data, size_t bytes) noexcept;
 
 template <typename T>
@@ -30,7 +30,7 @@ class PageAllocator {
     if (count > std::numeric_limits<size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
     const size_t bytes = count * sizeof(T);
     if (bytes < kLargeBytes) return static_cast<T*>(::operator new(bytes));
-    std::byte* const data = map_large_pages(bytes);
+    std::byte* const data = map_pages(bytes);
     if (data == nullptr) throw std::bad_alloc();
     return reinterpret_cast<T*>(data);
   }

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <sys/mman.h>
+
 #include <fmt/format.h>
 
 #include "base/checked.h"
@@ -44,13 +46,14 @@ class Arena {
     used_ = 0;
     if (size_ == 0) return;
     // Pages come when they are touched: a large context costs nothing until it is filled.
-    base_ = map_large_pages(size_);
+    base_ = map_pages(size_);
     if (base_ == nullptr) {
       const double gib = double(size_) / (1 << 30);
       size_ = 0;
       fail(ErrorKind::kMemory, fmt::format("{}: cannot get {:.2f} GiB of memory", subject, gib),
            "a smaller --context needs less");
     }
+    ::madvise(base_, size_, MADV_HUGEPAGE);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "quant/byte_vectors.h"
 #include "quant/formats.h"
 #include "quant/repack.h"
 
@@ -100,6 +101,23 @@ void transpose_three_bits(const TensorView& words, Weight& weight, int64_t begin
   }
 }
 
+// Four words of each of four rows, whose codes of 8 or 4 bits become those of four rows of the weight.
+constexpr int64_t kSquareSide = 4;
+void turn_square(const std::byte* words, int64_t words_pitch, int bits, std::byte* out, int64_t pitch) {
+  Bytes16 square[kSquareSide];
+  for (int64_t i = 0; i < kSquareSide; ++i) square[i] = load16(words + i * words_pitch);
+  transpose_square<sizeof(uint32_t)>(square);
+  for (int64_t i = 0; i < kSquareSide; ++i, out += pitch) {
+    if (bits == 8) {
+      store16(square[i] ^ all_bytes(128), out);  // less 128, each byte
+    } else {
+      const SpreadNibbles codes = spread_nibbles(square[i]);
+      store16(codes.low, out);
+      store16(codes.high, out + sizeof(Bytes16));
+    }
+  }
+}
+
 // Rows [begin, end) of the weight out of columns of words, in natural order and in pieces that the first cache holds,
 // to `out`, `pitch` bytes apart.
 void transpose_in_order(const TensorView& words, int bits, const Weight& weight, int64_t begin, int64_t end,
@@ -112,7 +130,15 @@ void transpose_in_order(const TensorView& words, int bits, const Weight& weight,
   const int64_t all = weight.cols / in_word;
   for (int64_t first = 0; first < all; first += kPieceWords) {
     const int64_t last = std::min(first + kPieceWords, all);
-    for (int64_t n = begin; n < end; ++n) {
+    int64_t n = begin;
+    if (last - first == kPieceWords && (bits == 8 || bits == 4)) {
+      for (; n + kSquareSide <= end; n += kSquareSide) {
+        for (int64_t w = first; w < last; w += kSquareSide)
+          turn_square(from + w * words_pitch + n * int64_t(sizeof(uint32_t)), words_pitch, bits,
+                      out + (n - begin) * pitch + w * in_word, pitch);
+      }
+    }
+    for (; n < end; ++n) {
       std::byte* row = out + (n - begin) * pitch + first * in_word;
       for (int64_t w = first; w < last; ++w) {
         uint32_t word;

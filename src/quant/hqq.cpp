@@ -23,14 +23,35 @@ constexpr int64_t kThreeBitCodes = 10;
 
 constexpr int64_t three_bit_rows(int64_t rows) { return (rows + kThreeBitCodes - 1) / kThreeBitCodes; }
 
+// Codes less `less`, in blocks of a size that the compiler knows, for which it uses vectors.
+constexpr size_t kBlock = 64;
+void unpack_block(const uint8_t (&bytes)[kBlock], int shift, uint8_t mask, uint8_t less, uint8_t* out) {
+  uint64_t words[kBlock / sizeof(uint64_t)];  // shifted eight at once
+  uint8_t codes[kBlock];
+  std::memcpy(words, bytes, sizeof words);
+  for (uint64_t& word : words) word = word >> shift & mask * uint64_t{0x0101010101010101};
+  std::memcpy(codes, words, sizeof codes);
+  for (uint8_t& code : codes) code = uint8_t(code - less);
+  std::memcpy(out, codes, sizeof codes);
+}
+void unpack_block(const uint32_t (&words)[kBlock], int shift, uint8_t mask, uint8_t less, uint8_t* out) {
+  for (size_t i = 0; i < kBlock; ++i) out[i] = uint8_t((words[i] >> shift & mask) - less);
+}
+
 template <typename Unit>
-void unpack_units(const std::byte* units, int shift, int bits, std::span<uint8_t> out) {
-  const auto mask = Unit((1u << bits) - 1);
-  for (size_t i = 0; i < out.size(); ++i) {
-    Unit unit;
-    std::memcpy(&unit, units + i * sizeof unit, sizeof unit);
-    out[i] = uint8_t(unit >> shift & mask);
+void unpack_units(const std::byte* units, int shift, int bits, uint8_t less, std::span<uint8_t> out) {
+  const auto mask = uint8_t((1u << bits) - 1);
+  Unit block[kBlock] = {};
+  size_t i = 0;
+  for (; i + kBlock <= out.size(); i += kBlock) {
+    std::memcpy(block, units + i * sizeof(Unit), sizeof block);
+    unpack_block(block, shift, mask, less, out.data() + i);
   }
+  if (i == out.size()) return;
+  uint8_t rest[kBlock];
+  std::memcpy(block, units + i * sizeof(Unit), (out.size() - i) * sizeof(Unit));
+  unpack_block(block, shift, mask, less, rest);
+  std::memcpy(out.data() + i, rest, out.size() - i);
 }
 
 // What the tensors' shapes say.
@@ -40,16 +61,16 @@ struct Layout {
   int64_t groups = 0;
   bool neighbours = true;  // axis 1
 
-  // Elements first, first + 1, ... in row order.
-  void unpack(std::span<const std::byte> codes, int64_t first, std::span<uint8_t> out) const {
+  // Elements first, first + 1, ... in row order, less `less`.
+  void unpack(std::span<const std::byte> codes, int64_t first, uint8_t less, std::span<uint8_t> out) const {
     while (!out.empty()) {
       const int64_t part = first / units, unit = first % units;
       const auto now = out.first(std::min(out.size(), size_t(units - unit)));
       if (bits == 3) {
-        unpack_units<uint32_t>(codes.data() + unit * int64_t(sizeof(uint32_t)), int(3 * (kThreeBitCodes - 1 - part)),
-                               bits, now);
+        const std::byte* const words = codes.data() + unit * int64_t(sizeof(uint32_t));
+        unpack_units<uint32_t>(words, int(3 * (kThreeBitCodes - 1 - part)), bits, less, now);
       } else {
-        unpack_units<uint8_t>(codes.data() + unit, int(8 - bits * (part + 1)), bits, now);
+        unpack_units<uint8_t>(codes.data() + unit, int(8 - bits * (part + 1)), bits, less, now);
       }
       first += int64_t(now.size());
       out = out.subspan(now.size());
@@ -109,9 +130,7 @@ Weight bind_groups(Module& module, const TensorView& codes, const TensorView& sc
   weight.scale = grid_over(scale, shape);
   weight.zero_point = grid_over(zero, shape);
   weight.repack = make_row_repack({}, [codes = codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
-    const std::span<uint8_t> row(reinterpret_cast<uint8_t*>(out.data()), out.size());
-    layout.unpack(codes.bytes, n * w.cols, row);
-    for (uint8_t& code : row) code = uint8_t(code - w.code_shift);
+    layout.unpack(codes.bytes, n * w.cols, uint8_t(w.code_shift), {reinterpret_cast<uint8_t*>(out.data()), out.size()});
   });
   return weight;
 }
@@ -133,12 +152,20 @@ Weight bind_floats(Module& module, const TensorView& codes, const TensorView& sc
   repack->rows = [values, codes = codes, layout, group_size](Weight& w, int64_t begin, int64_t end) {
     std::vector<uint8_t> row(size_t(w.cols));
     for (int64_t n = begin; n < end; ++n) {
-      layout.unpack(codes.bytes, n * w.cols, row);
-      for (int64_t k = 0; k < w.cols; ++k) {
-        const int64_t i = n * w.cols + k;
-        const auto group = size_t(layout.neighbours ? i / group_size : i % layout.groups);
-        const float value = (float(row[size_t(k)]) - values->zero[group]) * values->scale[group];
-        std::memcpy(w.owned.data() + i * int64_t(sizeof value), &value, sizeof value);
+      layout.unpack(codes.bytes, n * w.cols, 0, row);
+      const int64_t first = n * w.cols;
+      for (int64_t k = 0; k < w.cols;) {
+        // As many as share a group, or as have groups side by side.
+        const int64_t i = first + k, of_run = layout.neighbours ? i % group_size : i % layout.groups;
+        const int64_t run = std::min(w.cols - k, (layout.neighbours ? group_size : layout.groups) - of_run);
+        const auto group = size_t(layout.neighbours ? i / group_size : of_run);
+        std::byte* const to = w.owned.data() + i * int64_t(sizeof(float));
+        for (int64_t j = 0; j < run; ++j) {
+          const size_t g = layout.neighbours ? group : group + size_t(j);
+          const float value = (float(row[size_t(k + j)]) - values->zero[g]) * values->scale[g];
+          std::memcpy(to + j * int64_t(sizeof value), &value, sizeof value);
+        }
+        k += run;
       }
     }
   };

@@ -1,10 +1,12 @@
 #include "quant/nibbles.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
 
+#include "quant/byte_vectors.h"
 #include "quant/repack.h"
 
 namespace qgen {
@@ -66,60 +68,59 @@ void set_zero_points(Weight& weight, const ZeroPoints& zeros) {
   set_byte_zero_points(weight, zeros->tensor(), std::move(values), kMiddle);
 }
 
-// Number j of word i becomes number i of word j.
-void transpose_nibbles(uint32_t (&words)[8]) {
-  constexpr uint32_t kLower[] = {0x0000FFFF, 0x00FF00FF, 0x0F0F0F0F};
-#pragma GCC unroll 3
-  for (int stage = 0; stage < 3; ++stage) {
-    const int step = 4 >> stage, bits = step * kNibbleBits;
-    const uint32_t lower = kLower[stage];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      if ((i & step) != 0) continue;
-      const uint32_t a = words[i], b = words[i + step];
-      words[i] = (a & lower) | (b & lower) << bits;
-      words[i + step] = (a >> bits & lower) | (b & ~lower);
-    }
-  }
-}
-
 std::byte held(int code) { return std::byte(uint8_t(code - kMiddle)); }
 
-// Rows [begin, end) of the weight out of words (K, words of N): in squares of eight, a piece after the other whose
+// Which of the weight's rows place p of a pair of words is.
+constexpr std::array<int8_t, 2 * kNibblesInWord> rows_of_places(bool interleaved) {
+  std::array<int8_t, 2 * kNibblesInWord> rows{};
+  for (int64_t i = 0; i < 2 * kNibblesInWord; ++i) {
+    const int64_t word = i / kNibblesInWord;
+    rows[size_t(word * kNibblesInWord + place_of(interleaved, i % kNibblesInWord))] = int8_t(i);
+  }
+  return rows;
+}
+
+// Rows [begin, end) of the weight out of words (K, words of N): in squares of sixteen, a piece after the other whose
 // words and codes are whole cache lines, since rows of either begin in few sets of the cache.
 template <bool kInterleaved>
 void transpose(const Nibbles& codes, Weight& w, int64_t begin, int64_t end) {
-  constexpr int64_t kSide = kNibblesInWord, kSquares = 8, kColumns = kSquares * kSide, kRows = 16 * kSide;
-  const int64_t pitch = codes.pitch(), whole = w.cols / kSide * kSide;
-  const uint32_t flips = codes.layout().is_signed ? 0x88888888 : 0;
-  uint64_t piece[kRows][kSquares];
+  constexpr int64_t kSide = 2 * kNibblesInWord, kColumns = 4 * kSide, kRows = 8 * kSide;
+  static constexpr auto kRowOf = rows_of_places(kInterleaved);
+  const int64_t pitch = codes.pitch();
+  const Bytes16 flips = all_bytes(codes.layout().is_signed ? 0x88 : 0);
+  std::byte piece[kRows][kColumns];
+  const auto one_by_one = [&](int64_t top, int64_t bottom, int64_t first) {
+    for (int64_t n = top; n < bottom; ++n) {
+      for (int64_t k = first; k < w.cols; ++k) w.owned[size_t(n * w.row_bytes + k)] = held(codes.at(k, n));
+    }
+  };
+  const int64_t whole = w.cols / kSide * kSide;
   for (int64_t top = begin / kSide * kSide; top < end; top += kRows) {
     const int64_t from = std::max(top, begin), to = std::min(top + kRows, end);
+    // A last word that has no neighbour.
+    const int64_t squares_end = std::min(top + (to - top + kSide - 1) / kSide * kSide, w.rows / kSide * kSide);
     for (int64_t first = 0; first < whole; first += kColumns) {
       const int64_t last = std::min(first + kColumns, whole);
       for (int64_t k = first; k < last; k += kSide) {
-        const std::byte* const words = codes.word(k, top);
-        for (int64_t row = 0; row < to - top; row += kSide) {
-          uint32_t square[kSide];
-          for (int64_t i = 0; i < kSide; ++i)
-            std::memcpy(&square[i], words + i * pitch + row / kNibblesInWord * int64_t(sizeof(uint32_t)),
-                        sizeof square[i]);
-          transpose_nibbles(square);
-#pragma GCC unroll 8
-          for (int64_t i = 0; i < kSide; ++i)
-            piece[row + i][(k - first) / kSide] = spread_nibbles(square[place_of(kInterleaved, i)] ^ flips);
+        for (int64_t row = top; row < squares_end; row += kSide) {
+          Bytes16 square[kSide];
+          const std::byte* const words = codes.word(k, row);
+          for (int64_t i = 0; i < kSide; ++i) square[i] = spread_nibbles(load8(words + i * pitch) ^ flips).low;
+          transpose_square<1>(square);
+          for (int64_t i = 0; i < kSide; ++i) store16(square[i], &piece[row - top + kRowOf[size_t(i)]][k - first]);
         }
       }
       std::byte* const out = w.owned.data() + first;
+      const int64_t bottom = std::min(to, squares_end);
       if (last - first == kColumns) {
-        for (int64_t n = from; n < to; ++n) std::memcpy(out + n * w.row_bytes, piece[n - top], sizeof piece[0]);
+        for (int64_t n = from; n < bottom; ++n) std::memcpy(out + n * w.row_bytes, piece[n - top], sizeof piece[0]);
       } else {
-        for (int64_t n = from; n < to; ++n) std::memcpy(out + n * w.row_bytes, piece[n - top], size_t(last - first));
+        for (int64_t n = from; n < bottom; ++n)
+          std::memcpy(out + n * w.row_bytes, piece[n - top], size_t(last - first));
       }
     }
-  }
-  for (int64_t n = begin; n < end; ++n) {
-    for (int64_t k = whole; k < w.cols; ++k) w.owned[size_t(n * w.row_bytes + k)] = held(codes.at(k, n));
+    one_by_one(from, std::min(to, squares_end), whole);
+    one_by_one(std::max(from, squares_end), to, 0);
   }
 }
 

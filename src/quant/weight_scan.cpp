@@ -17,7 +17,7 @@ namespace qgen {
 namespace {
 
 constexpr int64_t kPieceBytes = 4 << 20;
-constexpr int64_t kRepackRows = 64;
+constexpr int64_t kRepackRows = 256;
 constexpr size_t kReadAheadBytes = 256 << 20;
 
 template <typename T>

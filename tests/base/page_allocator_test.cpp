@@ -8,7 +8,7 @@
 namespace qgen::test {
 namespace {
 
-TEST_CASE("vectors in large pages keep what was written through growth, copies and moves") {
+TEST_CASE("vectors of pages keep what was written through growth, copies and moves") {
   for (const size_t size : {size_t{1}, PageAllocator<std::byte>::kLargeBytes - 1, PageAllocator<std::byte>::kLargeBytes,
                             3 * PageAllocator<std::byte>::kLargeBytes + 5}) {
     INFO(size, " bytes");

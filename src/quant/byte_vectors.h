@@ -1,0 +1,75 @@
+// Sixteen bytes that a processor works on at once, for repacks: in the compilers' own vectors, which every target has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace qgen {
+
+using Bytes16 = uint8_t __attribute__((vector_size(16)));
+
+inline Bytes16 load16(const void* from) {
+  Bytes16 out;
+  std::memcpy(&out, from, sizeof out);
+  return out;
+}
+// Zeros behind the eight that are loaded: as a word, since a vector that is put together in memory has to wait for it.
+inline Bytes16 load8(const void* from) {
+  using Words = uint64_t __attribute__((vector_size(16)));
+  uint64_t word;
+  std::memcpy(&word, from, sizeof word);
+  return reinterpret_cast<Bytes16>(Words{word, 0});
+}
+inline void store16(Bytes16 bytes, void* to) { std::memcpy(to, &bytes, sizeof bytes); }
+inline Bytes16 all_bytes(uint8_t value) { return value - Bytes16{}; }
+
+// The lower, or the upper, halves of two vectors by turns: elements of 1 or 4 bytes.
+template <size_t kBytes>
+inline Bytes16 interleave_low(Bytes16 a, Bytes16 b) {
+  static_assert(kBytes == 1 || kBytes == 4);
+  if constexpr (kBytes == 1) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  } else {
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  }
+}
+template <size_t kBytes>
+inline Bytes16 interleave_high(Bytes16 a, Bytes16 b) {
+  static_assert(kBytes == 1 || kBytes == 4);
+  if constexpr (kBytes == 1) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  } else {
+    return __builtin_shufflevector(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  }
+}
+
+// Element j of vector i becomes element i of vector j: a square of 16 / kBytes vectors. A stage interleaves
+// vectors that are half the square apart; as many stages as the side has binary digits turn it over.
+template <size_t kBytes>
+inline __attribute__((always_inline)) void transpose_square(Bytes16 (&rows)[16 / kBytes]) {
+  constexpr size_t kSide = 16 / kBytes;
+#pragma GCC unroll 4
+  for (size_t stage = 1; stage < kSide; stage *= 2) {
+    Bytes16 out[kSide];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kSide / 2; ++i) {
+      out[2 * i] = interleave_low<kBytes>(rows[i], rows[i + kSide / 2]);
+      out[2 * i + 1] = interleave_high<kBytes>(rows[i], rows[i + kSide / 2]);
+    }
+#pragma GCC unroll 16
+    for (size_t i = 0; i < kSide; ++i) rows[i] = out[i];
+  }
+}
+
+// The values of 4 bits of bytes, the lower ones first, each less 8: of the lower eight bytes, of the upper ones.
+struct SpreadNibbles {
+  Bytes16 low, high;
+};
+inline SpreadNibbles spread_nibbles(Bytes16 bytes) {
+  const Bytes16 mask = all_bytes(15), eight = all_bytes(8);
+  const Bytes16 first = (bytes & mask) - eight, second = ((bytes >> 4) & mask) - eight;
+  return {interleave_low<1>(first, second), interleave_high<1>(first, second)};
+}
+
+}  // namespace qgen
