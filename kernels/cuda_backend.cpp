@@ -300,7 +300,8 @@ class CudaBackend : public Backend {
       }
     }
     // Attention asks for them itself, while it has few bytes to read of its own.
-    const bool attends = index + 1 < plan_.steps.size() && std::holds_alternative<AttendStep>(plan_.steps[index + 1].op);
+    const bool attends =
+        index + 1 < plan_.steps.size() && std::holds_alternative<AttendStep>(plan_.steps[index + 1].op);
     work_.linear.run(device_.stream(), prepared.projections, input, tokens, batch.kernels,
                      attends ? NextWeights{} : next_weights(index));
   }

@@ -90,7 +90,7 @@ class LinearDispatch {
     LinearInput input;
     int tokens;
     Kernels choice;
-    bool few;                // through gemv() where it takes the weight
+    bool few;               // through gemv() where it takes the weight
     NextWeights next = {};  // once the last launch is reached
   };
   std::optional<LibraryProduct> library_product(const Call& call, const Matrix& m, float* y, int64_t y_stride);

@@ -10,10 +10,10 @@
 namespace qgen::QGEN_BACKEND {
 
 constexpr int kAttendWarps = 4, kAttendThreads = kAttendWarps * kWarp;
-constexpr int kMostQueries = 8;   // of one key-value head to a block
-constexpr int kSplitUnit = 32;    // keys
-constexpr int kPiece = 8;         // elements of a row to a lane, of every kPiece * kWarp
-constexpr int kWideQueries = 2;   // to a block where heads are wider than that
+constexpr int kMostQueries = 8;  // of one key-value head to a block
+constexpr int kSplitUnit = 32;   // keys
+constexpr int kPiece = 8;        // elements of a row to a lane, of every kPiece * kWarp
+constexpr int kWideQueries = 2;  // to a block where heads are wider than that
 
 // Head h of a token.
 QGEN_DEVICE const float* head_of(const HeadRows& heads, int token, int h) {

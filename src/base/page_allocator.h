@@ -1,7 +1,7 @@
 // Memory for large arrays that are written once, in any order and by many threads: a vector with this allocator has no
 // values until they are written. From kLargeBytes on its pages come from all nodes in turn when they are first touched,
-// by whichever thread touches them. They are small ones: huge ones make decoding 1.5 % faster, and loading half a second
-// faster or, in a virtual machine that gives its free ones back, two seconds slower (4.5 GB).
+// by whichever thread touches them. They are small ones: huge ones make decoding 1.5 % faster, and loading half a
+// second faster or, in a virtual machine that gives its free ones back, two seconds slower (4.5 GB).
 #pragma once
 
 #include <cstddef>

@@ -24,23 +24,17 @@ inline Bytes16 load8(const void* from) {
 inline void store16(Bytes16 bytes, void* to) { std::memcpy(to, &bytes, sizeof bytes); }
 inline Bytes16 all_bytes(uint8_t value) { return value - Bytes16{}; }
 
-// The lower, or the upper, halves of two vectors by turns: elements of 1 or 4 bytes.
-template <size_t kBytes>
-inline Bytes16 interleave_low(Bytes16 a, Bytes16 b) {
+// The lower halves of two vectors (kFirst: 0), or the upper ones (8), by turns: elements of 1 or 4 bytes.
+template <size_t kBytes, int kFirst>
+inline Bytes16 interleave(Bytes16 a, Bytes16 b) {
   static_assert(kBytes == 1 || kBytes == 4);
+  constexpr int i = kFirst, j = 16 + kFirst;
   if constexpr (kBytes == 1) {
-    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    return __builtin_shufflevector(a, b, i, j, i + 1, j + 1, i + 2, j + 2, i + 3, j + 3, i + 4, j + 4, i + 5, j + 5,
+                                   i + 6, j + 6, i + 7, j + 7);
   } else {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  }
-}
-template <size_t kBytes>
-inline Bytes16 interleave_high(Bytes16 a, Bytes16 b) {
-  static_assert(kBytes == 1 || kBytes == 4);
-  if constexpr (kBytes == 1) {
-    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  } else {
-    return __builtin_shufflevector(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    return __builtin_shufflevector(a, b, i, i + 1, i + 2, i + 3, j, j + 1, j + 2, j + 3, i + 4, i + 5, i + 6, i + 7,
+                                   j + 4, j + 5, j + 6, j + 7);
   }
 }
 
@@ -54,8 +48,8 @@ inline __attribute__((always_inline)) void transpose_square(Bytes16 (&rows)[16 /
     Bytes16 out[kSide];
 #pragma GCC unroll 8
     for (size_t i = 0; i < kSide / 2; ++i) {
-      out[2 * i] = interleave_low<kBytes>(rows[i], rows[i + kSide / 2]);
-      out[2 * i + 1] = interleave_high<kBytes>(rows[i], rows[i + kSide / 2]);
+      out[2 * i] = interleave<kBytes, 0>(rows[i], rows[i + kSide / 2]);
+      out[2 * i + 1] = interleave<kBytes, 8>(rows[i], rows[i + kSide / 2]);
     }
 #pragma GCC unroll 16
     for (size_t i = 0; i < kSide; ++i) rows[i] = out[i];
@@ -69,7 +63,7 @@ struct SpreadNibbles {
 inline SpreadNibbles spread_nibbles(Bytes16 bytes) {
   const Bytes16 mask = all_bytes(15), eight = all_bytes(8);
   const Bytes16 first = (bytes & mask) - eight, second = ((bytes >> 4) & mask) - eight;
-  return {interleave_low<1>(first, second), interleave_high<1>(first, second)};
+  return {interleave<1, 0>(first, second), interleave<1, 8>(first, second)};
 }
 
 }  // namespace qgen
