@@ -301,7 +301,7 @@ class CudaBackend : public Backend {
     }
     // Attention asks for them itself, while it has few bytes to read of its own.
     const bool attends =
-        index + 1 < plan_.steps.size() && std::holds_alternative<AttendStep>(plan_.steps[index + 1].op);
+        tokens == 1 && index + 1 < plan_.steps.size() && std::holds_alternative<AttendStep>(plan_.steps[index + 1].op);
     work_.linear.run(device_.stream(), prepared.projections, input, tokens, batch.kernels,
                      attends ? NextWeights{} : next_weights(index));
   }

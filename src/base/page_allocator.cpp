@@ -6,9 +6,9 @@
 
 namespace qgen {
 
-std::byte* map_pages(size_t bytes) noexcept {
+std::byte* map_pages(size_t bytes, bool lazy) noexcept {
   void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (lazy ? MAP_NORESERVE : 0), -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   interleave(memory, bytes);
   return static_cast<std::byte*>(memory);

@@ -13,7 +13,8 @@
 namespace qgen {
 
 // An anonymous mapping of `bytes` zeros, interleaved; null if there is no room.
-std::byte* map_pages(size_t bytes) noexcept;
+// With `lazy`, addresses of more than the memory are given, too: for what may never be filled.
+std::byte* map_pages(size_t bytes, bool lazy = false) noexcept;
 void unmap_pages(std::byte* data, size_t bytes) noexcept;
 
 template <typename T>

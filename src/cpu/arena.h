@@ -46,7 +46,7 @@ class Arena {
     used_ = 0;
     if (size_ == 0) return;
     // Pages come when they are touched: a large context costs nothing until it is filled.
-    base_ = map_pages(size_);
+    base_ = map_pages(size_, true);
     if (base_ == nullptr) {
       const double gib = double(size_) / (1 << 30);
       size_ = 0;

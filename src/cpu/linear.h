@@ -16,7 +16,6 @@ namespace qgen::cpu {
 // At least 31 zeros follow a row, so that the last vector of a register tile may reach beyond it.
 inline int64_t padded_cols(int64_t cols) { return (cols + 31 + kInputPad - 1) / kInputPad * kInputPad; }
 
-// A weight ready to be multiplied.
 // Which kernels a product goes through.
 struct Choice {
   Choice(Kernels of, int64_t tokens = 0) : kernels(of), all(tokens) {}
@@ -25,6 +24,7 @@ struct Choice {
   int64_t all;  // kByCount: the tokens of the batch that those of the product are some of; 0: no more than these
 };
 
+// A weight ready to be multiplied.
 class LinearKernel {
  public:
   // By what the weight's headers say, and by its NaN codes where they have been counted.

@@ -253,10 +253,12 @@ void PlanBuilder::link() {
   for (size_t i = plan_.steps.size(); i-- > 0;) {
     plan_.links[i].next_weight = next;
     const Weight* first = nullptr;
+    bool chosen = false;  // which experts are read shows only when they are
     for_each_weight(plan_.steps[i], [&](const Weight& weight, WeightUse use) {
       if (first == nullptr && use.multiplies && use.share == 1) first = &weight;
+      chosen = chosen || (use.multiplies && use.share != 1);
     });
-    if (first != nullptr) next = first;
+    if (first != nullptr || chosen) next = first;
   }
 }
 

@@ -253,7 +253,8 @@ struct Step {
 
 // What planners write beside the steps for engines that look ahead.
 struct Link {
-  const Weight* next_weight = nullptr;  // the first weight that a later step reads; null at the end
+  // The first weight that later steps read; null at the end, and where chosen experts are read before.
+  const Weight* next_weight = nullptr;
 };
 
 // How a step uses a weight: as a matrix that multiplies, or row by row; and how much of it a token reads in the mean.

@@ -162,14 +162,19 @@ void transpose_in_order(const TensorView& words, int bits, const Weight& weight,
 // The same into the weight, in its activation order.
 void transpose_words(const TensorView& words, int bits, Weight& weight, int64_t begin, int64_t end) {
   if (bits == 3) return transpose_three_bits(words, weight, begin, end);
-  std::byte* const to = weight.owned.data() + begin * weight.row_bytes;
+  std::byte* to = weight.owned.data() + begin * weight.row_bytes;
   if (!weight.ordered) return transpose_in_order(words, bits, weight, begin, end, to, weight.row_bytes);
-  std::vector<std::byte> natural(size_t((end - begin) * weight.cols));
-  transpose_in_order(words, bits, weight, begin, end, natural.data(), weight.cols);
+  // As many rows at a time as the second cache holds.
+  constexpr int64_t kStrip = 64;
+  std::vector<std::byte> natural(size_t(std::min(kStrip, end - begin) * weight.cols));
   const int32_t* const order = weight.column_order.data();
-  for (int64_t n = 0; n < end - begin; ++n) {
-    const std::byte* const row = natural.data() + n * weight.cols;
-    for (int64_t j = 0; j < weight.cols; ++j) to[n * weight.row_bytes + j] = row[order[j]];
+  for (int64_t first = begin; first < end; first += kStrip) {
+    const int64_t rows = std::min(kStrip, end - first);
+    transpose_in_order(words, bits, weight, first, first + rows, natural.data(), weight.cols);
+    for (int64_t n = 0; n < rows; ++n, to += weight.row_bytes) {
+      const std::byte* const row = natural.data() + n * weight.cols;
+      for (int64_t j = 0; j < weight.cols; ++j) to[j] = row[order[j]];
+    }
   }
 }
 

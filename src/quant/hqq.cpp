@@ -5,6 +5,7 @@
 // no scale grid describes, as F32.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -78,6 +79,17 @@ struct Layout {
   }
 };
 
+// Codes whose shapes say another number of bits than `nbits` does: those of 3 bits that are viewed as floats may look
+// like 4. Called when the model is loaded: until then no values are read.
+void check_bits(const TensorView& codes, const std::optional<TensorView>& nbits, const Layout& layout) {
+  if (!nbits || nbits->elements() != 1 || (nbits->dtype != Dtype::kI32 && nbits->dtype != Dtype::kI64)) return;
+  int32_t said;  // the lower half of an I64
+  std::memcpy(&said, nbits->bytes.data(), sizeof said);
+  if (said == layout.bits) return;
+  fail_tensor(codes, fmt::format("{} {} holds codes of {} bits (expected {}, as nbits says)", dtype_name(codes.dtype),
+                                 codes.shape_text(), layout.bits, said));
+}
+
 Layout read_layout(const Module& module, const TensorView& codes, const TensorView& scale) {
   const int64_t elements = module.rows() * module.cols();
   Layout out;
@@ -120,7 +132,7 @@ const TensorView& take_floats(Module& module, std::string_view suffix) {
 
 // Codes less their middle value, in the groups of their rows.
 Weight bind_groups(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
-                   const Layout& layout) {
+                   const std::optional<TensorView>& nbits, const Layout& layout) {
   Weight weight = module.codes_over(codes, Codes::kI8);
   const int64_t group_cols = weight.rows * weight.cols / layout.groups;
   weight.file_codes = bits_name(layout.bits);
@@ -129,14 +141,15 @@ Weight bind_groups(Module& module, const TensorView& codes, const TensorView& sc
   const ScaleGrid shape = make_grid(weight.rows, weight.cols, 1, group_cols);
   weight.scale = grid_over(scale, shape);
   weight.zero_point = grid_over(zero, shape);
-  weight.repack = make_row_repack({}, [codes = codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
+  const auto check = [codes = codes, nbits, layout](Weight&) { check_bits(codes, nbits, layout); };
+  weight.repack = make_row_repack(check, [codes = codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
     layout.unpack(codes.bytes, n * w.cols, uint8_t(w.code_shift), {reinterpret_cast<uint8_t*>(out.data()), out.size()});
   });
   return weight;
 }
 
 Weight bind_floats(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
-                   const Layout& layout) {
+                   const std::optional<TensorView>& nbits, const Layout& layout) {
   Weight weight = module.codes_over(codes, Codes::kF32);
   weight.file_codes = layout.bits == 8 ? "8 bits" : bits_name(layout.bits);
   const int64_t group_size = weight.rows * weight.cols / layout.groups;
@@ -145,7 +158,8 @@ Weight bind_floats(Module& module, const TensorView& codes, const TensorView& sc
   };
   const auto values = std::make_shared<Values>();
   auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [values, scale = scale, zero = zero](Weight& w) {
+  repack->prepare = [values, codes = codes, nbits, layout, scale = scale, zero = zero](Weight& w) {
+    check_bits(codes, nbits, layout);
     *values = {tensor_values(scale), tensor_values(zero)};
     own_codes(w);
   };
@@ -187,8 +201,10 @@ Weight bind(Module& module) {
                              "stores_quant_config", "unpack_view_dtype", "view_as_float"})
     module.ignore(suffix);
   const int64_t group_size = module.rows() * module.cols() / layout.groups;
+  std::optional<TensorView> nbits;
+  if (const TensorView* const said = module.peek("nbits")) nbits = *said;
   const bool in_rows = layout.neighbours && module.cols() % group_size == 0;
-  return (in_rows ? bind_groups : bind_floats)(module, codes, scale, zero, layout);
+  return (in_rows ? bind_groups : bind_floats)(module, codes, scale, zero, nbits, layout);
 }
 
 bool read(const QuantSource& source, Declaration& out) {

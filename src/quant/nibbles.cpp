@@ -97,7 +97,7 @@ void transpose(const Nibbles& codes, Weight& w, int64_t begin, int64_t end) {
   const int64_t whole = w.cols / kSide * kSide;
   for (int64_t top = begin / kSide * kSide; top < end; top += kRows) {
     const int64_t from = std::max(top, begin), to = std::min(top + kRows, end);
-    // A last word that has no neighbour.
+    // Rows in whole squares: a last word without a neighbour is read code by code below.
     const int64_t squares_end = std::min(top + (to - top + kSide - 1) / kSide * kSide, w.rows / kSide * kSide);
     for (int64_t first = 0; first < whole; first += kColumns) {
       const int64_t last = std::min(first + kColumns, whole);

@@ -92,12 +92,16 @@ void repack_weights(std::span<Weight* const> weights) {
   for (Weight* weight : weights) {
     if (weight->repack != nullptr) repacked.push_back(weight);
   }
-  // Repacks touch pages in an order that no disk likes, so sources are read ahead, in theirs.
+  // Rows touch pages of the file out of order, which a disk is slow at: their sources are read ahead in the order of
+  // the file. What prepare() alone makes has no rows.
   std::vector<std::span<const std::byte>> sources;
-  for (const Weight* weight : repacked) sources.push_back(weight->data);
+  for (const Weight* weight : repacked) {
+    if (weight->repack->rows) sources.push_back(weight->data);
+  }
   std::vector<Piece> pieces;
   size_t wanted = 0, read = 0, used = 0;
   for (Weight* weight : repacked) {
+    if (!weight->repack->rows) continue;
     for (; wanted < sources.size() && read < used + kReadAheadBytes; ++wanted) read += sources[wanted].size();
     used += weight->data.size();
     for (int64_t begin = 0; begin < weight->rows; begin += kRepackRows) pieces.push_back({weight, begin, wanted});
@@ -109,8 +113,7 @@ void repack_weights(std::span<Weight* const> weights) {
     for (size_t next = asked; next < pieces[i].wanted;) {
       if (asked.compare_exchange_weak(next, next + 1)) read_ahead(sources[next++]);
     }
-    if (weight.repack->rows)
-      weight.repack->rows(weight, pieces[i].begin, std::min(pieces[i].begin + kRepackRows, weight.rows));
+    weight.repack->rows(weight, pieces[i].begin, std::min(pieces[i].begin + kRepackRows, weight.rows));
   });
   for (Weight* weight : repacked) weight->repack = nullptr;
 }

@@ -255,7 +255,7 @@ void let_go(Weight& weight) {
   if (weight.owned.empty()) {
     release_pages(weight.data);
   } else {
-    weight.owned = {};
+    PageBytes().swap(weight.owned);
     weight.data = {};
   }
 }

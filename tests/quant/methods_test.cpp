@@ -91,7 +91,7 @@ uint32_t packed(const std::vector<uint32_t>& words, int64_t i, int bits) {
 TEST_CASE("values of every number of bits are unpacked, at any count") {
   std::mt19937 random(1);
   for (int bits = 1; bits <= 8; ++bits) {
-    for (const size_t count : {1, 2, 7, 32, 33}) {
+    for (const size_t count : {1, 2, 7, 32, 33, 127, 128, 129, 300}) {
       const std::vector<uint8_t> codes = random_codes(random, count, bits);
       std::vector<std::byte> bytes((count * size_t(bits) + 7) / 8), out(count);
       for (size_t i = 0; i < count * size_t(bits); ++i) {
@@ -192,6 +192,32 @@ TEST_CASE("GPTQ: both versions, all bits, partial groups and activation order") 
   std::fill(four.zeros.begin(), four.zeros.end(), 0x77777777);
   four.check();
   CHECK(load(four.tensors(), 64, 48, four.config()).method == "4 bits, held as 8, group 16");
+}
+
+TEST_CASE("GPTQ: rows in squares and rows that are left over") {
+  for (const int bits : {8, 4}) {
+    for (const bool ordered : {false, true}) {
+      INFO(bits, " bits, ordered ", ordered);
+      Gptq gptq(uint32_t(bits), bits, 320);
+      if (ordered) {
+        for (int64_t k = 0; k < gptq.cols; ++k) gptq.index.push_back(int32_t(k * 7 % 320 / 16));
+      }
+      gptq.check();
+      const Files files(gptq.tensors(), gptq.config());
+      Binder binder(*files.checkpoint);
+      const Weight whole = binder.matrix("m", 64, 320);
+      Weight part = slice_rows(whole, 3, 58);
+      Weight* const weights[] = {&part};
+      repack_weights(weights);
+      std::vector<double> row(320);
+      int64_t different = 0;
+      for (int64_t n = 0; n < part.rows; ++n) {
+        dequantize_row(part, n, row);
+        for (int64_t k = 0; k < 320; ++k) different += row[size_t(k)] != gptq.expected(3 + n, k);
+      }
+      CHECK(different == 0);
+    }
+  }
 }
 
 TEST_CASE("GPTQ: what quantize_config.json says counts where config.json says nothing") {
@@ -333,6 +359,40 @@ TEST_CASE("AWQ: eight columns of a word in their order") {
   CHECK(load(tensors, kRows, kCols).method == "4 bits, held as 8, group 8");
   tensors["qzeros"].shape = {2, 3};
   CHECK(contains(problem(tensors, kRows, kCols), "m.qzeros: wrong shape (expected [3, 2], found [2, 3])"));
+}
+
+TEST_CASE("AWQ: pieces, rows of half a square and parts that begin within one") {
+  constexpr int kPlace[] = {0, 4, 1, 5, 2, 6, 3, 7};
+  std::mt19937 random(12);
+  for (const int64_t rows : {264, 280}) {
+    for (const int64_t cols : {64, 90, 144}) {
+      INFO(rows, " x ", cols);
+      const std::vector<uint32_t> words = random_words(random, cols * rows / 8);
+      Tensors tensors;
+      tensors["qweight"] = tensor("I32", {cols, rows / 8}, words);
+      tensors["qzeros"] = tensor("I32", {1, rows / 8}, std::vector<uint32_t>(size_t(rows / 8), 0x88888888));
+      tensors["scales"] = tensor("F16", {1, rows}, std::vector<uint16_t>(size_t(rows), float_to_f16(1)));
+      const Files files(tensors, "");
+      Binder binder(*files.checkpoint);
+      const Weight whole = binder.matrix("m", rows, cols);
+      for (const auto& [first, count] : {std::pair{int64_t{0}, rows}, {5, 150}, {130, rows - 130}}) {
+        Weight part = slice_rows(whole, first, count);
+        Weight* const weights[] = {&part};
+        repack_weights(weights);
+        std::vector<double> row(static_cast<size_t>(cols));
+        int64_t different = 0;
+        for (int64_t n = 0; n < count; ++n) {
+          dequantize_row(part, n, row);
+          for (int64_t k = 0; k < cols; ++k) {
+            const int64_t at = first + n;
+            const int code = int(words[size_t(k * (rows / 8) + at / 8)] >> (4 * kPlace[at % 8]) & 15);
+            different += row[size_t(k)] != double(code - 8);
+          }
+        }
+        CHECK(different == 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("pack-quantized: zero points along the rows, odd widths, activation order") {
@@ -501,6 +561,12 @@ TEST_CASE("HQQ: both axes, groups across rows, fewer bits") {
   CHECK(problem(tensors, kRows, kCols) == "");
   tensors["W_q"] = tensor("U8", {4, 50}, std::vector<uint8_t>(200));
   CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: wrong size"));
+  tensors["W_q"] = tensor("U8", {2, 60}, std::vector<uint8_t>(120));
+  tensors["nbits"] = tensor("I64", {}, std::vector<int64_t>{4});
+  CHECK(problem(tensors, kRows, kCols) == "");
+  tensors["nbits"] = tensor("I64", {}, std::vector<int64_t>{3});
+  CHECK(contains(problem(tensors, kRows, kCols), "holds codes of 4 bits (expected 3, as nbits says)"));
+  tensors.erase("nbits");
   tensors["W_q"] = tensor("I32", {2, 60}, std::vector<int32_t>(120));
   CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: wrong size"));
   tensors["W_q"] = tensor("U8", {4, 60}, std::vector<uint8_t>(240));
