@@ -56,13 +56,12 @@ inline __attribute__((always_inline)) void transpose_square(Bytes16 (&rows)[16 /
   }
 }
 
-// The values of 4 bits of bytes, the lower ones first, each less 8: of the lower eight bytes, of the upper ones.
+// The values of 4 bits of bytes, the lower ones first: of the lower eight bytes, of the upper ones.
 struct SpreadNibbles {
   Bytes16 low, high;
 };
 inline SpreadNibbles spread_nibbles(Bytes16 bytes) {
-  const Bytes16 mask = all_bytes(15), eight = all_bytes(8);
-  const Bytes16 first = (bytes & mask) - eight, second = ((bytes >> 4) & mask) - eight;
+  const Bytes16 mask = all_bytes(15), first = bytes & mask, second = (bytes >> 4) & mask;
   return {interleave<1, 0>(first, second), interleave<1, 8>(first, second)};
 }
 

@@ -92,7 +92,7 @@ std::string method_of(const std::optional<Json>& quant, const JsonDocument* side
   if (quant->get("quant_algo")) return "modelopt";
   if (quant->get("config_groups")) return "compressed-tensors";
   if (quant->flag_or("load_in_8bit", false)) return "bitsandbytes";
-  return quant->get("bits") && quant->get("group_size") ? "mlx" : "";
+  return (quant->get("bits") && quant->get("group_size")) || quant->get("mode") ? "mlx" : "";
 }
 
 QuantSource find_source(const Json& config, const JsonDocument* side_file, const JsonDocument* description) {

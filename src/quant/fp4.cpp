@@ -5,7 +5,6 @@
 //   NVFP4: E4M3 for 16 columns, and a float for the tensor. ModelOpt: weight (N, K / 2), weight_scale, weight_scale_2,
 //     W = code * weight_scale * weight_scale_2; compressed-tensors nvfp4-pack-quantized: weight_packed, weight_scale,
 //     weight_global_scale, W = code * weight_scale / weight_global_scale.
-#include <array>
 #include <cmath>
 #include <optional>
 
@@ -44,21 +43,6 @@ const Layout* find_layout(const Module& module) {
 bool detect(const Module& module) { return find_layout(module) != nullptr; }
 
 bool is_nvfp4(const TensorView& scales) { return scales.dtype == Dtype::kF8E4M3; }
-
-void unpack_row(const std::byte* from, std::span<std::byte> out) {
-  static constexpr auto kPairs = [] {
-    constexpr int8_t kDoubled[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    std::array<std::array<std::byte, 2>, 256> pairs{};
-    for (size_t byte = 0; byte < 256; ++byte)
-      pairs[byte] = {std::byte(uint8_t(kDoubled[byte & 15])), std::byte(uint8_t(kDoubled[byte >> 4]))};
-    return pairs;
-  }();
-  for (size_t i = 0; i < out.size() / 2; ++i) {
-    const auto& pair = kPairs[std::to_integer<size_t>(from[i])];
-    out[2 * i] = pair[0];
-    out[2 * i + 1] = pair[1];
-  }
-}
 
 // A float of the whole tensor, as a factor of the scales.
 double tensor_factor(const TensorView& tensor, bool divides) {
@@ -109,8 +93,8 @@ Weight bind(Module& module) {
   };
   repack->rows = [](Weight& w, int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n)
-      unpack_row(w.source.data() + n * w.source_pitch,
-                 std::span(w.owned).subspan(size_t(n * w.row_bytes), size_t(w.row_bytes)));
+      unpack_doubled_e2m1(w.source.subspan(size_t(n * w.source_pitch), size_t(w.cols / 2)),
+                          std::span(w.owned).subspan(size_t(n * w.row_bytes), size_t(w.cols)));
   };
   weight.repack = std::move(repack);
   return weight;

@@ -112,8 +112,8 @@ void turn_square(const std::byte* words, int64_t words_pitch, int bits, std::byt
       store16(square[i] ^ all_bytes(128), out);  // less 128, each byte
     } else {
       const SpreadNibbles codes = spread_nibbles(square[i]);
-      store16(codes.low, out);
-      store16(codes.high, out + sizeof(Bytes16));
+      store16(codes.low - all_bytes(8), out);
+      store16(codes.high - all_bytes(8), out + sizeof(Bytes16));
     }
   }
 }

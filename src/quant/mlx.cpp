@@ -2,6 +2,9 @@
 // biases in groups along the row, W = scale * code + bias, rounded to F32 after each operation here (mlx rounds to the
 // type of the scales). Modes "mxfp8" and "mxfp4": E4M3 or E2M1 codes and powers of two (E8M0) for groups of 32;
 // mode "nvfp4": E2M1 codes and E4M3 scales, as U8, for groups of 16.
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -13,6 +16,14 @@ namespace {
 
 constexpr int64_t kWordBits = 32;
 constexpr int64_t kMxGroup = 32, kNvGroup = 16;
+
+// Modes, with what a configuration that says no more means (mlx, quantize()).
+struct Mode {
+  std::string_view name;
+  int64_t group;
+  int bits;
+};
+constexpr Mode kModes[] = {{"affine", 64, 4}, {"mxfp4", kMxGroup, 4}, {"mxfp8", kMxGroup, 8}, {"nvfp4", kNvGroup, 4}};
 
 bool detect(const Module& module) {
   const TensorView* words = module.peek("weight");
@@ -49,12 +60,10 @@ UnpackRow unpack_words(const TensorView& words, int bits, int offset) {
   };
 }
 
-// E2M1 (OCP MX 1.0): magnitudes 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign; doubled they are integers.
 UnpackRow unpack_e2m1(const TensorView& words) {
-  return [unpack = unpack_words(words, 4, 0)](const Weight& weight, int64_t n, std::span<std::byte> out) {
-    constexpr int8_t kDoubled[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    unpack(weight, n, out);
-    for (std::byte& code : out) code = std::byte(kDoubled[size_t(code)]);
+  return [words = words](const Weight& weight, int64_t n, std::span<std::byte> out) {
+    const auto row_bytes = size_t(weight.cols / 2);
+    unpack_doubled_e2m1(words.bytes.subspan(size_t(n) * row_bytes, row_bytes), out);
   };
 }
 
@@ -99,14 +108,18 @@ Weight bind(Module& module) {
 
 Scheme read_scheme(const Json& json, const Scheme& base, Dtype plain) {
   Scheme scheme = base;
-  if (const auto bits = json.get("bits")) scheme.bits = int(bits->as_integer(1, 8));
-  if (const auto group = json.get("group_size")) scheme.group_cols = group->as_integer(1, kMaxGroup);
   if (const auto mode = json.get("mode")) {
     const std::string_view name = mode->as_string();
-    if (name != "affine" && name != "mxfp8" && name != "mxfp4" && name != "nvfp4")
+    const auto* const known =
+        std::find_if(std::begin(kModes), std::end(kModes), [&](const Mode& m) { return m.name == name; });
+    if (known == std::end(kModes))
       mode->fail(fmt::format("'{}' is not supported", name), "supported: affine, mxfp8, mxfp4, nvfp4");
-    scheme.zero_points = name == "affine";
+    scheme.zero_points = known == &kModes[0];
+    scheme.group_cols = known->group;
+    scheme.bits = known->bits;
   }
+  if (const auto bits = json.get("bits")) scheme.bits = int(bits->as_integer(1, 8));
+  if (const auto group = json.get("group_size")) scheme.group_cols = group->as_integer(1, kMaxGroup);
   scheme.scales = scheme.zero_points ? plain : Dtype::kU8;
   return scheme;
 }
@@ -118,7 +131,8 @@ bool read(const QuantSource& source, Declaration& out) {
   Scheme base;
   base.codes = Dtype::kU32;
   base.group_rows = 1;
-  base.group_cols = 64;
+  base.group_cols = kModes[0].group;
+  base.bits = kModes[0].bits;
   base.zero_points = true;
   base.whole_groups = true;
   base = read_scheme(*source.json, base, source.plain);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/rounding.h"
 #include "quant/byte_vectors.h"
 #include "quant/repack.h"
 
@@ -70,24 +71,28 @@ void set_zero_points(Weight& weight, const ZeroPoints& zeros) {
 
 std::byte held(int code) { return std::byte(uint8_t(code - kMiddle)); }
 
-// Which of the weight's rows place p of a pair of words is.
-constexpr std::array<int8_t, 2 * kNibblesInWord> rows_of_places(bool interleaved) {
-  std::array<int8_t, 2 * kNibblesInWord> rows{};
-  for (int64_t i = 0; i < 2 * kNibblesInWord; ++i) {
+// Which of the weight's rows value p of four words is, counted from the lowest bits.
+constexpr int64_t kWordsInSquare = 4;
+constexpr auto rows_of_values(bool interleaved) {
+  std::array<int8_t, size_t(kWordsInSquare * kNibblesInWord)> rows{};
+  for (int64_t i = 0; i < int64_t(rows.size()); ++i) {
     const int64_t word = i / kNibblesInWord;
     rows[size_t(word * kNibblesInWord + place_of(interleaved, i % kNibblesInWord))] = int8_t(i);
   }
   return rows;
 }
 
-// Rows [begin, end) of the weight out of words (K, words of N): in squares of sixteen, a piece after the other whose
-// words and codes are whole cache lines, since rows of either begin in few sets of the cache.
+// Rows [begin, end) of the weight out of words (K, words of N): in squares of sixteen bytes, which are those of 32 rows
+// and 16 columns, a piece after the other whose words and codes are whole cache lines, since rows of either begin in
+// few sets of the cache.
 template <bool kInterleaved>
 void transpose(const Nibbles& codes, Weight& w, int64_t begin, int64_t end) {
-  constexpr int64_t kSide = 2 * kNibblesInWord, kColumns = 4 * kSide, kRows = 8 * kSide;
-  static constexpr auto kRowOf = rows_of_places(kInterleaved);
+  constexpr int64_t kSide = sizeof(Bytes16), kColumns = 4 * kSide;
+  constexpr int64_t kSquareRows = kWordsInSquare * kNibblesInWord, kRows = 4 * kSquareRows;
+  static constexpr auto kRowOf = rows_of_values(kInterleaved);
   const int64_t pitch = codes.pitch();
-  const Bytes16 flips = all_bytes(codes.layout().is_signed ? 0x88 : 0);
+  const Bytes16 flips = all_bytes(codes.layout().is_signed ? 0x88 : 0), eight = all_bytes(kMiddle),
+                mask = all_bytes(15);
   std::byte piece[kRows][kColumns];
   const auto one_by_one = [&](int64_t top, int64_t bottom, int64_t first) {
     for (int64_t n = top; n < bottom; ++n) {
@@ -95,19 +100,26 @@ void transpose(const Nibbles& codes, Weight& w, int64_t begin, int64_t end) {
     }
   };
   const int64_t whole = w.cols / kSide * kSide;
-  for (int64_t top = begin / kSide * kSide; top < end; top += kRows) {
+  for (int64_t top = begin / kSquareRows * kSquareRows; top < end; top += kRows) {
     const int64_t from = std::max(top, begin), to = std::min(top + kRows, end);
-    // Rows in whole squares: a last word without a neighbour is read code by code below.
-    const int64_t squares_end = std::min(top + (to - top + kSide - 1) / kSide * kSide, w.rows / kSide * kSide);
+    // Rows in whole squares: the words of less than one are read code by code below.
+    const int64_t squares_end = std::min(top + round_up(to - top, kSquareRows), w.rows / kSquareRows * kSquareRows);
     for (int64_t first = 0; first < whole; first += kColumns) {
       const int64_t last = std::min(first + kColumns, whole);
       for (int64_t k = first; k < last; k += kSide) {
-        for (int64_t row = top; row < squares_end; row += kSide) {
+        // The same of the next piece: processors do not see that lines so far apart follow each other.
+        for (int64_t next = k + kColumns; next < std::min(k + kColumns + kSide, whole); ++next)
+          __builtin_prefetch(codes.word(next, top));
+        for (int64_t row = top; row < squares_end; row += kSquareRows) {
           Bytes16 square[kSide];
           const std::byte* const words = codes.word(k, row);
-          for (int64_t i = 0; i < kSide; ++i) square[i] = spread_nibbles(load8(words + i * pitch) ^ flips).low;
+          for (int64_t i = 0; i < kSide; ++i) square[i] = load16(words + i * pitch) ^ flips;
           transpose_square<1>(square);
-          for (int64_t i = 0; i < kSide; ++i) store16(square[i], &piece[row - top + kRowOf[size_t(i)]][k - first]);
+          for (size_t i = 0; i < size_t(kSide); ++i) {
+            std::byte(*const rows)[kColumns] = piece + (row - top);
+            store16((square[i] & mask) - eight, &rows[kRowOf[2 * i]][k - first]);
+            store16(((square[i] >> 4) & mask) - eight, &rows[kRowOf[2 * i + 1]][k - first]);
+          }
         }
       }
       std::byte* const out = w.owned.data() + first;

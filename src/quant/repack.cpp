@@ -7,25 +7,36 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "quant/byte_vectors.h"
 
 namespace qgen {
 
 namespace {
 
-// Values of 4 bits, in blocks of the compiler's own memory, which it can work on in vectors. As many as whole blocks.
-size_t unpack_nibbles(const uint8_t* from, uint8_t less, size_t count, uint8_t* to) {
-  constexpr size_t kBytes = 64;
-  size_t done = 0;
-  for (; done + 2 * kBytes <= count; done += 2 * kBytes) {
-    uint8_t bytes[kBytes], values[2 * kBytes];
-    std::memcpy(bytes, from + done / 2, sizeof bytes);
-    for (size_t i = 0; i < kBytes; ++i) {
-      values[2 * i] = uint8_t((bytes[i] & 15) - less);
-      values[2 * i + 1] = uint8_t((bytes[i] >> 4) - less);
-    }
-    std::memcpy(to + done, values, sizeof values);
+// E2M1 (OCP MX 1.0): magnitudes 0, 0.5, 1, 1.5, 2, 3, 4, 6 behind a sign; doubled they are integers.
+constexpr int8_t kDoubledE2M1[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// Sixteen of them by their codes; comparisons of vectors are -1 where they hold.
+Bytes16 doubled_e2m1(Bytes16 codes) {
+  const Bytes16 magnitude = codes & all_bytes(7);
+  const auto above_three = reinterpret_cast<Bytes16>(magnitude > all_bytes(3));
+  const auto seven = reinterpret_cast<Bytes16>(magnitude == all_bytes(7));
+  const auto minus = reinterpret_cast<Bytes16>(codes > all_bytes(7));
+  const Bytes16 value = magnitude + (magnitude & above_three & all_bytes(3)) - seven - seven;
+  return (value ^ minus) - minus;
+}
+
+// Values of 4 bits as change(sixteen of them); how many have been written, the rest is for one by one.
+template <typename Change>
+size_t unpack_nibbles(const std::byte* from, std::span<std::byte> out, const Change& change) {
+  constexpr size_t kTogether = 2 * sizeof(Bytes16);
+  size_t i = 0;
+  for (; i + kTogether <= out.size(); i += kTogether) {
+    const SpreadNibbles values = spread_nibbles(load16(from + i / 2));
+    store16(change(values.low), out.data() + i);
+    store16(change(values.high), out.data() + i + sizeof(Bytes16));
   }
-  return done;
+  return i;
 }
 
 }  // namespace
@@ -34,15 +45,12 @@ void unpack_bits(std::span<const std::byte> packed, int bits, int offset, std::s
   const auto* from = reinterpret_cast<const uint8_t*>(packed.data());
   auto* to = reinterpret_cast<uint8_t*>(out.data());
   const auto less = uint8_t(offset);
+  const Bytes16 all_less = all_bytes(less);
   size_t i = 0;
   if (bits == 8) {
-    for (; i < out.size(); ++i) to[i] = uint8_t(from[i] - less);
+    for (; i + sizeof(Bytes16) <= out.size(); i += sizeof(Bytes16)) store16(load16(from + i) - all_less, to + i);
   } else if (bits == 4) {
-    i = unpack_nibbles(from, less, out.size(), to);
-    for (; i + 2 <= out.size(); i += 2) {
-      to[i] = uint8_t((from[i / 2] & 15) - less);
-      to[i + 1] = uint8_t((from[i / 2] >> 4) - less);
-    }
+    i = unpack_nibbles(packed.data(), out, [&](Bytes16 values) { return values - all_less; });
   }
   const unsigned mask = (1u << bits) - 1;
   for (; i < out.size(); ++i) {
@@ -50,6 +58,13 @@ void unpack_bits(std::span<const std::byte> packed, int bits, int offset, std::s
     unsigned word = from[byte];
     if (bit % 8 + size_t(bits) > 8) word |= unsigned(from[byte + 1]) << 8;
     to[i] = uint8_t((word >> bit % 8 & mask) - less);
+  }
+}
+
+void unpack_doubled_e2m1(std::span<const std::byte> packed, std::span<std::byte> out) {
+  for (size_t i = unpack_nibbles(packed.data(), out, doubled_e2m1); i < out.size(); ++i) {
+    const auto byte = std::to_integer<unsigned>(packed[i / 2]);
+    out[i] = std::byte(uint8_t(kDoubledE2M1[i % 2 == 0 ? byte & 15 : byte >> 4]));
   }
 }
 

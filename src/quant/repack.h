@@ -17,6 +17,10 @@ namespace qgen {
 // many as `out` has. `packed` must hold all of them; the values less the offset must fit int8.
 void unpack_bits(std::span<const std::byte> packed, int bits, int offset, std::span<std::byte> out);
 
+// Floats of 4 bits, E2M1, two to a byte, the first in its lower half: doubled, which makes them integers. As many as
+// `out` has.
+void unpack_doubled_e2m1(std::span<const std::byte> packed, std::span<std::byte> out);
+
 // The eight values of 4 bits of a word as bytes, the lowest first, each less 8.
 inline uint64_t spread_nibbles(uint32_t word) {
   uint64_t bytes = word;

@@ -347,6 +347,8 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
                  "the layout 'marlin' is not supported"));
   CHECK(error(R"({"group_size":16,"bits":8,"mode":"affine"})") == "int8 group 16 asymmetric");
   CHECK(error(R"({"group_size":16,"bits":4})") == "4 bits, held as 8, group 16 asymmetric");
+  // A mode says groups and bits that nothing else says.
+  CHECK(error(R"({"mode":"nvfp4"})") == "fp4, held as 8, group 16");
   CHECK(contains(error(R"({"group_size":16,"bits":4,"mode":"nvfp5"})"), "mode: 'nvfp5' is not supported"));
   CHECK(error(R"({"quant_method":"bitsandbytes","load_in_8bit":true})") == "int8 channel");
   CHECK(contains(error(R"({"quant_method":"bitsandbytes","load_in_4bit":true})"), "load_in_8bit only"));

@@ -104,6 +104,20 @@ TEST_CASE("values of every number of bits are unpacked, at any count") {
   }
 }
 
+TEST_CASE("E2M1 is doubled, each code in each place, at any count") {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (const size_t count : {1, 2, 31, 32, 33, 64, 530}) {
+    std::vector<std::byte> bytes((count + 1) / 2), out(count);
+    const auto code_of = [](size_t i) { return (i + i / 16) % 16; };
+    for (size_t i = 0; i < count; ++i) bytes[i / 2] |= std::byte(code_of(i) << 4 * (i % 2));
+    unpack_doubled_e2m1(bytes, out);
+    for (size_t i = 0; i < count; ++i) {
+      const double sign = code_of(i) < 8 ? 1 : -1;
+      CHECK(double(int8_t(out[i])) == sign * 2 * kMagnitudes[code_of(i) % 8]);
+    }
+  }
+}
+
 // GPTQ: W[n, k] = (code - zero) * scale, the zero stored less one in version 1.
 struct Gptq {
   int64_t rows = 64, cols = 48, group = 16;
