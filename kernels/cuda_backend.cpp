@@ -223,6 +223,9 @@ class CudaBackend : public Backend {
   float* at(const View& view) const { return work_.rows[size_t(view.row)].data + view.first; }
   int64_t stride(const View& view) const { return work_.rows[size_t(view.row)].stride; }
 
+  // What lies behind it, up to a multiple of kPad, is zero.
+  bool ends_in_zeros(const View& view) const { return view.first + view.cols == plan_.rows[size_t(view.row)].cols; }
+
   PreparedLinear prepare(const Step& step) const {
     PreparedLinear out;
     const auto* linear = std::get_if<LinearStep>(&step.op);
@@ -230,7 +233,7 @@ class CudaBackend : public Backend {
     out.input.x = at(linear->in);
     out.input.stride = stride(linear->in);
     out.input.cols = int(linear->in.cols);
-    out.input.zeros_behind = linear->in.first + linear->in.cols == plan_.rows[size_t(linear->in.row)].cols;
+    out.input.zeros_behind = ends_in_zeros(linear->in);
     out.input.norm = work_.weights.norm(linear->norm);
     if (linear->norm.weight != nullptr) out.input.norm_peak = work_.weights.largest(*linear->norm.weight);
     for (const Projection& p : linear->projections) {
@@ -322,7 +325,8 @@ class CudaBackend : public Backend {
     args.kept = int(step.kept);
     args.heads = int(step.heads());
     args.tokens = int(batch.tokens.size());
-    multiply_heads(device_.stream(), args);
+    const ExpertBanks& banks = work_.experts[index];
+    work_.experts_dispatch.run_heads(device_.stream(), args, banks.up_like, banks.tiled, batch.kernels);
   }
 
   void execute(const CombineStep& step, size_t, const Batch& batch) {
@@ -371,33 +375,40 @@ class CudaBackend : public Backend {
   }
 
   void execute(const ExpertsStep& step, size_t index, const Batch& batch) {
-    ExpertsArgs args;
-    args.x = at(step.in);
-    args.x_stride = stride(step.in);
-    args.route = at(step.route);
-    args.route_stride = stride(step.route);
-    args.gate = step.gate.empty() ? nullptr : work_.experts[index].gate;
-    args.up = work_.experts[index].up;
-    args.down = work_.experts[index].down;
-    args.in_kind = step.up.front()->codes;
-    args.out_kind = step.down.front()->codes;
-    args.gate_bias = work_.weights.vector(step.gate_bias);
-    args.up_bias = work_.weights.vector(step.up_bias);
-    args.down_bias = work_.weights.vector(step.down_bias);
-    args.activation = step.activation;
-    args.limit = float(step.limit);
-    args.up_offset = float(step.up_offset);
-    args.weighted_input = step.weighted_input;
-    args.inner = work_.experts_inner;
-    args.inner_stride = round_up(step.width(), kPad);
-    args.out = at(step.out);
-    args.out_stride = stride(step.out);
-    args.add = step.add;
-    args.chosen = int(step.chosen());
-    args.width = int(step.width());
-    args.cols = int(step.out.cols);
-    args.tokens = int(batch.tokens.size());
-    run_experts(device_.stream(), args);
+    const ExpertBanks& banks = work_.experts[index];
+    ExpertsLayer layer;
+    layer.experts = int(step.experts());
+    layer.tiled = banks.tiled;
+    layer.in.x = at(step.in);
+    layer.in.x_stride = stride(step.in);
+    layer.whole_pieces = step.in.first % 4 == 0 && ends_in_zeros(step.in);
+    ExpertsProduct& in = layer.in.product;
+    in.gate = step.gate.empty() ? nullptr : banks.gate;
+    in.up = banks.up;
+    in.like = banks.up_like;
+    in.gate_bias = work_.weights.vector(step.gate_bias);
+    in.up_bias = work_.weights.vector(step.up_bias);
+    in.route = at(step.route);
+    in.route_stride = stride(step.route);
+    in.chosen = int(step.chosen());
+    in.weighted_input = step.weighted_input;
+    in.activation = step.activation;
+    in.limit = float(step.limit);
+    in.up_offset = float(step.up_offset);
+    layer.out.up = banks.down;
+    layer.out.like = banks.down_like;
+    layer.out.up_bias = work_.weights.vector(step.down_bias);
+    layer.out.route = in.route;
+    layer.out.route_stride = in.route_stride;
+    layer.out.chosen = in.chosen;
+    layer.sum.route = step.weighted_input ? nullptr : in.route;
+    layer.sum.route_stride = in.route_stride;
+    layer.sum.chosen = in.chosen;
+    layer.sum.out = at(step.out);
+    layer.sum.out_stride = stride(step.out);
+    layer.sum.add = step.add;
+    layer.sum.cols = int(step.out.cols);
+    work_.experts_dispatch.run(device_.stream(), layer, int(batch.tokens.size()), batch.kernels);
   }
 
   void execute(const ConvStep& step, size_t, const Batch&) {

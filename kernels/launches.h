@@ -116,6 +116,8 @@ struct Fp16Args {
   const float* norm = nullptr;  // as above, or null
   float norm_eps = 0;
   int cols = 0, tokens = 0;
+  int parts = 1;  // of a token, each a row of `out`: x of part p begins p * part_stride behind the token's
+  int64_t part_stride = 0;
   bool bf16 = false;  // for weights in BF16; else F16
   float range = 0;    // F16: the power of two that all inputs are multiplied by; 0: each token by one of its own
   Fp16Rows out;
@@ -253,27 +255,79 @@ struct HeadLinearArgs {
 };
 void multiply_heads(Stream& stream, const HeadLinearArgs& args);
 
-// The chosen experts' networks (model/step.h, ExpertsStep), in F32.
-struct ExpertsArgs {
-  const float* x = nullptr;  // (tokens, x_stride)
-  int64_t x_stride = 0;
-  const float* route = nullptr;  // (tokens, route_stride)
+// A product of the chosen experts, or two and what becomes of them (model/step.h, ExpertsStep): for choice i of token t
+//   with gates   y = activation(min(gate x, limit)) * (clamp(up x, limit) + up_offset)
+//   without      y = activation(up x)
+// where each product has its bias.
+struct ExpertsProduct {
+  const Matrix *gate = nullptr, *up = nullptr;           // of each expert, in the memory of the device; gate null: none
+  Matrix like;                                           // one of them: what alike() compares, and the shape
+  const float *gate_bias = nullptr, *up_bias = nullptr;  // (experts, rows) or null
+  // (tokens, route_stride): the weights of the chosen experts, then which they are. Null: choice i is expert i.
+  const float* route = nullptr;
   int64_t route_stride = 0;
-  const Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // of each expert, in the memory of the device; gate
-                                                                 // null: none
-  Codes in_kind = Codes::kF32, out_kind = Codes::kF32;           // of gates and ups; of downs
-  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // (experts, rows) or null
-  Activation activation = Activation::kSilu;
-  float limit = 0, up_offset = 0;
-  bool weighted_input = false;
-  float* inner = nullptr;  // (tokens * chosen, inner_stride)
-  int64_t inner_stride = 0;
+  int chosen = 0;
+  bool weighted_input = false;  // x is multiplied by the weight
+  Activation activation = Activation::kNone;
+  float limit = 0, up_offset = 0;  // limit 0: none
+  float* y = nullptr;              // of choice i of token t: y + t * y_stride + i * y_choice_stride
+  int64_t y_stride = 0, y_choice_stride = 0;
+  int tokens = 0;
+};
+struct ChosenArgs {
+  ExpertsProduct product;
+  const float* x = nullptr;  // of choice i of token t: x + t * x_stride + i * x_choice_stride
+  int64_t x_stride = 0, x_choice_stride = 0;
+};
+// One choice after the other, as gemv() multiplies: for a few tokens. Each choice comes out the same whatever is beside
+// it. Not for GridKind::kAny and column orders.
+void multiply_chosen(Stream& stream, const ChosenArgs& args);
+// The same in F32, one multiplication at a time, for any weight.
+void multiply_chosen_any(Stream& stream, const ChosenArgs& args);
+
+// Choices, number t * chosen + i for choice i of token t, in the order of their experts: expert e has places from the
+// sum of what the experts before it have on. A tile is a part of an expert's places, of at most kTileChoices.
+constexpr int kTileChoices = 128;
+struct ExpertTile {
+  int32_t expert, first, count;  // count 0: none
+};
+struct GroupChoicesArgs {
+  const float* route = nullptr;  // as above
+  int64_t route_stride = 0;
+  int chosen = 0, tokens = 0, experts = 0;
+  int32_t* choice = nullptr;   // (tokens * chosen): which choice has a place
+  ExpertTile* tile = nullptr;  // (tiles)
+  int tiles = 0;               // most_expert_tiles()
+};
+constexpr int64_t most_expert_tiles(int64_t choices, int64_t experts) {
+  return (choices + kTileChoices - 1) / kTileChoices + (experts < choices ? experts : choices);
+}
+void group_choices(Stream& stream, const GroupChoicesArgs& args);
+struct GroupedArgs {
+  ExpertsProduct product;
+  GroupChoicesArgs groups;
+  enum class Of : uint8_t { kToken, kChoice, kPlace };
+  Fp16Rows x;
+  Of x_row = Of::kToken;        // what each row of x is of
+  bool y_in_places = false;     // y + place * y_choice_stride
+  int first_row = 0, rows = 0;  // of the weights; y has these alone
+};
+// Many tokens in tiles, as gemm() multiplies. Not for GridKind::kAny, F32 codes and column orders.
+void multiply_grouped(Stream& stream, const GroupedArgs& args);
+
+// out (+)= the sum over a token's choices of weight * y.
+struct AddChoicesArgs {
+  const float* y = nullptr;  // (choices, y_stride)
+  int64_t y_stride = 0;
+  const float* route = nullptr;  // the weights are as above; null: all are 1
+  int64_t route_stride = 0;
+  int chosen = 0;
   float* out = nullptr;  // (tokens, out_stride)
   int64_t out_stride = 0;
   bool add = false;
-  int chosen = 0, width = 0, cols = 0, tokens = 0;
+  int cols = 0, tokens = 0;
 };
-void run_experts(Stream& stream, const ExpertsArgs& args);
+void add_choices(Stream& stream, const AddChoicesArgs& args);
 
 // The segments of a call: tokens first[i] to first[i + 1], whose states of fixed size are in slot[i], and behind token
 // marked[i] also in mark_slot[i]; some of the last ones may be empty.

@@ -1,6 +1,7 @@
 #include "kernels/workspace.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -135,20 +136,24 @@ void Workspace::lay_out_attention(DeviceLayout& memory) {
 
 // Mixtures, recurrences and layers of separate heads.
 void Workspace::lay_out_experts(DeviceLayout& memory) {
-  int64_t inner = 0, of_keys = 0;
+  int64_t of_keys = 0;
+  std::vector<ExpertsSizes> mixtures;
+  std::vector<HeadsSizes> heads;
   experts.clear();
   for (const Step& step : plan_.steps) {
     ExpertBanks& banks = experts.emplace_back();
     if (const auto* mixture = std::get_if<ExpertsStep>(&step.op)) {
-      inner = std::max(inner, batch_tokens * mixture->chosen() * round_up(mixture->width(), kPad));
+      mixtures.push_back(
+          {mixture->experts(), mixture->chosen(), mixture->in.cols, mixture->width(), mixture->out.cols});
       for (Matrix** bank : {&banks.gate, &banks.up, &banks.down}) *bank = memory.take<Matrix>(mixture->experts());
-    } else if (const auto* heads = std::get_if<HeadLinearStep>(&step.op)) {
-      banks.up = memory.take<Matrix>(heads->heads());
+    } else if (const auto* separate = std::get_if<HeadLinearStep>(&step.op)) {
+      heads.push_back({separate->heads(), separate->cols()});
+      banks.up = memory.take<Matrix>(separate->heads());
     } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
       of_keys = std::max(of_keys, batch_tokens * recur->key_heads * recur->key_dim);
     }
   }
-  experts_inner = memory.take<float>(inner);
+  experts_dispatch.lay_out(memory, mixtures, heads, batch_tokens, options_.activations);
   keys = memory.take<float>(of_keys);
   queries = memory.take<float>(of_keys);
 }
@@ -193,13 +198,29 @@ void Workspace::place_experts(Device& device) {
     for (const Weight* weight : bank) matrices.push_back(weights.matrix(*weight));
     copy_to_device(device.stream(), to, first, bank.size() * sizeof(Matrix));
   };
+  const auto are_tiled = [](std::span<const Matrix> bank) {
+    return std::all_of(bank.begin(), bank.end(), [&](const Matrix& w) {
+      return grid_kind(w) != GridKind::kAny && w.column_order == nullptr && alike(w, bank.front());
+    });
+  };
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
-    if (const auto* heads = std::get_if<HeadLinearStep>(&plan_.steps[i].op)) place(heads->weights, experts[i].up);
+    ExpertBanks& banks = experts[i];
+    const size_t first = matrices.size();
+    if (const auto* heads = std::get_if<HeadLinearStep>(&plan_.steps[i].op)) {
+      place(heads->weights, banks.up);
+      banks.up_like = matrices.back();
+      banks.tiled = are_tiled(std::span(matrices).subspan(first));
+    }
     const auto* mixture = std::get_if<ExpertsStep>(&plan_.steps[i].op);
     if (mixture == nullptr) continue;
-    place(mixture->gate, experts[i].gate);
-    place(mixture->up, experts[i].up);
-    place(mixture->down, experts[i].down);
+    place(mixture->gate, banks.gate);
+    place(mixture->up, banks.up);
+    place(mixture->down, banks.down);
+    const std::span<const Matrix> all = std::span(matrices).subspan(first), downs = all.last(mixture->down.size());
+    const std::span<const Matrix> ins = all.first(all.size() - downs.size());
+    banks.up_like = ins.back();
+    banks.down_like = downs.back();
+    banks.tiled = are_tiled(ins) && are_tiled(downs);
   }
   device.wait();
 }

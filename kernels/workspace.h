@@ -8,6 +8,7 @@
 #include "engine/backend.h"
 #include "kernels/call_inputs.h"
 #include "kernels/device_layout.h"
+#include "kernels/experts_dispatch.h"
 #include "kernels/kv_cache.h"
 #include "kernels/launches.h"
 #include "kernels/linear_dispatch.h"
@@ -25,6 +26,8 @@ struct RowBuffer {
 // The banks of an ExpertsStep on the device: the matrices of its gates, ups and downs.
 struct ExpertBanks {
   Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // (experts) each; of a HeadLinearStep `up` alone, (heads)
+  Matrix up_like, down_like;                               // one of them each
+  bool tiled = false;                                      // see ExpertsLayer
 };
 
 // Norms of several heads together come before heads are taken apart.
@@ -55,11 +58,11 @@ class Workspace {
   CallInputs inputs;
   WeightStore weights;
   LinearDispatch linear;
+  ExpertsDispatch experts_dispatch;
 
   std::vector<RowBuffer> rows;                // of the plan
   std::vector<ExpertBanks> experts;           // one a step
   std::vector<float*> fixed;                  // (slots, elements) of each state of fixed size
-  float* experts_inner = nullptr;             // see ExpertsArgs
   float *keys = nullptr, *queries = nullptr;  // see RecurArgs
   float* gathered = nullptr;                  // inputs of scored tokens that are no neighbours
   float *wide_q = nullptr, *wide_k = nullptr, *wide_v = nullptr;

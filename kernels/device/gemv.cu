@@ -6,9 +6,6 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-// Columns of x that are in shared memory at once: as many rounds as stay below this, at least one.
-constexpr int64_t kSlabBytes = 64 << 10;
-
 template <typename Traits>
 void launch_gemv(Stream& stream, const GemvArgs& args) {
   GemvKernelArgs gemv{args, {}, 0};
@@ -18,14 +15,9 @@ void launch_gemv(Stream& stream, const GemvArgs& args) {
     gemv.first_block[i] = blocks;
     blocks += (args.part[i].rows + block_rows - 1) / block_rows;
   }
-  const int64_t columns = 2 * args.tokens;
-  const int64_t rounds = kSlabBytes / (columns * Traits::kRound * 2),
-                wanted = (args.part[0].cols + Traits::kRound - 1) / Traits::kRound;
-  gemv.slab = int(Traits::kRound * (rounds < 1 ? 1 : rounds < wanted ? rounds : wanted));
-  const int64_t floats =
-      2 * kGemvWarps * kGemvTokens + 2 * kGemvTokens + kGemvWarps * Traits::kRowTiles * kMmaRows * kGemvTokens;
-  const int64_t bytes = columns * (gemv.slab + kSlabPadding) * 2 + floats * 4;
-  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(blocks)}, kGemvThreads, size_t(bytes), gemv);
+  gemv.slab = slab_of<Traits>(args.tokens, args.part[0].cols);
+  const auto bytes = size_t(gemv_bytes<Traits>(args.tokens, gemv.slab));
+  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(blocks)}, kGemvThreads, bytes, gemv);
 }
 
 }  // namespace

@@ -43,6 +43,21 @@ struct GemvKernelArgs {
   int slab;            // columns of x that are in shared memory at once, whole rounds
 };
 
+// Columns of x that are in shared memory at once: as many rounds as stay below so many bytes, at least one.
+constexpr int64_t kSlabBytes = 64 << 10;
+template <typename Traits>
+constexpr int slab_of(int tokens, int64_t cols) {
+  const int64_t rounds = kSlabBytes / (2 * tokens * Traits::kRound * 2),
+                wanted = (cols + Traits::kRound - 1) / Traits::kRound;
+  return int(Traits::kRound * (rounds < 1 ? 1 : rounds < wanted ? rounds : wanted));
+}
+// Bytes of shared memory that a block takes.
+template <typename Traits>
+constexpr int64_t gemv_bytes(int tokens, int slab) {
+  const int64_t floats =
+      2 * kGemvWarps * kGemvTokens + 2 * kGemvTokens + kGemvWarps * Traits::kRowTiles * kMmaRows * kGemvTokens;
+  return 2 * tokens * int64_t{slab + kSlabPadding} * 2 + floats * 4;
+}
 // Floats of shared memory that x takes: `columns` of 16-bit numbers.
 QGEN_DEVICE int gemv_x_floats(int columns, int slab) { return columns * (slab + kSlabPadding) / 2; }
 
@@ -134,9 +149,9 @@ class GemvBlock {
     }
   }
 
-  // Where the stages hand each other what they made.
-  QGEN_DEVICE void place_shared_memory() {
-    x_ = shared_memory<uint16_t>();
+  // Where the stages hand each other what they made, behind `used` bytes.
+  QGEN_DEVICE void place_shared_memory(int used = 0) {
+    x_ = reinterpret_cast<uint16_t*>(shared_memory<uint8_t>() + used);
     scratch_ = reinterpret_cast<float*>(x_) + gemv_x_floats(columns(), gemv_.slab);
     factors_ = scratch_ + 2 * kGemvWarps * kGemvTokens;
     inverses_ = factors_ + kGemvTokens;
@@ -296,12 +311,24 @@ class GemvBlock {
 
   // The warps' sums together, scales, biases, the epilogue.
   QGEN_DEVICE void write_results() const {
+    for_results([&](int t, int row, const float(&result)[2]) {
+      const float activation = activated(args_.epilogue.activation, result[0]);
+      store_product(args_.epilogue, gated_ ? activation * result[1] : activation,
+                    args_.y[part_] + t * args_.y_stride[part_] + row);
+    });
+  }
+
+  // store(token, row, its product, or those of the gate and of what it gates) for all results before the epilogue.
+  template <typename Store>
+  QGEN_DEVICE void for_results(const Store& store) const {
     const int rows = (gated_ ? 1 : kRowTiles) * kMmaRows;
     for (int index = thread_index(); index < rows * args_.tokens; index += kGemvThreads) {
       const int t = index / rows, r = index % rows, row = first_row_ + r;
       if (row >= shape().rows) continue;
       float result[2] = {};
-      for (int i = 0; i < (gated_ ? 2 : 1); ++i) {
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        if (i == 1 && !gated_) continue;
         const Matrix& w = matrix(i);
         const int tile = gated_ ? i : r / kMmaRows;
         float total = 0;
@@ -309,9 +336,7 @@ class GemvBlock {
           total += sums_[((from * kRowTiles + tile) * kMmaRows + r % kMmaRows) * kGemvTokens + t];
         result[i] = product_of<typename Traits::Grid>(w, row, total, inverses_[t]);
       }
-      const float activation = activated(args_.epilogue.activation, result[0]);
-      store_product(args_.epilogue, gated_ ? activation * result[1] : activation,
-                    args_.y[part_] + t * args_.y_stride[part_] + row);
+      store(t, row, result);
     }
   }
 
@@ -465,33 +490,20 @@ class GemvBlock {
   float* sums_ = nullptr;      // (warps, MMA tiles, 16, tokens)
 };
 
+// sum += all products of a block that has measured its inputs, and whose first weights are on their way.
 template <typename Traits>
-QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
-gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
-  GemvBlock<Traits> block(args);
+QGEN_DEVICE void multiply_slabs(GemvBlock<Traits>& block, int slab, GemvLoads<Traits> (&loads)[Traits::kInFlight],
+                                typename GemvBlock<Traits>::Sums& sum) {
   const int warp = warp_index(), windows = block.windows();
-
-  // The first weights are on their way before the inputs are there.
-  GemvLoads<Traits> loads[Traits::kInFlight];
-  QGEN_UNROLL
-  for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp + u * kGemvWarps);
-  block.place_shared_memory();
-  block.keep_norm();
-  scope.wait_for_inputs();
-  block.measure_inputs();
-  block.load_biases();
-
-  float sum[Traits::kRowTiles][Traits::kSums][4] = {};
   block.template fill_inputs<true>(0);
-  for (int begin = 0; begin < block.cols(); begin += args.slab) {
+  for (int begin = 0; begin < block.cols(); begin += slab) {
     if (begin > 0) {
       barrier();
       block.template fill_inputs<false>(begin);
     }
     barrier();
     // Each warp takes every kGemvWarps-th window; a slab has whole rounds of them.
-    const int first = begin / Traits::kWindow, last = (begin + args.slab) / Traits::kWindow;
+    const int first = begin / Traits::kWindow, last = (begin + slab) / Traits::kWindow;
     const int end = last < windows ? last : windows;
     for (int window = first + warp; window < end; window += kGemvWarps * Traits::kInFlight) {
       QGEN_UNROLL
@@ -502,6 +514,26 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
       }
     }
   }
+}
+
+template <typename Traits>
+QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
+gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  GemvBlock<Traits> block(args);
+
+  // The first weights are on their way before the inputs are there.
+  GemvLoads<Traits> loads[Traits::kInFlight];
+  QGEN_UNROLL
+  for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp_index() + u * kGemvWarps);
+  block.place_shared_memory();
+  block.keep_norm();
+  scope.wait_for_inputs();
+  block.measure_inputs();
+  block.load_biases();
+
+  float sum[Traits::kRowTiles][Traits::kSums][4] = {};
+  multiply_slabs(block, args.slab, loads, sum);
   fetch_share<kGemvThreads>(args.linear.next, block_index().x, grid_size().x);
   block.store_sums(sum);
   block.write_results();

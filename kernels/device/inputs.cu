@@ -10,7 +10,7 @@ constexpr size_t kRangeBytes = 2 * (kInputThreads / kWarp) * sizeof(float);
 }  // namespace
 
 void round_to_fp16(Stream& stream, const Fp16Args& args) {
-  launch(stream, "to fp16", fp16_kernel, {unsigned(args.tokens)}, kInputThreads, kRangeBytes, args);
+  launch(stream, "to fp16", fp16_kernel, {unsigned(args.tokens * args.parts)}, kInputThreads, kRangeBytes, args);
 }
 
 void split_to_fp16(Stream& stream, const Fp16Args& args) {

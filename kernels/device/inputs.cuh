@@ -8,21 +8,25 @@ namespace qgen::QGEN_BACKEND {
 
 constexpr int kInputThreads = 256;
 
+QGEN_DEVICE const float* input_row(const Fp16Args& args, int64_t row) {
+  if (args.parts == 1) return args.x + row * args.x_stride;
+  return args.x + row / args.parts * args.x_stride + row % args.parts * args.part_stride;
+}
+QGEN_DEVICE const float* input_row(const QuantizeArgs& args, int64_t row) { return args.x + row * args.x_stride; }
 // A row of inputs before it is rounded: x or x * norm, without the factor that normalizes it.
 template <typename Args>
-QGEN_DEVICE float raw_input(const Args& args, int64_t token, int c) {
-  const float x = args.x[token * args.x_stride + c];
-  return args.norm != nullptr ? x * args.norm[c] : x;
+QGEN_DEVICE float raw_input(const Args& args, const float* row, int c) {
+  return args.norm != nullptr ? row[c] * args.norm[c] : row[c];
 }
 // That factor, and the largest input after it; for all threads of a block. shared: two floats for each warp.
 struct InputRange {
   float norm, peak;
 };
 template <typename Args>
-QGEN_DEVICE InputRange input_range(const Args& args, int64_t token) {
+QGEN_DEVICE InputRange input_range(const Args& args, const float* row) {
   float squares = 0, peak = 0;
   for (int c = thread_index(); c < args.cols; c += kInputThreads) {
-    const float x = args.x[token * args.x_stride + c], v = raw_input(args, token, c);
+    const float x = row[c], v = raw_input(args, row, c);
     squares += x * x;
     peak = larger(peak, v < 0 ? -v : v);
   }
@@ -36,13 +40,14 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int64_t token = block_index().x;
-  const InputRange row = input_range(args, token);
+  const float* const x = input_row(args, token);
+  const InputRange row = input_range(args, x);
   const PowerOfTwo range = args.bf16        ? PowerOfTwo{1, 1}
                            : args.range > 0 ? PowerOfTwo{args.range, 1 / args.range}
                                             : f16_range(row.peak);
   uint16_t* out = args.out.values + token * args.out.stride;
   for (int c = thread_index(); c < int(args.out.stride); c += kInputThreads) {
-    const float v = c < args.cols ? raw_input(args, token, c) * row.norm * range.factor : 0;
+    const float v = c < args.cols ? raw_input(args, x, c) * row.norm * range.factor : 0;
     out[c] = args.bf16 ? bf16_bits(v) : f16_bits(v);
   }
   if (thread_index() == 0) args.out.factor[token] = range.inverse;
@@ -88,10 +93,11 @@ quantize_kernel(const QuantizeArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int64_t token = block_index().x;
-  const InputRange row = input_range(args, token);
+  const float* const x = input_row(args, token);
+  const InputRange row = input_range(args, x);
   uint8_t* const codes = args.codes + token * args.stride;
   const auto code = [&](int c, float inverse) {
-    const float v = c < args.cols ? raw_input(args, token, c) * row.norm * inverse : 0;
+    const float v = c < args.cols ? raw_input(args, x, c) * row.norm * inverse : 0;
     if (!(v == v)) return uint8_t(0);  // NaN inputs are stored as zero; the scale carries the NaN
     return kE4M3 ? e4m3_bits(v) : uint8_t(int8_t(round_to_even(v)));
   };
@@ -106,7 +112,7 @@ quantize_kernel(const QuantizeArgs args, const LaunchTimes times) {
     const int first = group * kInputGroup + lane_index();
     float peak = 0;
     for (int c = first; c < first - lane_index() + kInputGroup; c += kWarp) {
-      const float v = c < args.cols ? raw_input(args, token, c) * row.norm : 0;
+      const float v = c < args.cols ? raw_input(args, x, c) * row.norm : 0;
       peak = larger(peak, v < 0 ? -v : v);
     }
     peak = largest_lane(peak);

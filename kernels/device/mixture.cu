@@ -13,20 +13,8 @@ void choose_experts(Stream& stream, const RouteArgs& args) {
 void multiply_heads(Stream& stream, const HeadLinearArgs& args) {
   with_codes(args.kind, [&]<Codes kCodes>() {
     launch(stream, "head linear", head_linear_kernel<kCodes>,
-           {blocks_of(args.rows + args.kept, kExpertWarps), unsigned(args.tokens), unsigned(args.heads)},
-           kExpertWarps * kWarp, 0, args);
-  });
-}
-
-void run_experts(Stream& stream, const ExpertsArgs& args) {
-  const auto tokens = unsigned(args.tokens);
-  with_codes(args.in_kind, [&]<Codes kCodes>() {
-    launch(stream, "experts in", experts_in_kernel<kCodes>,
-           {blocks_of(args.width, kExpertWarps), tokens, unsigned(args.chosen)}, kExpertWarps * kWarp, 0, args);
-  });
-  with_codes(args.out_kind, [&]<Codes kCodes>() {
-    launch(stream, "experts out", experts_out_kernel<kCodes>, {blocks_of(args.cols, kExpertWarps), tokens},
-           kExpertWarps * kWarp, 0, args);
+           {blocks_of(args.rows + args.kept, kRowWarps), unsigned(args.tokens), unsigned(args.heads)},
+           kRowWarps * kWarp, 0, args);
   });
 }
 

@@ -1,11 +1,11 @@
-// Mixtures of experts: the choice of experts, and the products of those that were chosen, a warp a row of a weight.
+// Mixtures of experts: the choice of experts (experts.cuh: their products), and layers of separate heads, a warp a
+// row of a weight.
 #pragma once
 
-#include "kernels/device/codes.cuh"
+#include "kernels/device/row_product.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kExpertWarps = 4;
 constexpr float kNoRank = 1e38f;  // beyond what any rank is
 constexpr float kKept = 2e38f;    // marks a group that has been chosen
 
@@ -103,82 +103,19 @@ QGEN_KERNEL(kWarp, 1) route_kernel(const RouteArgs args, const LaunchTimes times
   }
 }
 
-template <Codes kCodes>
-QGEN_DEVICE float row_product(const Matrix& w, int row, const float* x) {
-  float sum = 0;
-  for (int k = lane_index(); k < w.cols; k += kWarp) {
-    const int from = w.column_order != nullptr ? w.column_order[k] : k;
-    sum = fused_product(element<kCodes>(w, row, k), x[from], sum);
-  }
-  return sum_lanes(sum);
-}
-
 // A product for row x of a warp, token y and head z of the grid; behind the rows are the columns that are kept.
 template <Codes kCodes>
-QGEN_KERNEL(kExpertWarps* kWarp, 1)
+QGEN_KERNEL(kRowWarps* kWarp, 1)
 head_linear_kernel(const HeadLinearArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
-  const int row = int(block_index().x) * kExpertWarps + warp_index();
+  const int row = int(block_index().x) * kRowWarps + warp_index();
   if (row >= args.rows + args.kept) return;
   const int64_t token = block_index().y, head = block_index().z;
   const float* const x = args.x + token * args.x_stride + head * args.x_head_stride;
   float* const y = args.y + token * args.y_stride + head * args.y_head_stride;
   const float value = row < args.rows ? row_product<kCodes>(args.weight[head], row, x) : x[args.cols + row - args.rows];
   if (lane_index() == 0) y[row] = value;
-}
-
-// inner = activation(gate x) * (up x) for row x of a warp, token y and choice z of the grid.
-template <Codes kCodes>
-QGEN_KERNEL(kExpertWarps* kWarp, 1)
-experts_in_kernel(const ExpertsArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
-  scope.wait_for_inputs();
-  const int row = int(block_index().x) * kExpertWarps + warp_index();
-  if (row >= args.width) return;
-  const int64_t token = block_index().y, choice = block_index().z;
-  const float* const route = args.route + token * args.route_stride;
-  const int expert = int(route[args.chosen + choice]);
-  const float* const x = args.x + token * args.x_stride;
-  const float factor = args.weighted_input ? route[choice] : 1;
-  const int64_t bias = int64_t(expert) * args.width + row;
-  float up = row_product<kCodes>(args.up[expert], row, x) * factor;
-  if (args.up_bias != nullptr) up += args.up_bias[bias];
-  float gate = up;
-  if (args.gate != nullptr) {
-    gate = row_product<kCodes>(args.gate[expert], row, x) * factor;
-    if (args.gate_bias != nullptr) gate += args.gate_bias[bias];
-    if (args.limit > 0) {
-      gate = gate > args.limit ? args.limit : gate;
-      up = up > args.limit ? args.limit : up < -args.limit ? -args.limit : up;
-    }
-    up += args.up_offset;
-  } else {
-    up = 1;
-  }
-  if (lane_index() == 0)
-    args.inner[(token * args.chosen + choice) * args.inner_stride + row] = activated(args.activation, gate) * up;
-}
-
-// out (+)= sum of w (down inner + bias) for row x of a warp and token y of the grid.
-template <Codes kCodes>
-QGEN_KERNEL(kExpertWarps* kWarp, 1)
-experts_out_kernel(const ExpertsArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
-  scope.wait_for_inputs();
-  const int row = int(block_index().x) * kExpertWarps + warp_index();
-  if (row >= args.cols) return;
-  const int64_t token = block_index().y;
-  const float* const route = args.route + token * args.route_stride;
-  float sum = 0;
-  for (int i = 0; i < args.chosen; ++i) {
-    const int expert = int(route[args.chosen + i]);
-    float y = row_product<kCodes>(args.down[expert], row, args.inner + (token * args.chosen + i) * args.inner_stride);
-    if (args.down_bias != nullptr) y += args.down_bias[int64_t(expert) * args.cols + row];
-    sum += args.weighted_input ? y : route[i] * y;
-  }
-  float* const out = args.out + token * args.out_stride + row;
-  if (lane_index() == 0) *out = args.add ? *out + sum : sum;
 }
 
 }  // namespace qgen::QGEN_BACKEND

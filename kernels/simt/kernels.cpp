@@ -1,6 +1,8 @@
 // The kernels, compiled for the executor.
 #include "kernels/device/attend.cu"
 #include "kernels/device/dense.cu"
+#include "kernels/device/experts_chosen.cu"
+#include "kernels/device/experts_grouped.cu"
 #include "kernels/device/gemm.cu"
 #include "kernels/device/gemm_split.cu"
 #include "kernels/device/gemv.cu"

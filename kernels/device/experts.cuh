@@ -1,0 +1,52 @@
+// What products of the experts that tokens have chosen share: experts_chosen.cuh has those of a few tokens,
+// experts_grouped.cuh those of many.
+#pragma once
+
+#include "kernels/device/codes.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+// Choice `index` of a token.
+struct Choice {
+  int64_t token;
+  int index, expert;
+  float factor;  // of its input
+};
+QGEN_DEVICE Choice choice_of(const ExpertsProduct& product, int number) {
+  const int token = number / product.chosen, i = number - token * product.chosen;
+  if (product.route == nullptr) return {token, i, i, 1};
+  const float* const route = product.route + token * product.route_stride;
+  return {token, i, int(route[product.chosen + i]), product.weighted_input ? route[i] : 1};
+}
+QGEN_DEVICE const float* input_of(const ChosenArgs& args, const Choice& choice) {
+  return args.x + choice.token * args.x_stride + choice.index * args.x_choice_stride;
+}
+QGEN_DEVICE float* result_of(const ExpertsProduct& product, const Choice& choice) {
+  return product.y + choice.token * product.y_stride + choice.index * product.y_choice_stride;
+}
+
+// Row `row` of the result, of an expert's products without biases; `gate` is not looked at where there is none.
+QGEN_DEVICE float expert_result(const ExpertsProduct& product, int expert, int row, float gate, float up) {
+  const int64_t bias = int64_t(expert) * product.like.rows + row;
+  if (product.up_bias != nullptr) up += product.up_bias[bias];
+  if (product.gate == nullptr) return activated(product.activation, up);
+  if (product.gate_bias != nullptr) gate += product.gate_bias[bias];
+  if (product.limit > 0) {
+    gate = gate > product.limit ? product.limit : gate;
+    up = up > product.limit ? product.limit : up < -product.limit ? -product.limit : up;
+  }
+  return activated(product.activation, gate) * (up + product.up_offset);
+}
+
+constexpr int kExpertThreads = 256;
+// An expert's matrices, a gate first, to shared memory, by a block of kExpertThreads.
+QGEN_DEVICE void copy_matrices(const ExpertsProduct& product, int expert, Matrix* to) {
+  constexpr int kWords = sizeof(Matrix) / sizeof(uint32_t);
+  const int matrices = product.gate != nullptr ? 2 : 1;
+  for (int i = thread_index(); i < matrices * kWords; i += kExpertThreads) {
+    const Matrix& from = (i < kWords && matrices == 2 ? product.gate : product.up)[expert];
+    reinterpret_cast<uint32_t*>(to)[i] = reinterpret_cast<const uint32_t*>(&from)[i % kWords];
+  }
+}
+
+}  // namespace qgen::QGEN_BACKEND

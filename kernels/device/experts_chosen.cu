@@ -1,0 +1,38 @@
+#include "kernels/device/experts_chosen.cuh"
+
+#include "kernels/device/dispatch.cuh"
+#include "kernels/device/launch.cuh"
+
+namespace qgen::QGEN_BACKEND {
+namespace {
+
+static_assert(kGemvThreads == kExpertThreads);
+
+unsigned choices_of(const ExpertsProduct& product) { return unsigned(product.tokens * product.chosen); }
+
+}  // namespace
+
+void multiply_chosen(Stream& stream, const ChosenArgs& args) {
+  const Matrix& like = args.product.like;
+  with_grid(like, [&]<typename Grid>() {
+    using Traits = GemvTraits<Grid, 2, false>;
+    const int slab = slab_of<Traits>(1, like.cols);
+    const int block_rows = args.product.gate != nullptr ? kMmaRows : Traits::kRowTiles * kMmaRows;
+    launch(stream, "experts", chosen_kernel<Traits>, {blocks_of(like.rows, block_rows), choices_of(args.product)},
+           kGemvThreads, size_t(kOwnArgsBytes + gemv_bytes<Traits>(1, slab)), ChosenKernelArgs{args, slab});
+  });
+}
+
+void multiply_chosen_any(Stream& stream, const ChosenArgs& args) {
+  with_codes(args.product.like.kind, [&]<Codes kCodes>() {
+    launch(stream, "experts any", chosen_any_kernel<kCodes>,
+           {blocks_of(args.product.like.rows, kRowWarps), choices_of(args.product)}, kRowWarps * kWarp, 0, args);
+  });
+}
+
+void add_choices(Stream& stream, const AddChoicesArgs& args) {
+  launch(stream, "add choices", add_choices_kernel, {blocks_of(args.cols, kAddThreads), unsigned(args.tokens)},
+         kAddThreads, 0, args);
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,94 @@
+// A few tokens and their experts: one choice after the other, as gemv.cuh multiplies, or in F32, a warp a row of a
+// weight.
+#pragma once
+
+#include "kernels/device/experts.cuh"
+#include "kernels/device/gemv.cuh"
+#include "kernels/device/row_product.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+// For row x of a warp and choice y of the grid.
+template <Codes kCodes>
+QGEN_KERNEL(kRowWarps* kWarp, 1)
+chosen_any_kernel(const ChosenArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const ExpertsProduct& product = args.product;
+  const int row = int(block_index().x) * kRowWarps + warp_index();
+  if (row >= product.like.rows) return;
+  const Choice choice = choice_of(product, int(block_index().y));
+  const float* const x = input_of(args, choice);
+  const float up = row_product<kCodes>(product.up[choice.expert], row, x) * choice.factor;
+  float gate = 0;
+  if (product.gate != nullptr) gate = row_product<kCodes>(product.gate[choice.expert], row, x) * choice.factor;
+  if (lane_index() == 0) result_of(product, choice)[row] = expert_result(product, choice.expert, row, gate, up);
+}
+
+struct ChosenKernelArgs {
+  ChosenArgs chosen;
+  int slab;  // as GemvKernelArgs has it
+};
+// What a block of gemv() is told, at the beginning of shared memory, since it is of the block's expert.
+constexpr int kOwnArgsBytes = int(round_up(sizeof(GemvKernelArgs), 128));
+
+// For a block of rows x and choice y of the grid.
+template <typename Traits>
+QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
+chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const ExpertsProduct& product = args.chosen.product;
+  const Choice choice = choice_of(product, int(block_index().y));
+  GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
+  copy_matrices(product, choice.expert, own->linear.part);
+  if (thread_index() == 0) {
+    GemvArgs& linear = own->linear;
+    linear.gated = product.gate != nullptr;
+    linear.parts = linear.gated ? 2 : 1;
+    linear.x = input_of(args.chosen, choice);
+    linear.x_stride = 0;
+    linear.norm = nullptr;
+    linear.norm_eps = 0;
+    linear.tokens = 1;
+    own->first_block[0] = 0;
+    own->slab = args.slab;
+  }
+  barrier();
+  GemvBlock<Traits> block(*own);
+  GemvLoads<Traits> loads[Traits::kInFlight];
+  QGEN_UNROLL
+  for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp_index() + u * kGemvWarps);
+  block.place_shared_memory(kOwnArgsBytes);
+  block.measure_inputs();
+  block.load_biases();
+
+  float sum[Traits::kRowTiles][Traits::kSums][4] = {};
+  multiply_slabs(block, args.slab, loads, sum);
+  block.store_sums(sum);
+  float* const y = result_of(product, choice);
+  block.for_results([&](int, int row, const float(&result)[2]) {
+    const float up = product.gate != nullptr ? result[1] : result[0];
+    y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);
+  });
+}
+
+constexpr int kAddThreads = 256;
+
+QGEN_KERNEL(kAddThreads, 1) add_choices_kernel(const AddChoicesArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int c = int(block_index().x) * kAddThreads + thread_index();
+  if (c >= args.cols) return;
+  const int64_t token = block_index().y;
+  const float* const weights = args.route != nullptr ? args.route + token * args.route_stride : nullptr;
+  float sum = 0;
+  for (int i = 0; i < args.chosen; ++i) {
+    const float y = args.y[(token * args.chosen + i) * args.y_stride + c];
+    sum = fused_product(weights != nullptr ? weights[i] : 1, y, sum);
+  }
+  float* const out = args.out + token * args.out_stride + c;
+  *out = args.add ? *out + sum : sum;
+}
+
+}  // namespace qgen::QGEN_BACKEND

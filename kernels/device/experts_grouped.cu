@@ -1,0 +1,23 @@
+#include "kernels/device/experts_grouped.cuh"
+
+#include "kernels/device/dispatch.cuh"
+#include "kernels/device/launch.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+static_assert(kTileChoices == kBlockTokens && kTileThreads == kExpertThreads);
+
+void group_choices(Stream& stream, const GroupChoicesArgs& args) {
+  launch(stream, "group choices", group_kernel, {1}, kGroupThreads, 2 * size_t(args.experts) * sizeof(uint32_t), args);
+}
+
+void multiply_grouped(Stream& stream, const GroupedArgs& args) {
+  const int block_rows = args.product.gate != nullptr ? kBlockRows / 2 : kBlockRows;
+  with_grid(args.product.like, [&]<typename Grid>() {
+    launch(stream, "grouped experts", grouped_kernel<Grid>,
+           {blocks_of(args.rows, block_rows), unsigned(args.groups.tiles)}, kTileThreads,
+           size_t(kGroupedBytes<Grid>) + 2 * sizeof(Matrix), args);
+  });
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,57 @@
+// The chosen experts' networks on the device (model/step.h, ExpertsStep): chooses the kernels for the weights and a
+// number of tokens, and has the memory that lies between the two products.
+#pragma once
+
+#include <span>
+
+#include "engine/options.h"
+#include "kernels/device_layout.h"
+#include "kernels/launches.h"
+
+namespace qgen::QGEN_BACKEND {
+
+// A layer of experts, with its weights on the device. What lies between its products is ExpertsDispatch's.
+struct ExpertsLayer {
+  ChosenArgs in;       // but for y
+  ExpertsProduct out;  // but for y
+  AddChoicesArgs sum;  // but for y
+  int experts = 0;
+  bool tiled = false;         // gemv() and gemm() would take all the weights, without column orders
+  bool whole_pieces = false;  // they would take the rows of x
+};
+// What memory is laid out for.
+struct ExpertsSizes {
+  int64_t experts = 0, chosen = 0, cols = 0, width = 0, out_cols = 0;
+};
+
+struct HeadsSizes {
+  int64_t heads = 0, cols = 0;
+};
+
+class ExpertsDispatch {
+ public:
+  // `tokens`: of a call, at most.
+  void lay_out(DeviceLayout& layout, std::span<const ExpertsSizes> layers, std::span<const HeadsSizes> heads,
+               int64_t tokens, Activations activations);
+  void run(Stream& stream, const ExpertsLayer& layer, int tokens, Kernels choice);
+  // A product of each head with a matrix of its own, which many tokens share as the choices of an expert do. `like`:
+  // one of the matrices. `tiled`: as ExpertsLayer has it.
+  void run_heads(Stream& stream, const HeadLinearArgs& heads, const Matrix& like, bool tiled, Kernels choice);
+
+ private:
+  void run_choices(Stream& stream, const ExpertsLayer& layer, int tokens,
+                   void (*multiply)(Stream& stream, const ChosenArgs& args));
+  void run_grouped(Stream& stream, const ExpertsLayer& layer, int tokens);
+
+  Activations activations_ = Activations::kF32;
+  float* inner_ = nullptr;      // (choices, padded width)
+  int64_t product_floats_ = 0;  // that products_ holds
+  float* products_ = nullptr;   // (choices, columns of the result), or as many columns as fit
+  // Many tokens.
+  Fp16Rows x_;                 // (tokens, padded cols), or so for tokens and heads
+  Fp16Rows inner_fp16_;        // (choices, padded width)
+  int32_t* choice_ = nullptr;  // see GroupChoicesArgs
+  ExpertTile* tile_ = nullptr;
+};
+
+}  // namespace qgen::QGEN_BACKEND
