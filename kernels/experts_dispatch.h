@@ -16,7 +16,7 @@ struct ExpertsLayer {
   ExpertsProduct out;  // but for y
   AddChoicesArgs sum;  // but for y
   int experts = 0;
-  bool tiled = false;         // gemv() and gemm() would take all the weights, without column orders
+  bool tiled = false;         // all weights are alike and has_expert_kernels()
   bool whole_pieces = false;  // they would take the rows of x
 };
 // What memory is laid out for.

@@ -279,8 +279,11 @@ struct ChosenArgs {
   const float* x = nullptr;  // of choice i of token t: x + t * x_stride + i * x_choice_stride
   int64_t x_stride = 0, x_choice_stride = 0;
 };
+// Whether multiply_chosen() and multiply_grouped() take it: not GridKind::kAny, column orders, and E5M2, which no
+// mixture is published in.
+bool has_expert_kernels(const Matrix& matrix);
 // One choice after the other, as gemv() multiplies: for a few tokens. Each choice comes out the same whatever is beside
-// it. Not for GridKind::kAny and column orders.
+// it.
 void multiply_chosen(Stream& stream, const ChosenArgs& args);
 // The same in F32, one multiplication at a time, for any weight.
 void multiply_chosen_any(Stream& stream, const ChosenArgs& args);
@@ -312,7 +315,7 @@ struct GroupedArgs {
   bool y_in_places = false;     // y + place * y_choice_stride
   int first_row = 0, rows = 0;  // of the weights; y has these alone
 };
-// Many tokens in tiles, as gemm() multiplies. Not for GridKind::kAny, F32 codes and column orders.
+// Many tokens in tiles, as gemm() multiplies.
 void multiply_grouped(Stream& stream, const GroupedArgs& args);
 
 // out (+)= the sum over a token's choices of weight * y.

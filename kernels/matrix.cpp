@@ -35,6 +35,10 @@ bool alike(const Matrix& a, const Matrix& b) {
          has_minimums(a) == has_minimums(b);
 }
 
+bool has_expert_kernels(const Matrix& matrix) {
+  return grid_kind(matrix) != GridKind::kAny && matrix.column_order == nullptr && matrix.kind != Codes::kE5M2;
+}
+
 int page_shift_of(int64_t page_tokens, int64_t ring) {
   constexpr int kOnePage = 31;  // every position is in page 0
   if (ring == 1) return kOnePage;

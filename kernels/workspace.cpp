@@ -199,9 +199,8 @@ void Workspace::place_experts(Device& device) {
     copy_to_device(device.stream(), to, first, bank.size() * sizeof(Matrix));
   };
   const auto are_tiled = [](std::span<const Matrix> bank) {
-    return std::all_of(bank.begin(), bank.end(), [&](const Matrix& w) {
-      return grid_kind(w) != GridKind::kAny && w.column_order == nullptr && alike(w, bank.front());
-    });
+    return std::all_of(bank.begin(), bank.end(),
+                       [&](const Matrix& w) { return has_expert_kernels(w) && alike(w, bank.front()); });
   };
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
     ExpertBanks& banks = experts[i];

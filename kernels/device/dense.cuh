@@ -47,6 +47,20 @@ dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
 
 constexpr int kEpilogueThreads = 256;
 
+// Of row `row` of a token's raw product, and of its gate's where there is one.
+QGEN_DEVICE float epilogue_value(const EpilogueArgs& args, int64_t token, int row, float raw, float gate) {
+  float value = raw;
+  if (args.row_scale != nullptr) {
+    const int group = (args.row_origin + row) / args.group_rows;
+    value *= args.f16_scales ? f16_value(static_cast<const uint16_t*>(args.row_scale)[group])
+                             : static_cast<const float*>(args.row_scale)[group];
+  }
+  if (args.token_scale != nullptr) value *= args.token_scale[token];
+  if (args.bias != nullptr) value += args.bias[row];
+  if (args.gate != nullptr) return value * activated(args.epilogue.activation, gate);
+  return activated(args.epilogue.activation, value);
+}
+
 template <bool kIntegers>
 QGEN_KERNEL(kEpilogueThreads, 1)
 epilogue_kernel(const EpilogueArgs args, const LaunchTimes times) {
@@ -55,20 +69,28 @@ epilogue_kernel(const EpilogueArgs args, const LaunchTimes times) {
   const int row = int(block_index().x) * kEpilogueThreads + thread_index();
   if (row >= args.rows) return;
   const int64_t token = block_index().y, at = token * args.raw_stride + row;
-  float value = kIntegers ? float(static_cast<const int32_t*>(args.raw)[at]) : static_cast<const float*>(args.raw)[at];
-  if (args.row_scale != nullptr) {
-    const int group = (args.row_origin + row) / args.group_rows;
-    value *= args.f16_scales ? f16_value(static_cast<const uint16_t*>(args.row_scale)[group])
-                             : static_cast<const float*>(args.row_scale)[group];
-  }
-  if (args.token_scale != nullptr) value *= args.token_scale[token];
-  if (args.bias != nullptr) value += args.bias[row];
-  if (args.gate != nullptr) {
-    value *= activated(args.epilogue.activation, args.gate[token * args.gate_stride + row]);
-  } else {
-    value = activated(args.epilogue.activation, value);
-  }
-  store_product(args.epilogue, value, args.y + token * args.y_stride + row);
+  const float raw =
+      kIntegers ? float(static_cast<const int32_t*>(args.raw)[at]) : static_cast<const float*>(args.raw)[at];
+  const float gate = args.gate != nullptr ? args.gate[token * args.gate_stride + row] : 0;
+  store_product(args.epilogue, epilogue_value(args, token, row, raw, gate), args.y + token * args.y_stride + row);
+}
+
+// The same of floats in pieces of four.
+QGEN_KERNEL(kEpilogueThreads, 1) epilogue_pieces_kernel(const EpilogueArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int row = (int(block_index().x) * kEpilogueThreads + thread_index()) * 4;
+  if (row >= args.rows) return;
+  const int64_t token = block_index().y;
+  const Floats4 raw = load_floats4(static_cast<const float*>(args.raw) + token * args.raw_stride + row);
+  Floats4 gate = {}, result = {};
+  if (args.gate != nullptr) gate = load_floats4(args.gate + token * args.gate_stride + row);
+  float* const y = args.y + token * args.y_stride + row;
+  if (args.epilogue.add) result = load_floats4(y);
+  QGEN_UNROLL
+  for (int j = 0; j < 4; ++j)
+    store_product(args.epilogue, epilogue_value(args, token, row + j, raw.at[j], gate.at[j]), &result.at[j]);
+  store_floats4(y, result);
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -64,4 +64,12 @@ void with_grid(const Matrix& w, const Run& run) {
   });
 }
 
+// The same of weights that has_expert_kernels().
+template <typename Run>
+void with_expert_grid(const Matrix& w, const Run& run) {
+  with_grid(w, [&]<typename Grid>() {
+    if constexpr (Grid::kCodes != Codes::kE5M2) run.template operator()<Grid>();
+  });
+}
+
 }  // namespace qgen::QGEN_BACKEND

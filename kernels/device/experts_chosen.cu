@@ -14,7 +14,7 @@ unsigned choices_of(const ExpertsProduct& product) { return unsigned(product.tok
 
 void multiply_chosen(Stream& stream, const ChosenArgs& args) {
   const Matrix& like = args.product.like;
-  with_grid(like, [&]<typename Grid>() {
+  with_expert_grid(like, [&]<typename Grid>() {
     using Traits = GemvTraits<Grid, 2, false>;
     const int slab = slab_of<Traits>(1, like.cols);
     const int block_rows = args.product.gate != nullptr ? kMmaRows : Traits::kRowTiles * kMmaRows;

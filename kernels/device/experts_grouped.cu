@@ -13,7 +13,7 @@ void group_choices(Stream& stream, const GroupChoicesArgs& args) {
 
 void multiply_grouped(Stream& stream, const GroupedArgs& args) {
   const int block_rows = args.product.gate != nullptr ? kBlockRows / 2 : kBlockRows;
-  with_grid(args.product.like, [&]<typename Grid>() {
+  with_expert_grid(args.product.like, [&]<typename Grid>() {
     launch(stream, "grouped experts", grouped_kernel<Grid>,
            {blocks_of(args.rows, block_rows), unsigned(args.groups.tiles)}, kTileThreads,
            size_t(kGroupedBytes<Grid>) + 2 * sizeof(Matrix), args);

@@ -10,7 +10,10 @@ constexpr size_t kRangeBytes = 2 * (kInputThreads / kWarp) * sizeof(float);
 }  // namespace
 
 void round_to_fp16(Stream& stream, const Fp16Args& args) {
-  launch(stream, "to fp16", fp16_kernel, {unsigned(args.tokens * args.parts)}, kInputThreads, kRangeBytes, args);
+  const int64_t strides = args.x_stride | args.part_stride | args.cols;
+  const bool in_pieces = strides % 4 == 0 && reinterpret_cast<uintptr_t>(args.x) % sizeof(Floats4) == 0;
+  const auto kernel = !in_pieces ? fp16_kernel : args.bf16 ? fp16_pieces_kernel<true> : fp16_pieces_kernel<false>;
+  launch(stream, "to fp16", kernel, {unsigned(args.tokens * args.parts)}, kInputThreads, kRangeBytes, args);
 }
 
 void split_to_fp16(Stream& stream, const Fp16Args& args) {

@@ -53,6 +53,62 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
   if (thread_index() == 0) args.out.factor[token] = range.inverse;
 }
 
+// The same where columns are whole pieces of four, which are read once: those of a row stay in registers.
+template <bool kBf16>
+QGEN_KERNEL(kInputThreads, 1)
+fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
+  static_assert(kInputThreads == kGemvThreads);
+  constexpr int kKept = 8;  // of a thread; a longer row's others are read again
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int64_t token = block_index().x;
+  const float* const x = input_row(args, token);
+  const int pieces = args.cols / 4, all = int(args.out.stride / 4);
+  const auto weighted = [&](int c, const Floats4& of_x) {
+    return args.norm != nullptr ? product(of_x, load_floats4(args.norm + 4 * c)) : of_x;
+  };
+  InputMeasure measure;
+  Floats4 kept[kKept];
+  QGEN_UNROLL
+  for (int u = 0; u < kKept; ++u) {
+    if (const int c = thread_index() + u * kInputThreads; c < pieces) kept[u] = load_floats4(x + 4 * c);
+  }
+  QGEN_UNROLL
+  for (int u = 0; u < kKept; ++u) {
+    const int c = thread_index() + u * kInputThreads;
+    if (c >= pieces) continue;
+    const Floats4 values = weighted(c, kept[u]);
+    measure.add(kept[u], values);
+    kept[u] = values;
+  }
+  for (int c = thread_index() + kKept * kInputThreads; c < pieces; c += kInputThreads) {
+    const Floats4 of_x = load_floats4(x + 4 * c);
+    measure.add(of_x, weighted(c, of_x));
+  }
+  float* const parts = shared_memory<float>();
+  measure.store_of_warp(parts);
+  barrier();
+  const InputFactors of_token = input_factors<kBf16>(parts, args.cols, args.norm != nullptr, args.norm_eps, args.range);
+  uint16_t* const out = args.out.values + token * args.out.stride;
+  const auto put = [&](int c, const Floats4& values) {
+    Fp16Four four;
+    QGEN_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const float v = rounded_product(values.at[j], of_token.factor);
+      four.at[j] = kBf16 ? bf16_bits(v) : f16_bits(v);
+    }
+    *reinterpret_cast<Fp16Four*>(out + 4 * c) = four;
+  };
+  QGEN_UNROLL
+  for (int u = 0; u < kKept; ++u) {
+    if (const int c = thread_index() + u * kInputThreads; c < pieces) put(c, kept[u]);
+  }
+  for (int c = thread_index() + kKept * kInputThreads; c < pieces; c += kInputThreads)
+    put(c, weighted(c, load_floats4(x + 4 * c)));
+  for (int c = pieces + thread_index(); c < all; c += kInputThreads) put(c, {});
+  if (thread_index() == 0) args.out.factor[token] = of_token.inverse;
+}
+
 // The same as the sum of two numbers, rows 2 t and 2 t + 1.
 template <bool kBf16>
 QGEN_KERNEL(kGemvThreads, 1)

@@ -75,6 +75,9 @@ QGEN_DEVICE Floats4 load_floats4(const float* p) {
   const float4 v = *reinterpret_cast<const float4*>(p);
   return {{v.x, v.y, v.z, v.w}};
 }
+QGEN_DEVICE void store_floats4(float* p, const Floats4& v) {
+  *reinterpret_cast<float4*>(p) = make_float4(v.at[0], v.at[1], v.at[2], v.at[3]);
+}
 struct alignas(16) Bytes16 {
   uint32_t word[4];
 };

@@ -67,9 +67,9 @@ struct InputMeasure {
 struct InputFactors {
   float factor, inverse;
 };
-// `parts`: of each warp.
+// `parts`: of each warp. `fixed`: that power of two where it is the same for all tokens; else 0.
 template <bool kBf16>
-QGEN_DEVICE InputFactors input_factors(const float* parts, int cols, bool has_norm, float eps) {
+QGEN_DEVICE InputFactors input_factors(const float* parts, int cols, bool has_norm, float eps, float fixed = 0) {
   float squares = 0, peak = 0;
   QGEN_UNROLL
   for (int w = 0; w < kGemvWarps; ++w) {
@@ -77,7 +77,7 @@ QGEN_DEVICE InputFactors input_factors(const float* parts, int cols, bool has_no
     peak = larger(peak, parts[2 * w + 1]);
   }
   const float norm = has_norm ? rsqrt_exact(squares / float(cols) + eps) : 1;
-  const PowerOfTwo range = kBf16 ? PowerOfTwo{1, 1} : f16_range(peak * norm);
+  const PowerOfTwo range = kBf16 ? PowerOfTwo{1, 1} : fixed > 0 ? PowerOfTwo{fixed, 1 / fixed} : f16_range(peak * norm);
   return {norm * range.factor, range.inverse};
 }
 

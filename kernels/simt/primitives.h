@@ -84,6 +84,10 @@ inline Floats4 load_floats4(const float* p) {
   std::memcpy(&v, p, sizeof(v));
   return v;
 }
+inline void store_floats4(float* p, const Floats4& v) {
+  check_alignment(p, 16);
+  std::memcpy(p, &v, sizeof(v));
+}
 inline Bytes16 load_once16(const void* p) {
   check_alignment(p, 16);
   return *static_cast<const Bytes16*>(p);

@@ -130,14 +130,14 @@ expect_lines() {
 }
 rm "$results"
 inside /bundle/run.sh smoke > "$work/smoke" 2>&1 || wrong "smoke failed on the processor:" "$(cat "$work/smoke")"
-expect_lines smoke 3 '^smoke, .*: passed in [0-9]+ s$'
+expect_lines smoke 4 '^smoke, .*: passed in [0-9]+ s$'
 expect_lines smoke 1 '^greedy text of stories260K-FP8: 64 tokens as on the processor$'
 inside /bundle/run.sh speed-8b > "$work/speed" 2>&1 || wrong "speed-8b failed on the processor:" "$(cat "$work/speed")"
 expect_lines speed-8b 6 '^8B (fp8|int8), decode at (0|4096|32768): [0-9.]+ tok/s \([0-9.]+ to [0-9.]+\), [0-9]+ GB/s$'
 inside /bundle/run.sh prefill > "$work/prefill" 2>&1 || wrong "prefill failed on the processor:" "$(cat "$work/prefill")"
 expect_lines prefill 10 ', prompt of [0-9 a-z]+: [0-9]+ tok/s \([0-9]+ to [0-9]+\), [0-9.]+ TFLOP/s, [0-9]+ % of the product beside it$'
 inside /bundle/run.sh sanitize-6 > "$work/sanitize" 2>&1 && wrong "errors that a sanitizer found were passed over"
-expect_lines sanitize-6 9 ': FAILED: exit 9: == 3 errors$'
+expect_lines sanitize-6 10 ': FAILED: exit 9: == 3 errors$'
 # A program that hangs loses its own line, and no more than the part's time.
 printf '#!/bin/bash\nsleep 1000\n' > "$programs/qgen_gpu_probe"
 env -i PATH=/usr/bin:/bin QGEN_PART_SECONDS=7 "$chroot" "$root" /bundle/run.sh memory > "$work/hang" 2>&1 && wrong "what hangs passed"
