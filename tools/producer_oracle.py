@@ -118,6 +118,25 @@ def quanto(kind):
     return write
 
 
+def fbgemm(source, out):
+    """Rows that FBGEMM rounds, by the names and with the entries that transformers' fbgemm_fp8 has, which wants a GPU."""
+    import safetensors.torch
+    from fbgemm_gpu.experimental.gemm.triton_gemm.fp8_gemm import quantize_fp8_row
+
+    model = load(source)
+    tensors, weights = dict(model.state_dict()), {}
+    tensors.pop("lm_head.weight", None)
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and name != "lm_head":
+            codes, scales = quantize_fp8_row(module.weight.detach())
+            tensors |= {f"{name}.weight": codes, f"{name}.weight_scale": scales[:, None].float()}
+            weights[name] = codes.float() * scales[:, None]
+    model.config.quantization_config = {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]}
+    model.config.save_pretrained(out)
+    safetensors.torch.save_file({n: t.contiguous() for n, t in tensors.items()}, out / "model.safetensors")
+    return with_weights(source, weights)
+
+
 def bitsandbytes(source, out):
     import bitsandbytes as bnb
 
@@ -321,6 +340,7 @@ FORMATS = {
     "torchao-fp8": ("torchao", torchao("Float8WeightOnlyConfig")),
     "quanto-int8": ("optimum.quanto", quanto("qint8")),
     "quanto-fp8": ("optimum.quanto", quanto("qfloat8")),
+    "fbgemm-fp8": ("fbgemm_gpu.experimental", fbgemm),
     "bitsandbytes": ("bitsandbytes", bitsandbytes),
     "mlx-8": ("mlx_lm", mlx(8, 64)),
     "mlx-4": ("mlx_lm", mlx(4, 64)),

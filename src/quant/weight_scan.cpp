@@ -94,14 +94,16 @@ void repack_weights(std::span<Weight* const> weights) {
   }
   // Rows touch pages of the file out of order, which a disk is slow at: their sources are read ahead in the order of
   // the file. What prepare() alone makes has no rows.
+  std::vector<Weight*> in_rows;
   std::vector<std::span<const std::byte>> sources;
-  for (const Weight* weight : repacked) {
-    if (weight->repack->rows) sources.push_back(weight->data);
+  for (Weight* weight : repacked) {
+    if (!weight->repack->rows) continue;
+    in_rows.push_back(weight);
+    sources.push_back(weight->data);
   }
   std::vector<Piece> pieces;
   size_t wanted = 0, read = 0, used = 0;
-  for (Weight* weight : repacked) {
-    if (!weight->repack->rows) continue;
+  for (Weight* weight : in_rows) {
     for (; wanted < sources.size() && read < used + kReadAheadBytes; ++wanted) read += sources[wanted].size();
     used += weight->data.size();
     for (int64_t begin = 0; begin < weight->rows; begin += kRepackRows) pieces.push_back({weight, begin, wanted});
