@@ -36,8 +36,9 @@ CHANGES = {
     "d": "attention has the next keys under way while it computes, shuffles all pairs together, and weighs each part once",
     "e": "position, token and score in mapped memory, the choice of a token inside the graph",
     "f": "attention multiplies keys and queries in matrix products",
+    "g": "experts are multiplied on tensor cores, a choice at a time, not code by code",
 }
-DONE = "abd"  # of these: they are in the kernels
+DONE = "abdg"  # of these: they are in the kernels
 FETCHED_AHEAD = 18e6  # bytes, of change a
 
 
@@ -54,10 +55,15 @@ class Product:
     codes: str  # "fp8" with a scale for 128 x 128, "int8" with one a row, "bf16"
     gated: bool = False
     norm: bool = False
+    chosen: int = 0  # experts, each with these matrices: a launch of multiply_chosen()
 
     @property
     def bytes(self):
         """Of codes and scales."""
+        return max(1, self.chosen) * self._bytes_of_one
+
+    @property
+    def _bytes_of_one(self):
         size, total = 2 if self.codes == "bf16" else 1, 0
         for rows in self.rows:
             scales = {"bf16": 0, "int8": rows, "fp8": math.ceil(rows / 128) * math.ceil(self.cols / 128)}[self.codes]
@@ -82,6 +88,16 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Small:
+    """A launch that only waits: `hops` to L2 and `us` of its own."""
+
+    name: str
+    hops: float
+    us: float = 0.0
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True)
 class Model:
     name: str
     layers: int
@@ -92,7 +108,14 @@ class Model:
 
     @property
     def weight_bytes(self):
+        """That a token reads."""
         return self.layers * sum(s.bytes for s in self.steps if isinstance(s, Product)) + self.head.bytes
+
+
+def changes_of(model, letters=DONE):
+    """Those of `letters` that a model has a step for."""
+    mixture = any(isinstance(s, Product) and s.chosen for s in model.steps)
+    return "".join(letter for letter in letters if letter != "g" or mixture)
 
 
 def codes_of(method):
@@ -113,9 +136,23 @@ def model_of_config(name, cache):
         Product("qkv", (heads * dim, kv_heads * dim, kv_heads * dim), hidden, codes, norm=True),
         Attention("attend", heads, kv_heads, dim, cache),
         Product("o", (hidden,), heads * dim, codes),
-        Product("gate, up", (ffn, ffn), hidden, codes, gated=True, norm=True),
-        Product("down", (hidden,), ffn, codes),
     ]
+    if experts := config.get("num_experts"):
+        chosen, ffn = config["num_experts_per_tok"], config["moe_intermediate_size"]
+        steps += [
+            Small("norm", 3),
+            Product("router", (experts,), hidden, "bf16"),
+            # For each choice the best of all ranks: shared memory, five shuffles of two numbers, three barriers of a warp.
+            Small("route", 3, 0.5 + 0.3 * chosen),
+            Product("experts in", (ffn, ffn), hidden, codes, gated=True, chosen=chosen),
+            Product("experts out", (hidden,), ffn, codes, chosen=chosen),
+            Small("add choices", 2, 0.2, 4.0 * chosen * hidden),
+        ]
+    else:
+        steps += [
+            Product("gate, up", (ffn, ffn), hidden, codes, gated=True, norm=True),
+            Product("down", (hidden,), ffn, codes),
+        ]
     head = Product("head", (vocab,), hidden, "bf16", norm=True)
     return Model(name, config["num_hidden_layers"], vocab, hidden, steps, head)
 
@@ -221,9 +258,9 @@ class GemvShape:
 
     @staticmethod
     def of(p):
-        tiles = 2 if p.gated or sum(p.rows) > 4096 else 1
+        tiles = 2 if p.gated or p.chosen or sum(p.rows) > 4096 else 1
         block_rows = 16 if p.gated else 16 * tiles
-        blocks = sum(math.ceil(rows / block_rows) for rows in (p.rows[:1] if p.gated else p.rows))
+        blocks = sum(math.ceil(rows / block_rows) for rows in (p.rows[:1] if p.gated else p.rows)) * max(1, p.chosen)
         window = 32 if p.codes == "bf16" else 64  # columns
         round_columns = 8 * (4 // tiles) * window
         rounds = max(1, min((64 << 10) // (2 * round_columns * 2), math.ceil(p.cols / round_columns)))
@@ -263,7 +300,7 @@ def product_launch(gpu, p, changes, times=1, fetched=0.0, early=None):
     places = gpu.sms * resident
     waves = shape.blocks / places
     at_once = min(shape.blocks, places)
-    size = p.bytes + 4 * p.cols * (2 if p.norm else 1) + 4 * sum(p.rows)
+    size = p.bytes + max(1, p.chosen) * (4 * p.cols * (2 if p.norm else 1) + 4 * sum(p.rows))
     instructions = size / 1024 * data.GEMV_INSTRUCTIONS["b" in changes][p.codes, shape.tiles]
     issue = instructions / (gpu.sms * data.SCHEDULERS * data.ISSUE * gpu.clock * 1e3)
     little = at_once * shape.first_loads / gpu.latency  # bytes a us that the loads under way allow
@@ -271,6 +308,8 @@ def product_launch(gpu, p, changes, times=1, fetched=0.0, early=None):
     rate = size / stream
 
     inputs, asked = ready(gpu, early)
+    if p.chosen:  # which expert, its matrix, a barrier: then the first weights are asked for
+        asked = inputs = inputs + 2 * gpu.l2_latency + 0.1
     staged = staging(gpu, p, min(resident, math.ceil(shape.blocks / gpu.sms)), changes)
     first = min(size, at_once * shape.first_loads)  # bytes under way before the first product
     start = max(inputs + staged, asked + gpu.latency)
@@ -283,12 +322,20 @@ def product_launch(gpu, p, changes, times=1, fetched=0.0, early=None):
     later = 0.0 if persistent else max(0, math.ceil(waves) - 1) * wave * (1 - data.WAVE_OVERLAP)
     total = end + later + epilogue
     memory = p.bytes / gpu.rate
-    if "a" in changes:
+    if "a" in changes and not p.chosen:
         idle = max(0.0, total - max(stream, memory - FETCHED_AHEAD / gpu.rate))
         sooner = total - data.PREFETCH_GAIN * min(idle, FETCHED_AHEAD / gpu.rate)
         total = min(total, max(sooner, start + size / gpu.l2_rate + epilogue))
     parts = {"inputs": inputs, "staging": staged, "waves": later}
     return Launch(p.name, times, p.bytes, shape.blocks, waves, memory, total - memory, parts)
+
+
+def naive_experts(gpu, p, times):
+    """A launch before change g: a warp a row, a code a lane."""
+    inputs, _ = ready(gpu, gpu.early)
+    issue = p.bytes / 32 * data.NAIVE_INSTRUCTIONS / (gpu.sms * data.SCHEDULERS * data.ISSUE * gpu.clock * 1e3)
+    total = inputs + 3 * gpu.l2_latency + max(issue, p.bytes / gpu.rate)
+    return Launch(p.name, times, p.bytes, 0, 0, p.bytes / gpu.rate, total - p.bytes / gpu.rate)
 
 
 def queries_of(a):
@@ -339,10 +386,10 @@ def attention_launch(gpu, a, context, changes, times=1):
     return Launch(a.name, times, a.bytes(context), blocks, waves, memory, total - memory, detail)
 
 
-def small_launch(gpu, name, us, size=0.0):
+def small_launch(gpu, name, us, size=0.0, times=1):
     """Launches that only wait: us beyond what lies between launches."""
     inputs, _ = ready(gpu, gpu.early)
-    return Launch(name, 1, size, 0, 0, size / gpu.rate, inputs + us)
+    return Launch(name, times, size, 0, 0, size / gpu.rate, inputs + us)
 
 
 def token(gpu, model, context, changes=DONE):
@@ -361,6 +408,10 @@ def token(gpu, model, context, changes=DONE):
             after = next(s for s in model.steps[model.steps.index(step):] if isinstance(s, Product))
             idle = (launch.total - launch.memory) * gpu.rate
             fetched = min(after.rows[0] * after.bytes / sum(after.rows), gpu.l2_mb * 1e6 / 2, idle)
+        elif isinstance(step, Small):
+            launch = small_launch(gpu, step.name, step.hops * gpu.l2_latency + step.us, step.bytes, model.layers)
+        elif step.chosen and "g" not in changes:
+            launch = naive_experts(gpu, step, model.layers)
         else:
             launch = product_launch(gpu, step, changes, model.layers, fetched)
             fetched = 0.0
@@ -378,7 +429,8 @@ def token_us(gpu, model, context, changes=DONE):
 def prefill(gpu, model, tokens):
     """us of a prompt by groups of kernels, at 16-bit activations with cuBLASLt, in batches of 2048 tokens."""
     batches = math.ceil(tokens / 2048)
-    products = [s for s in model.steps if isinstance(s, Product)]
+    products = [s for s in model.steps if isinstance(s, Product) and not s.chosen]
+    experts = [s for s in model.steps if isinstance(s, Product) and s.chosen]
     attention = next(s for s in model.steps if isinstance(s, Attention))
     flops = 2.0 * tokens * model.layers * sum(sum(p.rows) * p.cols for p in products)
     copied = sum(sum(p.rows) * p.cols for p in products if p.codes != "bf16")
@@ -388,8 +440,17 @@ def prefill(gpu, model, tokens):
     scores = 4.0 * attention.heads * attention.head_dim * tokens * tokens / 2
     speed = gpu.rate * data.COPY_SHARE
     per_layer = 3 * sum(len(p.rows) for p in products) + 6  # launches
+    mixture = {}
+    if experts:
+        of_experts = 2.0 * tokens * model.layers * sum(p.chosen * sum(p.rows) * p.cols for p in experts)
+        # Inputs read and rounded; inner rows written, read, rounded and read; products written and read.
+        between = tokens * sum(p.chosen * (p.rows[0] * 12 if p.gated else p.rows[0] * 8) for p in experts)
+        mixture["experts in tiles"] = of_experts / (gpu.tensor_f16 * 1e6 * data.TILE_EXPERTS_SHARE)
+        mixture["between the experts' products"] = model.layers * between / speed
+        per_layer += 7
     return {
         "matrix products (cuBLASLt)": flops / (gpu.tensor_f16 * 1e6 * data.LIBRARY_SHARE),
+        **mixture,
         "attention in tiles": model.layers * scores / (gpu.tensor_f16 * 1e6 * data.TILE_ATTENTION_SHARE),
         "weights written out as F16": batches * model.layers * copied * 3 / speed,
         "inputs rounded to F16": model.layers * inputs / speed,
@@ -498,10 +559,11 @@ def print_prefill(gpu, model, tokens):
 def print_what_if(gpu, model, contexts):
     """What the changes that are done gained, together and each alone, and what each of the others would gain beyond them."""
     lines = []
-    rows = [(f"before {', '.join(DONE)}", "", "")]
-    rows += [(f"{key} alone: {CHANGES[key]}", "", key) for key in DONE] + [("now", "", DONE)]
-    rows += [(f"{key}: {text}", DONE, DONE + key) for key, text in CHANGES.items() if key not in DONE]
-    for name, before, changes in rows + [("all", DONE, "".join(CHANGES))]:
+    done, all_changes = changes_of(model), changes_of(model, CHANGES)
+    rows = [(f"before {', '.join(done)}", "", "")]
+    rows += [(f"{key} alone: {CHANGES[key]}", "", key) for key in done] + [("now", "", done)]
+    rows += [(f"{key}: {CHANGES[key]}", done, done + key) for key in all_changes if key not in done]
+    for name, before, changes in rows + [("all", done, all_changes)]:
         line = [name]
         for context in contexts:
             base, us = token_us(gpu, model, context, before), token_us(gpu, model, context, changes)
@@ -524,7 +586,7 @@ def print_table(model, contexts):
             share = 100 * read / us / 1e6 / gpu.memory
             line.append(f"{1e6 / us:.1f} ({share:.0f} %), {1e6 / token_us(gpu, model, context, ''):.1f}")
         lines.append(line)
-    print(f"{model.name}: tok/s (share of the datasheet's memory), and before {', '.join(DONE)}: predicted, not measured\n")
+    print(f"{model.name}: tok/s (share of the datasheet's memory), and before {', '.join(changes_of(model))}: predicted, not measured\n")
     print_rows(["GPU"] + [f"context {c}" for c in contexts], lines)
 
 

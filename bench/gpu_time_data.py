@@ -98,6 +98,7 @@ MMA_SHARE = 0.1  # estimated: of the instructions for pairs, where products of k
 # mma.m16n8k16 in FlashAttention-2's form on GPUs that want wgmma.
 LIBRARY_SHARE = 0.65
 TILE_ATTENTION_SHARE = 0.30
+TILE_EXPERTS_SHARE = 0.20  # estimated: the same instruction, codes converted in registers, tiles that are half full
 COPY_SHARE = 0.8  # estimated: of the memory's speed, for kernels that convert
 
 # Registers, of ptxas for 9.0 (CUDA 13.0, 2026-11-24, with changes b and d). Products: by type of codes and MMA tiles of a block; attention: by type of
@@ -110,6 +111,8 @@ GEMV_INSTRUCTIONS = {
     False: {("fp8", 1): 86, ("fp8", 2): 82, ("int8", 1): 83, ("int8", 2): 71, ("bf16", 1): 38, ("bf16", 2): 35},
     True: {("fp8", 1): 70.8, ("fp8", 2): 68.5, ("int8", 1): 72.8, ("int8", 2): 65.0, ("bf16", 1): 34.8, ("bf16", 2): 29.0},
 }
+# A warp's for 32 codes of an expert before change g: an index, a load of a byte, a division by the columns of a group, its scale.
+NAIVE_INSTRUCTIONS = 40  # estimated
 # Those for a column of x that a block prepares, both passes, likewise; by whether there is a norm.
 STAGE_INSTRUCTIONS = {False: {True: 18.4, False: 15.3}, True: {True: 19.4, False: 17.4}}
 
