@@ -223,8 +223,10 @@ class CudaBackend : public Backend {
   float* at(const View& view) const { return work_.rows[size_t(view.row)].data + view.first; }
   int64_t stride(const View& view) const { return work_.rows[size_t(view.row)].stride; }
 
-  // What lies behind it, up to a multiple of kPad, is zero.
-  bool ends_in_zeros(const View& view) const { return view.first + view.cols == plan_.rows[size_t(view.row)].cols; }
+  // What lies behind it, up to a multiple of kPad columns, is zero.
+  bool ends_in_zeros(const View& view) const {
+    return view.first % kPad == 0 && view.first + view.cols == plan_.rows[size_t(view.row)].cols;
+  }
 
   PreparedLinear prepare(const Step& step) const {
     PreparedLinear out;
@@ -326,7 +328,7 @@ class CudaBackend : public Backend {
     args.heads = int(step.heads());
     args.tokens = int(batch.tokens.size());
     const ExpertBanks& banks = work_.experts[index];
-    work_.experts_dispatch.run_heads(device_.stream(), args, banks.up_like, banks.tiled, batch.kernels);
+    work_.experts_dispatch.run_heads(device_.stream(), args, banks.up_like, banks.on_tensor_cores, batch.kernels);
   }
 
   void execute(const CombineStep& step, size_t, const Batch& batch) {
@@ -378,10 +380,10 @@ class CudaBackend : public Backend {
     const ExpertBanks& banks = work_.experts[index];
     ExpertsLayer layer;
     layer.experts = int(step.experts());
-    layer.tiled = banks.tiled;
+    layer.on_tensor_cores = banks.on_tensor_cores;
     layer.in.x = at(step.in);
     layer.in.x_stride = stride(step.in);
-    layer.whole_pieces = step.in.first % 4 == 0 && ends_in_zeros(step.in);
+    layer.padded_x = step.in.first % 4 == 0 && (ends_in_zeros(step.in) || step.in.cols % kPad == 0);
     ExpertsProduct& in = layer.in.product;
     in.gate = step.gate.empty() ? nullptr : banks.gate;
     in.up = banks.up;

@@ -8,21 +8,15 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-// Of the products of many choices, which are added up for some columns of the result after the other: 64 MiB.
-constexpr int64_t kMostProductFloats = 16 << 20;
-constexpr int64_t kFewestColumns = 128;
-constexpr int64_t kHeadRows = 16384;     // of tokens and heads that are multiplied at once
-constexpr int64_t kMostChoices = 65535;  // that are not grouped: a grid's second dimension
-
-bool are_few(int tokens, Kernels choice) {
-  return choice == Kernels::kGenerate || (choice == Kernels::kByCount && tokens <= LinearDispatch::kMostGemvTokens);
-}
+constexpr int64_t kFewestColumns = 128;  // of the result at once
 
 }  // namespace
 
 void ExpertsDispatch::lay_out(DeviceLayout& layout, std::span<const ExpertsSizes> layers,
-                              std::span<const HeadsSizes> heads, int64_t tokens, Activations activations) {
+                              std::span<const HeadsSizes> heads, int64_t tokens, Activations activations,
+                              const Limits& limits) {
   activations_ = activations;
+  limits_ = limits;
   int64_t inner = 0, most_choices = 0, tiles = 0, x = 0, x_rows = 0;
   product_floats_ = 0;
   for (const ExpertsSizes& sizes : layers) {
@@ -32,14 +26,14 @@ void ExpertsDispatch::lay_out(DeviceLayout& layout, std::span<const ExpertsSizes
     x_rows = std::max(x_rows, tokens);
     most_choices = std::max(most_choices, choices);
     tiles = std::max(tiles, most_expert_tiles(choices, sizes.experts));
-    product_floats_ = std::max({product_floats_, std::min(choices * sizes.out_cols, kMostProductFloats),
+    product_floats_ = std::max({product_floats_, std::min(choices * sizes.out_cols, limits.product_floats),
                                 choices * std::min(sizes.out_cols, kFewestColumns), sizes.chosen * sizes.out_cols});
   }
   inner_ = layout.take<float>(inner);
   products_ = layout.take<float>(product_floats_);
   if (activations == Activations::kF32 || (layers.empty() && heads.empty())) return;
   for (const HeadsSizes& sizes : heads) {
-    const int64_t choices = std::min(tokens * sizes.heads, std::max(kHeadRows, sizes.heads));
+    const int64_t choices = std::min(tokens * sizes.heads, std::max(limits.head_rows, sizes.heads));
     x = std::max(x, choices * round_up(sizes.cols, kPad));
     x_rows = std::max(x_rows, choices);
     most_choices = std::max(most_choices, choices);
@@ -54,15 +48,15 @@ void ExpertsDispatch::lay_out(DeviceLayout& layout, std::span<const ExpertsSizes
 }
 
 void ExpertsDispatch::run(Stream& stream, const ExpertsLayer& layer, int tokens, Kernels choice) {
-  const bool tiled = layer.tiled && activations_ != Activations::kF32;
-  if (tiled && !are_few(tokens, choice)) return run_grouped(stream, layer, tokens);
-  run_choices(stream, layer, tokens, tiled && layer.whole_pieces ? multiply_chosen : multiply_chosen_any);
+  const bool on_tensor_cores = layer.on_tensor_cores && activations_ != Activations::kF32;
+  if (on_tensor_cores && !LinearDispatch::are_few(tokens, choice)) return run_grouped(stream, layer, tokens);
+  run_choices(stream, layer, tokens, on_tensor_cores && layer.padded_x ? multiply_chosen : multiply_chosen_any);
 }
 
 void ExpertsDispatch::run_choices(Stream& stream, const ExpertsLayer& layer, int tokens,
                                   void (*multiply)(Stream& stream, const ChosenArgs& args)) {
   const int chosen = layer.out.chosen, cols = layer.out.like.rows, width = layer.out.like.cols;
-  const int64_t fit = std::min(product_floats_ / cols, kMostChoices) / chosen, inner_stride = round_up(width, kPad);
+  const int64_t fit = product_floats_ / cols / chosen, inner_stride = round_up(width, kPad);
   for (int first = 0; first < tokens; first += int(fit)) {
     const int some = int(std::min<int64_t>(fit, tokens - first));
     const auto take_tokens = [&](ExpertsProduct& product) {
@@ -75,8 +69,9 @@ void ExpertsDispatch::run_choices(Stream& stream, const ExpertsLayer& layer, int
     in.product.y = inner_;
     in.product.y_stride = chosen * inner_stride;
     in.product.y_choice_stride = inner_stride;
-    // Another layer's rows may have left something behind these.
-    if (width % kPad != 0) clear_on_device(stream, inner_, size_t(some * in.product.y_stride) * sizeof(float));
+    // Another layer's rows may have left something behind these, which the next product reads.
+    if (multiply == multiply_chosen && width % kPad != 0)
+      clear_on_device(stream, inner_, size_t(some * in.product.y_stride) * sizeof(float));
     multiply(stream, in);
     ChosenArgs out;
     out.product = layer.out;
@@ -98,11 +93,12 @@ void ExpertsDispatch::run_choices(Stream& stream, const ExpertsLayer& layer, int
   }
 }
 
-void ExpertsDispatch::run_heads(Stream& stream, const HeadLinearArgs& heads, const Matrix& like, bool tiled,
+void ExpertsDispatch::run_heads(Stream& stream, const HeadLinearArgs& heads, const Matrix& like, bool on_tensor_cores,
                                 Kernels choice) {
-  if (!tiled || activations_ == Activations::kF32 || are_few(heads.tokens, choice))
+  if (!on_tensor_cores || activations_ == Activations::kF32 || LinearDispatch::are_few(heads.tokens, choice))
     return multiply_heads(stream, heads);
-  const int fit = std::max<int>(1, int(kHeadRows / heads.heads));
+  int fit = std::max<int>(1, int(limits_.head_rows / heads.heads));
+  if (fit > kTileChoices) fit = fit / kTileChoices * kTileChoices;
   for (int first = 0; first < heads.tokens; first += fit) {
     const int some = std::min(fit, heads.tokens - first);
     GroupedArgs args;
@@ -120,7 +116,7 @@ void ExpertsDispatch::run_heads(Stream& stream, const HeadLinearArgs& heads, con
     args.groups.choice = choice_;
     args.groups.tile = tile_;
     args.groups.tiles = int(most_expert_tiles(int64_t{some} * heads.heads, heads.heads));
-    group_choices(stream, args.groups);
+    if (first == 0 || some < fit) group_choices(stream, args.groups);  // else they are as they were
     x_.stride = round_up(heads.cols, kPad);
     Fp16Args rounded;
     rounded.x = heads.x + first * heads.x_stride;

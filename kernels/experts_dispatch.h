@@ -16,8 +16,8 @@ struct ExpertsLayer {
   ExpertsProduct out;  // but for y
   AddChoicesArgs sum;  // but for y
   int experts = 0;
-  bool tiled = false;         // all weights are alike and has_expert_kernels()
-  bool whole_pieces = false;  // they would take the rows of x
+  bool on_tensor_cores = false;  // all weights are alike and has_expert_kernels()
+  bool padded_x = false;         // x is aligned and ends in zeros, as multiply_chosen() needs
 };
 // What memory is laid out for.
 struct ExpertsSizes {
@@ -30,13 +30,19 @@ struct HeadsSizes {
 
 class ExpertsDispatch {
  public:
+  // What is multiplied at once, of many tokens.
+  struct Limits {
+    int64_t product_floats = 16 << 20;  // more choices are done for some columns of the result after the other
+    int64_t head_rows = 16384;          // tokens and heads
+    Limits() {}
+  };
   // `tokens`: of a call, at most.
   void lay_out(DeviceLayout& layout, std::span<const ExpertsSizes> layers, std::span<const HeadsSizes> heads,
-               int64_t tokens, Activations activations);
+               int64_t tokens, Activations activations, const Limits& limits = {});
   void run(Stream& stream, const ExpertsLayer& layer, int tokens, Kernels choice);
   // A product of each head with a matrix of its own, which many tokens share as the choices of an expert do. `like`:
-  // one of the matrices. `tiled`: as ExpertsLayer has it.
-  void run_heads(Stream& stream, const HeadLinearArgs& heads, const Matrix& like, bool tiled, Kernels choice);
+  // one of the matrices. `on_tensor_cores`: as ExpertsLayer has it.
+  void run_heads(Stream& stream, const HeadLinearArgs& heads, const Matrix& like, bool on_tensor_cores, Kernels choice);
 
  private:
   void run_choices(Stream& stream, const ExpertsLayer& layer, int tokens,
@@ -44,11 +50,12 @@ class ExpertsDispatch {
   void run_grouped(Stream& stream, const ExpertsLayer& layer, int tokens);
 
   Activations activations_ = Activations::kF32;
+  Limits limits_;
   float* inner_ = nullptr;      // (choices, padded width)
   int64_t product_floats_ = 0;  // that products_ holds
   float* products_ = nullptr;   // (choices, columns of the result), or as many columns as fit
   // Many tokens.
-  Fp16Rows x_;                 // (tokens, padded cols), or so for tokens and heads
+  Fp16Rows x_;                 // (tokens, or tokens and heads at once; padded cols)
   Fp16Rows inner_fp16_;        // (choices, padded width)
   int32_t* choice_ = nullptr;  // see GroupChoicesArgs
   ExpertTile* tile_ = nullptr;

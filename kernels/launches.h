@@ -3,6 +3,7 @@
 // stride is zero. Plain headers only: nvcc reads this too.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/rounding.h"
@@ -16,6 +17,8 @@ constexpr int64_t kPad = 64;           // elements
 constexpr int64_t kRowAlignment = 16;  // bytes of a row of codes
 constexpr int kGemvTokens = 8;         // that one pass over the weights serves
 constexpr int kMaxHeadDim = 768;
+constexpr size_t kMostSharedBytes =
+    99 << 10;  // of a block, on the smallest processors: compute capability 8.6, 8.9, 12.0
 
 // Where launches go, in order.
 class Stream;
@@ -298,7 +301,7 @@ struct GroupChoicesArgs {
   const float* route = nullptr;  // as above
   int64_t route_stride = 0;
   int chosen = 0, tokens = 0, experts = 0;
-  int32_t* choice = nullptr;   // (tokens * chosen): which choice has a place
+  int32_t* choice = nullptr;   // (tokens * chosen): the number of the choice at each place
   ExpertTile* tile = nullptr;  // (tiles)
   int tiles = 0;               // most_expert_tiles()
 };

@@ -369,7 +369,7 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
                          Kernels choice, const NextWeights& next) {
   prepared_ = Form::kNone;
   is_normalized_ = false;
-  const bool few = choice == Kernels::kGenerate || (choice == Kernels::kByCount && tokens <= kMostGemvTokens);
+  const bool few = are_few(tokens, choice);
   Call call{input, tokens, choice, few};
   if (!is_fused(input.norm, input.cols) || !is_aligned(input)) normalize(stream, call);
   for (size_t i = 0; i < projections.size();) {

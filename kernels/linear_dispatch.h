@@ -43,6 +43,9 @@ class LinearDispatch {
  public:
   // Up to this many tokens go through gemv(), kGemvTokens at once, or split_gemm(); more through gemm() or LibraryGemm.
   static constexpr int kMostGemvTokens = 2 * kGemvTokens;
+  static bool are_few(int tokens, Kernels choice) {
+    return choice == Kernels::kGenerate || (choice == Kernels::kByCount && tokens <= kMostGemvTokens);
+  }
 
   void lay_out(DeviceLayout& layout, const LinearSizes& sizes, Activations activations);
   // Once there is memory. Without this call there is no LibraryGemm.

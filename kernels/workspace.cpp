@@ -198,7 +198,7 @@ void Workspace::place_experts(Device& device) {
     for (const Weight* weight : bank) matrices.push_back(weights.matrix(*weight));
     copy_to_device(device.stream(), to, first, bank.size() * sizeof(Matrix));
   };
-  const auto are_tiled = [](std::span<const Matrix> bank) {
+  const auto take_tensor_cores = [](std::span<const Matrix> bank) {
     return std::all_of(bank.begin(), bank.end(),
                        [&](const Matrix& w) { return has_expert_kernels(w) && alike(w, bank.front()); });
   };
@@ -208,7 +208,7 @@ void Workspace::place_experts(Device& device) {
     if (const auto* heads = std::get_if<HeadLinearStep>(&plan_.steps[i].op)) {
       place(heads->weights, banks.up);
       banks.up_like = matrices.back();
-      banks.tiled = are_tiled(std::span(matrices).subspan(first));
+      banks.on_tensor_cores = take_tensor_cores(std::span(matrices).subspan(first));
     }
     const auto* mixture = std::get_if<ExpertsStep>(&plan_.steps[i].op);
     if (mixture == nullptr) continue;
@@ -219,7 +219,7 @@ void Workspace::place_experts(Device& device) {
     const std::span<const Matrix> ins = all.first(all.size() - downs.size());
     banks.up_like = ins.back();
     banks.down_like = downs.back();
-    banks.tiled = are_tiled(ins) && are_tiled(downs);
+    banks.on_tensor_cores = take_tensor_cores(ins) && take_tensor_cores(downs);
   }
   device.wait();
 }

@@ -27,7 +27,7 @@ struct RowBuffer {
 struct ExpertBanks {
   Matrix *gate = nullptr, *up = nullptr, *down = nullptr;  // (experts) each; of a HeadLinearStep `up` alone, (heads)
   Matrix up_like, down_like;                               // one of them each
-  bool tiled = false;                                      // see ExpertsLayer
+  bool on_tensor_cores = false;                            // see ExpertsLayer
 };
 
 // Norms of several heads together come before heads are taken apart.

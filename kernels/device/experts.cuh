@@ -25,7 +25,7 @@ QGEN_DEVICE float* result_of(const ExpertsProduct& product, const Choice& choice
   return product.y + choice.token * product.y_stride + choice.index * product.y_choice_stride;
 }
 
-// Row `row` of the result, of an expert's products without biases; `gate` is not looked at where there is none.
+// Row `row` of the result, of an expert's products without biases; `gate` is ignored without gates.
 QGEN_DEVICE float expert_result(const ExpertsProduct& product, int expert, int row, float gate, float up) {
   const int64_t bias = int64_t(expert) * product.like.rows + row;
   if (product.up_bias != nullptr) up += product.up_bias[bias];
@@ -38,15 +38,11 @@ QGEN_DEVICE float expert_result(const ExpertsProduct& product, int expert, int r
   return activated(product.activation, gate) * (up + product.up_offset);
 }
 
-constexpr int kExpertThreads = 256;
-// An expert's matrices, a gate first, to shared memory, by a block of kExpertThreads.
+// An expert's matrices, a gate first, to shared memory.
 QGEN_DEVICE void copy_matrices(const ExpertsProduct& product, int expert, Matrix* to) {
-  constexpr int kWords = sizeof(Matrix) / sizeof(uint32_t);
-  const int matrices = product.gate != nullptr ? 2 : 1;
-  for (int i = thread_index(); i < matrices * kWords; i += kExpertThreads) {
-    const Matrix& from = (i < kWords && matrices == 2 ? product.gate : product.up)[expert];
-    reinterpret_cast<uint32_t*>(to)[i] = reinterpret_cast<const uint32_t*>(&from)[i % kWords];
-  }
+  const bool gated = product.gate != nullptr;
+  const int i = thread_index();
+  if (i < (gated ? 2 : 1)) to[i] = (gated && i == 0 ? product.gate : product.up)[expert];
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -6,8 +6,6 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-static_assert(kGemvThreads == kExpertThreads);
-
 unsigned choices_of(const ExpertsProduct& product) { return unsigned(product.tokens * product.chosen); }
 
 }  // namespace
@@ -18,7 +16,7 @@ void multiply_chosen(Stream& stream, const ChosenArgs& args) {
     using Traits = GemvTraits<Grid, 2, false>;
     const int slab = slab_of<Traits>(1, like.cols);
     const int block_rows = args.product.gate != nullptr ? kMmaRows : Traits::kRowTiles * kMmaRows;
-    launch(stream, "experts", chosen_kernel<Traits>, {blocks_of(like.rows, block_rows), choices_of(args.product)},
+    launch(stream, "experts", chosen_kernel<Traits>, {choices_of(args.product), blocks_of(like.rows, block_rows)},
            kGemvThreads, size_t(kOwnArgsBytes + gemv_bytes<Traits>(1, slab)), ChosenKernelArgs{args, slab});
   });
 }
@@ -26,7 +24,7 @@ void multiply_chosen(Stream& stream, const ChosenArgs& args) {
 void multiply_chosen_any(Stream& stream, const ChosenArgs& args) {
   with_codes(args.product.like.kind, [&]<Codes kCodes>() {
     launch(stream, "experts any", chosen_any_kernel<kCodes>,
-           {blocks_of(args.product.like.rows, kRowWarps), choices_of(args.product)}, kRowWarps * kWarp, 0, args);
+           {choices_of(args.product), blocks_of(args.product.like.rows, kRowWarps)}, kRowWarps * kWarp, 0, args);
   });
 }
 

@@ -8,16 +8,16 @@
 
 namespace qgen::QGEN_BACKEND {
 
-// For row x of a warp and choice y of the grid.
+// For choice x of the grid and row y of a warp.
 template <Codes kCodes>
 QGEN_KERNEL(kRowWarps* kWarp, 1)
 chosen_any_kernel(const ChosenArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const ExpertsProduct& product = args.product;
-  const int row = int(block_index().x) * kRowWarps + warp_index();
+  const int row = int(block_index().y) * kRowWarps + warp_index();
   if (row >= product.like.rows) return;
-  const Choice choice = choice_of(product, int(block_index().y));
+  const Choice choice = choice_of(product, int(block_index().x));
   const float* const x = input_of(args, choice);
   const float up = row_product<kCodes>(product.up[choice.expert], row, x) * choice.factor;
   float gate = 0;
@@ -32,14 +32,15 @@ struct ChosenKernelArgs {
 // What a block of gemv() is told, at the beginning of shared memory, since it is of the block's expert.
 constexpr int kOwnArgsBytes = int(round_up(sizeof(GemvKernelArgs), 128));
 
-// For a block of rows x and choice y of the grid.
+// For choice x of the grid and block y of rows: choices that share an expert read the same rows of it at about the same
+// time.
 template <typename Traits>
 QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
 chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const ExpertsProduct& product = args.chosen.product;
-  const Choice choice = choice_of(product, int(block_index().y));
+  const Choice choice = choice_of(product, int(block_index().x));
   GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
   copy_matrices(product, choice.expert, own->linear.part);
   if (thread_index() == 0) {
@@ -55,7 +56,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
     own->slab = args.slab;
   }
   barrier();
-  GemvBlock<Traits> block(*own);
+  GemvBlock<Traits> block(*own, int(block_index().y));
   GemvLoads<Traits> loads[Traits::kInFlight];
   QGEN_UNROLL
   for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp_index() + u * kGemvWarps);

@@ -105,10 +105,10 @@ class GemvBlock {
   using Loads = GemvLoads<Traits>;
   using Sums = float[kRowTiles][Traits::kSums][4];
 
-  QGEN_DEVICE explicit GemvBlock(const GemvKernelArgs& gemv) : gemv_(gemv), args_(gemv.linear), gated_(args_.gated) {
-    while (!gated_ && part_ + 1 < args_.parts && int(block_index().x) >= gemv.first_block[part_ + 1]) ++part_;
-    const int block = int(block_index().x) - gemv.first_block[part_];
-    first_row_ = block * (gated_ ? kMmaRows : kRowTiles * kMmaRows);
+  // `block`: of those that all parts' rows make.
+  QGEN_DEVICE GemvBlock(const GemvKernelArgs& gemv, int block) : gemv_(gemv), args_(gemv.linear), gated_(args_.gated) {
+    while (!gated_ && part_ + 1 < args_.parts && block >= gemv.first_block[part_ + 1]) ++part_;
+    first_row_ = (block - gemv.first_block[part_]) * (gated_ ? kMmaRows : kRowTiles * kMmaRows);
     QGEN_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
       const Matrix& w = matrix(i);
@@ -520,7 +520,7 @@ template <typename Traits>
 QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
 gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
-  GemvBlock<Traits> block(args);
+  GemvBlock<Traits> block(args, int(block_index().x));
 
   // The first weights are on their way before the inputs are there.
   GemvLoads<Traits> loads[Traits::kInFlight];

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/launches.h"
+
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -203,6 +205,9 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*th
   if (threads <= 0 || threads % kWarp != 0 || threads > 1024)
     fail_kernel("a block has whole warps, 1024 threads at most");
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) fail_kernel("a grid without blocks");
+  constexpr unsigned kMostBlocks = 65535;  // but for x
+  if (grid.y > kMostBlocks || grid.z > kMostBlocks) fail_kernel("a grid has 65535 blocks at most in y and z");
+  if (shared_bytes > kMostSharedBytes) fail_kernel("a block has 99 KiB of shared memory at most");
   while (fibres.size() < size_t(threads)) fibres.push_back(std::make_unique<Fibre>());
   // Exactly as large as asked for, so that a sanitizer sees what lies beyond.
   state.shared_storage.resize(shared_bytes + 127);

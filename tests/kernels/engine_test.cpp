@@ -154,8 +154,8 @@ double bf16_error(const Golden& golden) {
   return tolerance ? tolerance->as_number() / 2.5 : 0;
 }
 
-// Where rounded inputs tip a choice between experts of nearly the same rank, that token's scores are others: one token
-// may be left out of a mixture's error.
+// Where inputs that are rounded to BF16 tip a choice between experts of nearly the same rank, that token's scores are
+// others: one token may be left out of a mixture's error.
 double mixture_error(const Plan& plan, std::vector<float> logits, std::span<const float> expected) {
   const auto vocab = size_t(plan.model.vocab);
   const auto of_token = [&](size_t first) {
@@ -208,8 +208,8 @@ TEST_CASE("kernels: the engine reproduces the goldens") {
           ids, [&](int64_t, std::span<const float> row) { logits.insert(logits.end(), row.begin(), row.end()); });
       const bool mixture = std::any_of(plan->steps.begin(), plan->steps.end(),
                                        [](const Step& step) { return std::holds_alternative<ExpertsStep>(step.op); });
-      const double error =
-          mixture && !exact ? mixture_error(*plan, logits, expected) : normwise_error(logits, expected);
+      const bool may_tip = mixture && !exact && golden.name.ends_with("-bf16");
+      const double error = may_tip ? mixture_error(*plan, logits, expected) : normwise_error(logits, expected);
       CHECK(error < (exact ? golden.cpu_tolerance : std::max(kLimit, bf16_error(golden))));
       if (!exact) worst = std::max(worst, error);
       if (exact) continue;
