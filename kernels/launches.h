@@ -17,8 +17,8 @@ constexpr int64_t kPad = 64;           // elements
 constexpr int64_t kRowAlignment = 16;  // bytes of a row of codes
 constexpr int kGemvTokens = 8;         // that one pass over the weights serves
 constexpr int kMaxHeadDim = 768;
-constexpr size_t kMostSharedBytes =
-    99 << 10;  // of a block, on the smallest processors: compute capability 8.6, 8.9, 12.0
+// Of a block, on the smallest processors: compute capability 8.6, 8.9 and 12.0.
+constexpr size_t kMostSharedBytes = 99 << 10;
 
 // Where launches go, in order.
 class Stream;

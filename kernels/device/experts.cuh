@@ -6,6 +6,11 @@
 
 namespace qgen::QGEN_BACKEND {
 
+// Of choice i of a token; `route` as ExpertsProduct has it.
+QGEN_DEVICE int expert_of(const float* route, int64_t route_stride, int chosen, int64_t token, int i) {
+  return route == nullptr ? i : int(route[token * route_stride + chosen + i]);
+}
+
 // Choice `index` of a token.
 struct Choice {
   int64_t token;
@@ -14,9 +19,8 @@ struct Choice {
 };
 QGEN_DEVICE Choice choice_of(const ExpertsProduct& product, int number) {
   const int token = number / product.chosen, i = number - token * product.chosen;
-  if (product.route == nullptr) return {token, i, i, 1};
-  const float* const route = product.route + token * product.route_stride;
-  return {token, i, int(route[product.chosen + i]), product.weighted_input ? route[i] : 1};
+  const int expert = expert_of(product.route, product.route_stride, product.chosen, token, i);
+  return {token, i, expert, product.weighted_input ? product.route[token * product.route_stride + i] : 1};
 }
 QGEN_DEVICE const float* input_of(const ChosenArgs& args, const Choice& choice) {
   return args.x + choice.token * args.x_stride + choice.index * args.x_choice_stride;

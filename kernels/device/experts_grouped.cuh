@@ -19,7 +19,7 @@ QGEN_KERNEL(kGroupThreads, 1) group_kernel(const GroupChoicesArgs args, const La
     const int choices = args.tokens * args.chosen;
     for (int number = thread_index(); number < choices; number += kGroupThreads) {
       const int token = number / args.chosen, i = number - token * args.chosen;
-      use(number, args.route == nullptr ? i : int(args.route[token * args.route_stride + args.chosen + i]));
+      use(number, expert_of(args.route, args.route_stride, args.chosen, token, i));
     }
   };
   for (int e = thread_index(); e < args.experts; e += kGroupThreads) count[e] = 0;

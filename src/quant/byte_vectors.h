@@ -14,13 +14,6 @@ inline Bytes16 load16(const void* from) {
   std::memcpy(&out, from, sizeof out);
   return out;
 }
-// Zeros behind the eight that are loaded: as a word, since a vector that is put together in memory has to wait for it.
-inline Bytes16 load8(const void* from) {
-  using Words = uint64_t __attribute__((vector_size(16)));
-  uint64_t word;
-  std::memcpy(&word, from, sizeof word);
-  return reinterpret_cast<Bytes16>(Words{word, 0});
-}
 inline void store16(Bytes16 bytes, void* to) { std::memcpy(to, &bytes, sizeof bytes); }
 inline Bytes16 all_bytes(uint8_t value) { return value - Bytes16{}; }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "quant/repack.h"
+
 namespace qgen {
 namespace {
 
@@ -57,12 +59,9 @@ void iq4_nl(const uint8_t* block, const BlockParts& out) {
   take_halves(block + 2, out.codes, [](int value, int) { return uint8_t(kIq4Values[value]); });
 }
 
-// E2M1, doubled.
-constexpr int8_t kE2M1Doubled[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 void mxfp4(const uint8_t* block, const BlockParts& out) {
   copy(out.scales, block, 1);
-  take_halves(block + 1, out.codes, [](int value, int) { return uint8_t(kE2M1Doubled[value]); });
+  take_halves(block + 1, out.codes, [](int value, int) { return uint8_t(kDoubledE2M1[value]); });
 }
 
 // Two bits of code 128 c + 32 s + i of a super-block are bits 2 s of byte 32 c + i.

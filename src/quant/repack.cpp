@@ -13,10 +13,7 @@ namespace qgen {
 
 namespace {
 
-// E2M1 (OCP MX 1.0): magnitudes 0, 0.5, 1, 1.5, 2, 3, 4, 6 behind a sign; doubled they are integers.
-constexpr int8_t kDoubledE2M1[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
-// Sixteen of them by their codes; comparisons of vectors are -1 where they hold.
+// Sixteen of kDoubledE2M1 by their codes; comparisons of vectors are -1 where they hold.
 Bytes16 doubled_e2m1(Bytes16 codes) {
   const Bytes16 magnitude = codes & all_bytes(7);
   const auto above_three = reinterpret_cast<Bytes16>(magnitude > all_bytes(3));

@@ -17,8 +17,9 @@ namespace qgen {
 // many as `out` has. `packed` must hold all of them; the values less the offset must fit int8.
 void unpack_bits(std::span<const std::byte> packed, int bits, int offset, std::span<std::byte> out);
 
-// Floats of 4 bits, E2M1, two to a byte, the first in its lower half: doubled, which makes them integers. As many as
-// `out` has.
+// E2M1 (OCP MX 1.0): magnitudes 0, 0.5, 1, 1.5, 2, 3, 4, 6 and a sign; doubled they are integers.
+inline constexpr int8_t kDoubledE2M1[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+// Of codes that lie two to a byte, the first in its lower half: as many as `out` has.
 void unpack_doubled_e2m1(std::span<const std::byte> packed, std::span<std::byte> out);
 
 // The eight values of 4 bits of a word as bytes, the lowest first, each less 8.

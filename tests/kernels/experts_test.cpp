@@ -51,20 +51,6 @@ std::vector<Kind> kinds() {
 
 enum class Network { kGated, kUngated, kWeightedInput };
 
-// Memory that a runner has laid out, full of NaN.
-template <typename LayOut>
-DeviceMemory memory_for(gpu::Device& device, const LayOut& lay_out) {
-  DeviceLayout size;
-  lay_out(size);
-  DeviceMemory memory(device, size.bytes(), "test");
-  const std::vector<uint8_t> bytes(size.bytes(), 0xFF);
-  copy_to_device(device.stream(), memory.data(), bytes.data(), bytes.size());
-  device.wait();
-  DeviceLayout placed(memory.data());
-  lay_out(placed);
-  return memory;
-}
-
 // A layer of experts on the device, and what a token's result should be.
 class Mixture {
  public:
@@ -139,7 +125,7 @@ class Mixture {
     const ExpertsSizes sizes{kExperts, kChosen, kind_.cols, width_, kind_.cols};
     ExpertsDispatch::Limits limits;
     if (small_limits) limits.product_floats = count * kChosen * 50;
-    const DeviceMemory memory = memory_for(layers_.device(), [&](DeviceLayout& layout) {
+    const DeviceMemory memory = memory_for(layers_.device(), 0xFF, [&](DeviceLayout& layout) {
       runner.lay_out(layout, {&sizes, 1}, {}, count, activations, limits);
     });
     ExpertsLayer layer = layer_;
@@ -286,7 +272,7 @@ double heads_error(const Kind& kind, int64_t heads, int tokens, Kernels choice, 
   const HeadsSizes sizes{heads, cols};
   ExpertsDispatch::Limits limits;
   limits.head_rows = 64 * heads;
-  const DeviceMemory memory = memory_for(layers.device(), [&](DeviceLayout& layout) {
+  const DeviceMemory memory = memory_for(layers.device(), 0xFF, [&](DeviceLayout& layout) {
     runner.lay_out(layout, {}, {&sizes, 1}, tokens, Activations::k16Bit, limits);
   });
   HeadLinearArgs args;

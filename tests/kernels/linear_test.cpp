@@ -38,12 +38,7 @@ struct Way {
 };
 
 DeviceMemory lay_out(gpu::Device& device, LinearDispatch& runner, const LinearSizes& sizes, Activations activations) {
-  DeviceLayout size;
-  runner.lay_out(size, sizes, activations);
-  DeviceMemory memory(device, size.bytes(), "test");
-  DeviceLayout placed(memory.data());
-  runner.lay_out(placed, sizes, activations);
-  return memory;
+  return memory_for(device, 0, [&](DeviceLayout& layout) { runner.lay_out(layout, sizes, activations); });
 }
 DeviceMemory lay_out(gpu::Device& device, LinearDispatch& runner, int tokens, int64_t widest, int64_t rows, Way way) {
   const int64_t most = round_up(tokens, kLibraryGemmTokens), floats = most * round_up(rows, kPad);

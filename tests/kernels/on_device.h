@@ -73,6 +73,20 @@ class Buffer {
   DeviceMemory memory_;
 };
 
+// Memory that lay_out(layout) has laid out, with this in every byte; of 0xFF floats are NaN.
+template <typename LayOut>
+DeviceMemory memory_for(gpu::Device& device, uint8_t byte, const LayOut& lay_out) {
+  DeviceLayout size;
+  lay_out(size);
+  DeviceMemory memory(device, size.bytes(), "test");
+  const std::vector<uint8_t> bytes(size.bytes(), byte);
+  copy_to_device(device.stream(), memory.data(), bytes.data(), bytes.size());
+  device.wait();
+  DeviceLayout placed(memory.data());
+  lay_out(placed);
+  return memory;
+}
+
 // Rows of random activations as the kernels have them, zeros between a row's end and its stride.
 struct Rows {
   Rows(std::mt19937& random, int64_t count, int64_t width, float size)
