@@ -38,7 +38,7 @@ CHANGES = {
     "f": "attention multiplies keys and queries in matrix products",
     "g": "experts are multiplied on tensor cores, a choice at a time, not code by code",
 }
-DONE = "abdg"  # of these: they are in the kernels
+DONE = "abdg"  # of these: they were in the kernels when these first ran on a GPU (bench/README.md); since then c is, a no longer
 FETCHED_AHEAD = 18e6  # bytes, of change a
 
 

@@ -20,8 +20,6 @@ namespace {
 constexpr size_t kMostRecordedTokens = 64;
 // Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
-// Of L2, for weights that are fetched ahead; the rest is for what the kernels hand each other.
-constexpr int64_t kPrefetchShare = 2;
 
 // A LinearStep as its kernels take it, but for where its tokens begin.
 struct PreparedLinear {
@@ -304,11 +302,7 @@ class CudaBackend : public Backend {
         input.zeros_behind = true;
       }
     }
-    // Attention asks for them itself, while it has few bytes to read of its own.
-    const bool attends =
-        tokens == 1 && index + 1 < plan_.steps.size() && std::holds_alternative<AttendStep>(plan_.steps[index + 1].op);
-    work_.linear.run(device_.stream(), prepared.projections, input, tokens, batch.kernels,
-                     attends ? NextWeights{} : next_weights(index));
+    work_.linear.run(device_.stream(), prepared.projections, input, tokens, batch.kernels);
   }
 
   void execute(const HeadLinearStep& step, size_t index, const Batch& batch) {
@@ -467,16 +461,6 @@ class CudaBackend : public Backend {
     recur(device_.stream(), args);
   }
 
-  // The first weights behind a step, as many as stay in L2 until they are read.
-  NextWeights next_weights(size_t index) {
-    const Weight* const next = plan_.links[index].next_weight;
-    if (next == nullptr) return {};
-    const Matrix matrix = work_.weights.matrix(*next);
-    return {matrix.codes,
-            std::min<int64_t>(matrix.rows * matrix.row_bytes,
-                              int64_t(device_.properties().l2_bytes) / kPrefetchShare / kRowAlignment * kRowAlignment)};
-  }
-
   // Heads as the kernels of attention take them; those with a norm of several together are normalized first, into
   // `wide`, and `norm` then says none.
   HeadRows heads_of(const Heads& heads, const Norm& norm, int64_t count, int64_t dim, float* wide, DeviceNorm& left,
@@ -542,11 +526,10 @@ class CudaBackend : public Backend {
     return args;
   }
 
-  void execute(const AttendStep& step, size_t index, const Batch& batch) {
+  void execute(const AttendStep& step, size_t, const Batch& batch) {
     Stream& stream = device_.stream();
     const int tokens = int(batch.tokens.size());
     AttendArgs args = attend_args(step, tokens);
-    if (tokens == 1) args.next = next_weights(index);
     const bool tiles = can_attend_in_tiles(args) && options_.activations != Activations::kF32;
     const auto in_tiles = [&](const Segment& segment) {
       if (!tiles || batch.kernels == Kernels::kGenerate) return false;

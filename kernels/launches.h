@@ -79,12 +79,6 @@ struct Epilogue {
   bool stores_only() const { return activation == Activation::kNone && scale == 1 && softcap == 0 && !add; }
 };
 
-// Weights that a later kernel will read, for processors that have nothing else to do: they are brought into L2.
-struct NextWeights {
-  const uint8_t* codes = nullptr;
-  int64_t bytes = 0;  // a multiple of 16; 0: none
-};
-
 struct GemvArgs {
   static constexpr int kMostParts = 3;
   Matrix part[kMostParts];    // alike()
@@ -98,7 +92,6 @@ struct GemvArgs {
   float norm_eps = 0;
   Epilogue epilogue;
   int tokens = 1;
-  NextWeights next;
 };
 
 // Up to kGemvTokens tokens while the weights stream by once. Each activation goes into the products as the sum of two
@@ -460,9 +453,8 @@ struct AttendArgs {
   // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for each
   // token of the launch, key-value head and tile of queries.
   int splits = 1;
-  float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim) + 2)
+  float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim)), then (tokens, heads, splits, 2)
   uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles())
-  NextWeights next;
 };
 int attend_tiles(int queries, int dim);  // of one key-value head; dim: the larger one of key_dim and value_dim
 // Norm and rotation of the keys, and keys and values into the cache.

@@ -256,7 +256,6 @@ void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
       split.parts.factor += first;
       split_gemm(stream, split);
     } else {
-      if (first + at_once >= call.tokens) some.next = call.next;
       gemv(stream, some);
     }
   }
@@ -366,7 +365,7 @@ void LinearDispatch::normalize(Stream& stream, Call& call) {
 }
 
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
-                         Kernels choice, const NextWeights& next) {
+                         Kernels choice) {
   prepared_ = Form::kNone;
   is_normalized_ = false;
   const bool few = are_few(tokens, choice);
@@ -378,7 +377,7 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
     if (through_gemv && p.gate && has_mma_kernels(*p.gate) && alike(*p.gate, p.weight) &&
         p.gate->column_order == p.weight.column_order) {
       const DeviceProjection* const one[] = {&p};
-      if (++i == projections.size()) call.next = next;
+      ++i;
       run_gemv(stream, call, one);
     } else if (through_gemv && !p.gate) {
       const DeviceProjection* parts[GemvArgs::kMostParts];
@@ -389,7 +388,6 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
       };
       while (i < projections.size() && count < std::size(parts) && joins(projections[i]))
         parts[count++] = &projections[i++];
-      if (i == projections.size()) call.next = next;
       run_gemv(stream, call, {parts, count});
     } else {
       Target target{p.y, p.y_stride, p.epilogue, nullptr};

@@ -52,9 +52,8 @@ class LinearDispatch {
   void start(Device& device);
 
   // All projections of one input. Outputs have room for round_up(tokens, kLibraryGemmTokens).
-  // `next`: what a few tokens' product brings into L2 when it has read its own weights.
   void run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
-           Kernels choice = Kernels::kByCount, const NextWeights& next = {});
+           Kernels choice = Kernels::kByCount);
 
   // Whether inputs of such a layer's many tokens can be 8 bits wide.
   bool takes_8_bits(const Matrix& m);
@@ -93,8 +92,7 @@ class LinearDispatch {
     LinearInput input;
     int tokens;
     Kernels choice;
-    bool few;               // through gemv() where it takes the weight
-    NextWeights next = {};  // once the last launch is reached
+    bool few;  // through gemv() where it takes the weight
   };
   std::optional<LibraryProduct> library_product(const Call& call, const Matrix& m, float* y, int64_t y_stride);
   std::optional<LibraryProduct> eight_bit_product(const Matrix& m, int cols, int tokens) const;

@@ -167,6 +167,9 @@ Device::Device(int index) : state_(std::make_unique<State>()) {
   }
   check(cudaStreamCreateWithFlags(&state_->stream.handle, cudaStreamNonBlocking), "a stream");
   state_->stream.overlap = p.major >= 9;
+  state_->stream.processors = p.multiProcessorCount;
+  state_->stream.shared_of_processor = int64_t(p.sharedMemPerMultiprocessor);
+  state_->stream.shared_of_block = int64_t(p.sharedMemPerBlockOptin);
 }
 Device::~Device() = default;
 const DeviceProperties& Device::properties() const { return state_->properties; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 
 #include <cuda_runtime.h>
@@ -13,8 +14,11 @@ namespace qgen::cuda {
 class Stream {
  public:
   cudaStream_t handle = nullptr;
-  bool copied = false;                  // what was asked for last is a copy or a fill, which no kernel may overtake
-  bool overlap = false;                 // programmatic dependent launch: 9.0 and later
+  bool copied = false;              // what was asked for last is a copy or a fill, which no kernel may overtake
+  bool overlap = false;             // programmatic dependent launch: 9.0 and later
+  int processors = 1;               // of the device
+  int64_t shared_of_processor = 0;  // bytes of shared memory, and what one block may have of them
+  int64_t shared_of_block = 0;
   std::map<const void*, bool> kernels;  // that have been prepared, with what prepare_kernel() said
 };
 

@@ -286,7 +286,8 @@ void WeightStore::lay_out(DeviceLayout& layout) {
           m.super_minimum = layout.take<uint16_t>(groups >> m.super_shift);
         }
       } else {
-        m.scale = m.f16_scales ? static_cast<void*>(layout.take<uint16_t>(groups)) : layout.take<float>(groups);
+        m.scale =
+            m.f16_scales ? static_cast<void*>(layout.take<uint16_t>(round_up(groups, 2))) : layout.take<float>(groups);
         if (!weight.minimum.empty()) {
           m.minimum = layout.take<float>(groups);
         } else if (weight.has_offsets()) {

@@ -143,7 +143,6 @@ class PlanMaker {
     head.projections = {project(kVocab, kHidden, scores)};
     plan_->scores = scores.row;
     plan_->steps.push_back({-1, head});
-    plan_->links.resize(plan_->steps.size());
     return std::move(plan_);
   }
 

@@ -18,25 +18,63 @@ void with_kind(CacheKind kind, const Run& run) {
 
 int larger_of(int a, int b) { return a > b ? a : b; }
 
-// Whether a warp holds a row of the longer one of keys and values with a piece to a lane.
-bool is_wide(int dim) { return padded(dim) > kPiece * kWarp; }
+constexpr int kWidest = kMaxHeadDim / kFour;
+// The width, times kFour elements, of the kernels for heads of `dim`.
+int width_of(int dim) {
+  const int width = (padded(dim) + kFour - 1) / kFour;
+  return width > kMediumWidth ? kWidest : width;
+}
 
 int queries_at_once(int group, int dim) {
   int queries = 1;
-  while (queries < group && queries < (is_wide(dim) ? kWideQueries : kMostQueries)) queries *= 2;
+  while (queries < group && queries < most_queries(width_of(dim))) queries *= 2;
   return queries;
 }
 
-template <CacheKind kKind, int kQueries, int kPieces = 1>
+// As many keys to a warp as let two blocks have room on a processor, and one on those with the least shared memory.
+AttendTile tile_of(const AttendArgs& args, int queries, int width) {
+  constexpr int kMostBytes = 72 << 10;  // of a block
+  const int element = bytes_of_element(args.cache.kind), row = padded(args.value_dim);
+  AttendTile tile{};
+  tile.key_row = padded(args.key_dim);
+  tile.value_row = row;
+  tile.prepared_row = larger_of(tile.key_row, row);
+  const int units = tile.prepared_row * element / 16;
+  // An odd number of 16 bytes: lanes that read the same bytes of neighbouring keys are in different banks.
+  tile.pitch = (units | 1) * 16;
+  while (tile.shift < 5 && 1 << tile.shift < units) ++tile.shift;
+  const auto bytes = [&](int keys) { return 2 * keys * tile.pitch; };
+  tile.keys = keys_at_once(queries, width);
+  while (tile.keys < kMostTileKeys && attend_warps(width) * bytes(2 * tile.keys) <= kMostBytes) tile.keys *= 2;
+  tile.warp_bytes = larger_of(bytes(tile.keys), int(round_up(queries * (row + 2) * 4, 32)));
+  tile.stored_at = int(sizeof(AttendPlace)) + queries * width * kFour * 4;
+  tile.weights_at = tile.stored_at + 2 * tile.prepared_row * 4;
+  tile.warps_at = tile.weights_at + attend_warps(width) * tile.keys * queries * 4;
+  tile.pages_at = tile.warps_at + attend_warps(width) * tile.warp_bytes;
+  return tile;
+}
+
+template <CacheKind kKind, int kQueries, int kWidth>
 void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
-  const int tiles = attend_tiles(args.heads / args.kv_heads, larger_of(args.key_dim, args.value_dim));
-  const int key_row = padded(args.key_dim), row = padded(args.value_dim);
-  const int floats = kQueries * key_row + 2 * larger_of(key_row, row) +
-                     attend_merged_floats(kQueries, row, args.splits) + 1 + split_pages(args.cache, args.splits);
-  const bool fetches = args.next.bytes > 0;
-  launch(stream, "attend", attend_kernel<kKind, kQueries, kPieces>,
-         {unsigned(args.splits), unsigned(args.kv_heads * tiles + fetches), unsigned(args.tokens)}, kAttendThreads,
-         size_t(floats) * 4, AttendKernelArgs{args, store});
+  const int group = args.heads / args.kv_heads;
+  const int tiles = attend_tiles(group, larger_of(args.key_dim, args.value_dim));
+  const AttendTile tile = tile_of(args, kQueries, kWidth);
+  constexpr int kThreads = attend_warps(kWidth) * kWarp;
+  launch(stream, "attend", attend_kernel<kKind, kQueries, kWidth>,
+         {unsigned(args.splits), unsigned(args.kv_heads * tiles), unsigned(args.tokens)}, kThreads,
+         size_t(tile.pages_at + 4 * (split_pages(args.cache, args.splits) + 1)),
+         AttendKernelArgs{args, store, group, tiles, tile});
+}
+
+// By the queries of a key-value head.
+template <CacheKind kKind, int kWidth>
+void launch_attend(Stream& stream, const AttendArgs& args, bool store, int queries) {
+  if (queries == 1) return launch_attend<kKind, 1, kWidth>(stream, args, store);
+  if (queries == 2) return launch_attend<kKind, 2, kWidth>(stream, args, store);
+  if constexpr (most_queries(kWidth) >= 4) {
+    if (queries == 4) return launch_attend<kKind, 4, kWidth>(stream, args, store);
+  }
+  if constexpr (most_queries(kWidth) >= 8) launch_attend<kKind, 8, kWidth>(stream, args, store);
 }
 
 template <bool kBf16, int kDim>
@@ -62,17 +100,11 @@ void store_keys(Stream& stream, const AttendArgs& args) {
 
 void attend(Stream& stream, const AttendArgs& args, bool store) {
   with_kind(args.cache.kind, [&]<CacheKind kKind>() {
-    constexpr int kWidePieces = kMaxHeadDim / (kPiece * kWarp);
     const int dim = larger_of(args.key_dim, args.value_dim), queries = queries_at_once(args.heads / args.kv_heads, dim);
-    if (is_wide(dim)) {
-      return queries == 1 ? launch_attend<kKind, 1, kWidePieces>(stream, args, store)
-                          : launch_attend<kKind, kWideQueries, kWidePieces>(stream, args, store);
-    }
-    switch (queries) {
-      case 1: return launch_attend<kKind, 1>(stream, args, store);
-      case 2: return launch_attend<kKind, 2>(stream, args, store);
-      case 4: return launch_attend<kKind, 4>(stream, args, store);
-      default: return launch_attend<kKind, 8>(stream, args, store);
+    switch (width_of(dim)) {
+      case 1: return launch_attend<kKind, 1>(stream, args, store, queries);
+      case kMediumWidth: return launch_attend<kKind, kMediumWidth>(stream, args, store, queries);
+      default: return launch_attend<kKind, kWidest>(stream, args, store, queries);
     }
   });
 }

@@ -2,36 +2,48 @@
 // is read once for all queries that share it, and the block that ends last puts the parts together. How keys are split
 // depends on the length alone, so a token comes out the same alone and among others. (Split keys: Flash-Decoding, Dao
 // et al. 2023; running maximum and sum: Milakov and Gimelshein 2018.)
+// Each warp copies tiles of keys and values into shared memory of its own, the next keys while it is at the values and
+// the other way round. A token of a short text waits for memory and for instructions more than it computes: so what it
+// needs is asked for at once, and what is rarely needed stays out of the way.
 #pragma once
 
 #include "kernels/device/codes.cuh"
-#include "kernels/device/fetch.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kAttendWarps = 4, kAttendThreads = kAttendWarps * kWarp;
-constexpr int kMostQueries = 8;  // of one key-value head to a block
-constexpr int kSplitUnit = 32;   // keys
-constexpr int kPiece = 8;        // elements of a row to a lane, of every kPiece * kWarp
-constexpr int kWideQueries = 2;  // to a block where heads are wider than that
+constexpr int kSplitUnit = 32;     // keys
+constexpr int kLeastSplit = 64;    // keys; with fewer, blocks would wait for each other longer than they compute
+constexpr int kMostTileKeys = 16;  // of a warp at once
+constexpr int kFour = 4 * kWarp;   // elements of a row that the lanes of a warp have four of each
+constexpr int kMediumWidth = 2;    // times kFour elements: a head of more is wide
+// By a row's width, times kFour elements: queries of one key-value head to a block at most, and its warps.
+constexpr int most_queries(int width) { return width > kMediumWidth ? 2 : width == kMediumWidth ? 4 : 8; }
+constexpr int attend_warps(int width) { return width > kMediumWidth ? 4 : 8; }
+// Of how many keys a lane has values in registers at once; the fewest keys of a warp's tile.
+constexpr int keys_at_once(int queries, int width) { return width > kMediumWidth || queries > 4 ? 2 : 4; }
 
 // Head h of a token.
 QGEN_DEVICE const float* head_of(const HeadRows& heads, int token, int h) {
   return heads.x + token * heads.stride + h * heads.head_stride;
 }
 
-// A warp normalizes head h, of `dim` elements, where it lies in shared memory.
+// A warp normalizes head h, of `dim` elements, where it lies in shared memory. kTimes: that loops are unrolled.
+template <int kTimes = 4>
 QGEN_DEVICE void normalize_head(const DeviceNorm& norm, int h, int dim, float* x) {
+  QGEN_UNROLL_BY(1)
   for (int begin = 0; begin < dim; begin += norm.group) {
     float mean = 0, squares = 0;
     if (norm.kind == Norm::Kind::kLayer) {
+      QGEN_UNROLL_BY(kTimes)
       for (int i = lane_index(); i < norm.group; i += kWarp) mean += x[begin + i];
       mean = sum_lanes(mean) / float(norm.group);
     }
+    QGEN_UNROLL_BY(kTimes)
     for (int i = lane_index(); i < norm.group; i += kWarp)
       squares = fused_product(x[begin + i] - mean, x[begin + i] - mean, squares);
     const float factor =
         norm.kind == Norm::Kind::kScale ? 1 : rsqrt_exact(sum_lanes(squares) / float(norm.group) + norm.eps);
+    QGEN_UNROLL_BY(kTimes)
     for (int i = lane_index(); i < norm.group; i += kWarp) {
       const int column = h * dim + begin + i;
       float value = rounded_product(x[begin + i] - mean, factor);
@@ -92,7 +104,7 @@ QGEN_DEVICE float capped_score(float score, float cap) { return cap * (1 - 2 / (
 // The first key that a token sees.
 QGEN_DEVICE int first_key(const AttendArgs& args, int position) {
   int first = args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
-  if (args.chunk > 0) {
+  if (args.chunk > 0) [[unlikely]] {
     const int begin = position / args.chunk * args.chunk;
     if (begin > first) first = begin;
   }
@@ -116,6 +128,31 @@ QGEN_DEVICE void note_overflow(const Cache& cache, int token) {
   if (cache.overflow_of_tokens[token] == 0) cache.overflow_of_tokens[token] = cache.overflow_mark;
 }
 
+// What the elements of a row are divided by, where its largest magnitude is `peak`.
+template <CacheKind kKind>
+QGEN_DEVICE float row_factor(float peak) {
+  return peak == 0 ? 1 : peak / (kKind == CacheKind::kI8 ? 127.0f : 448.0f);
+}
+
+// Puts element i into a row of the cache, and returns whether it became an infinity that it was not allowed to be.
+template <CacheKind kKind>
+QGEN_DEVICE bool store_element(uint8_t* row, int i, float value) {
+  if constexpr (kKind == CacheKind::kF32) {
+    reinterpret_cast<float*>(row)[i] = value;
+  } else if constexpr (kKind == CacheKind::kF16) {
+    const uint16_t bits = f16_bits(value);
+    reinterpret_cast<uint16_t*>(row)[i] = bits;
+    return (bits & 0x7FFF) == 0x7C00;
+  } else if constexpr (kKind == CacheKind::kBf16) {
+    reinterpret_cast<uint16_t*>(row)[i] = bf16_bits(value);
+  } else if constexpr (kKind == CacheKind::kI8) {
+    row[i] = uint8_t(int8_t(round_to_even(value)));
+  } else {
+    row[i] = e4m3_bits(value);
+  }
+  return false;
+}
+
 // A warp puts one row of a token into the cache.
 template <CacheKind kKind>
 QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* factor_out, const Cache& cache, int token) {
@@ -123,95 +160,59 @@ QGEN_DEVICE void store_row(const float* values, int d, uint8_t* row, float* fact
   if constexpr (has_factors(kKind)) {
     float peak = 0;
     for (int i = lane_index(); i < d; i += kWarp) peak = larger(peak, values[i] < 0 ? -values[i] : values[i]);
-    peak = largest_lane(peak);
-    factor = peak == 0 ? 1 : peak / (kKind == CacheKind::kI8 ? 127.0f : 448.0f);
+    factor = row_factor<kKind>(largest_lane(peak));
     if (lane_index() == 0) *factor_out = factor;
   }
   for (int i = lane_index(); i < padded(d); i += kWarp) {
-    const float value = i < d ? values[i] / factor : 0;
+    if (store_element<kKind>(row, i, i < d ? values[i] / factor : 0)) note_overflow(cache, token);
+  }
+}
+
+// Elements of a row, as they are stored, in so many words.
+constexpr int bytes_of_element(CacheKind kind) {
+  return kind == CacheKind::kF32 ? 4 : kind == CacheKind::kF16 || kind == CacheKind::kBf16 ? 2 : 1;
+}
+template <int kWords>
+struct Words;
+template <>
+struct Words<4> : Bytes16 {};
+template <>
+struct Words<2> : Bytes8 {};
+template <>
+struct Words<1> {
+  uint32_t word[1];
+};
+template <CacheKind kKind, int kCount>
+using Elements = Words<kCount * bytes_of_element(kKind) / 4>;
+
+// Elements without the row's factor.
+template <CacheKind kKind, int kCount>
+QGEN_DEVICE void widen(const Elements<kKind, kCount>& stored, float (&out)[kCount]) {
+  QGEN_UNROLL
+  for (int i = 0; i < kCount; i += 2) {
     if constexpr (kKind == CacheKind::kF32) {
-      reinterpret_cast<float*>(row)[i] = value;
-    } else if constexpr (kKind == CacheKind::kF16) {
-      const uint16_t bits = f16_bits(value);
-      reinterpret_cast<uint16_t*>(row)[i] = bits;
-      if ((bits & 0x7FFF) == 0x7C00) note_overflow(cache, token);
-    } else if constexpr (kKind == CacheKind::kBf16) {
-      reinterpret_cast<uint16_t*>(row)[i] = bf16_bits(value);
-    } else if constexpr (kKind == CacheKind::kI8) {
-      row[i] = uint8_t(int8_t(round_to_even(value)));
+      out[i] = bits_float(stored.word[i]);
+      out[i + 1] = bits_float(stored.word[i + 1]);
+    } else if constexpr (kKind == CacheKind::kF16 || kKind == CacheKind::kBf16) {
+      const uint16_t low = uint16_t(stored.word[i / 2]), high = uint16_t(stored.word[i / 2] >> 16);
+      out[i] = kKind == CacheKind::kF16 ? f16_value(low) : bf16_value(low);
+      out[i + 1] = kKind == CacheKind::kF16 ? f16_value(high) : bf16_value(high);
     } else {
-      row[i] = e4m3_bits(value);
-    }
-  }
-}
-
-// Elements 8 j to 8 j + 7 of a row of the cache, as they are stored.
-template <CacheKind kKind>
-struct PieceType {
-  using Type = Bytes16;
-};
-template <>
-struct PieceType<CacheKind::kI8> {
-  using Type = Bytes8;
-};
-template <>
-struct PieceType<CacheKind::kE4M3> {
-  using Type = Bytes8;
-};
-template <>
-struct PieceType<CacheKind::kF32> {
-  struct Type {
-    Floats4 half[2];
-  };
-};
-template <CacheKind kKind>
-using Piece = typename PieceType<kKind>::Type;
-
-template <CacheKind kKind>
-QGEN_DEVICE Piece<kKind> load_piece(const uint8_t* row, int j) {
-  if constexpr (kKind == CacheKind::kF32) {
-    const float* const from = reinterpret_cast<const float*>(row) + j * kPiece;
-    return {{load_floats4(from), load_floats4(from + 4)}};
-  } else {
-    return reinterpret_cast<const Piece<kKind>*>(row)[j];
-  }
-}
-
-// Its elements, without the row's factor.
-template <CacheKind kKind>
-QGEN_DEVICE void widen_piece(const Piece<kKind>& piece, float (&out)[kPiece]) {
-  if constexpr (kKind == CacheKind::kF32) {
-    QGEN_UNROLL
-    for (int i = 0; i < kPiece; ++i) out[i] = piece.half[i / 4].at[i % 4];
-  } else if constexpr (kKind == CacheKind::kF16 || kKind == CacheKind::kBf16) {
-    QGEN_UNROLL
-    for (int i = 0; i < kPiece; ++i) {
-      const uint16_t bits = uint16_t(piece.word[i / 2] >> (i % 2 * 16));
-      out[i] = kKind == CacheKind::kF16 ? f16_value(bits) : bf16_value(bits);
-    }
-  } else {
-    QGEN_UNROLL
-    for (int i = 0; i < kPiece; i += 2) {
-      const uint32_t two = piece.word[i / 4] >> (i % 4 * 8) & 0xFFFF;
       if constexpr (kKind == CacheKind::kI8) {
-        out[i] = float(int8_t(two));
-        out[i + 1] = float(int8_t(two >> 8));
+        // As the lowest byte of a float of 2^23 and more; conversions are slow.
+        const uint32_t shifted = stored.word[i / 4] ^ 0x80808080;
+        QGEN_UNROLL
+        for (int j = 0; j < 2; ++j)
+          out[i + j] = bits_float(permute_bytes(shifted, 0x4B000000, uint32_t(0x7440 + i % 4 + j))) - (0x1p23f + 128);
       } else {
         // Where a row has a NaN its factor is NaN, whatever becomes of the code.
-        const uint32_t pair = e4m3_pair_to_f16(two);
+        const uint32_t pair = e4m3_pair_to_f16(stored.word[i / 4] >> (i % 4 * 8) & 0xFFFF);
         out[i] = f16_value(uint16_t(pair));
         out[i + 1] = f16_value(uint16_t(pair >> 16));
       }
     }
   }
 }
-
-// Pieces of keys and values that a lane has under way.
-template <CacheKind kKind, int kKeys, int kPieces>
-struct KeyPieces {
-  Piece<kKind> key[kKeys][kPieces], value[kKeys][kPieces];
-  float key_factor[kKeys], value_factor[kKeys];
-};
 
 // What the key-value head of a token needs before anyone attends to it: two warps, one for the key and one for the
 // value. `scratch` (padded head) is shared memory of each warp's own.
@@ -255,22 +256,127 @@ store_keys_kernel(const AttendArgs args, const LaunchTimes times) {
                      shared_memory<float>() + warp_index() * head_floats(args));
 }
 
-// Which keys a block sees.
+// A head of q, k or v on its way through a warp's registers: element i is in lane i % kWarp. What it is normalized and
+// rotated by is asked for before it is needed, all at once. Its bits are those of prepare_head().
+template <int kSlots>
+struct LaneHead {
+  float x[kSlots], weight[kSlots], cos[kSlots / 2], sin[kSlots / 2];
+
+  // What no kernel writes.
+  QGEN_DEVICE void load_weights(const DeviceNorm& norm, int h, int dim) {
+    const int count = norm.weight == nullptr ? 0 : norm.wide_weight ? dim : norm.group;
+    const float* const from = norm.weight + (norm.wide_weight ? h * dim : 0) + lane_index();
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) weight[s] = lane_index() + s * kWarp < count ? from[s * kWarp] : 1;
+  }
+  QGEN_DEVICE void load(const float* in, int dim, const Rotation& rotation, int token) {
+    const float *const own = in + lane_index(), *const own_cos = rotation.cos + token * rotation.half + lane_index(),
+                       *const own_sin = rotation.sin + token * rotation.half + lane_index();
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) x[s] = lane_index() + s * kWarp < dim ? own[s * kWarp] : 0;
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots / 2; ++s) {
+      const bool there = lane_index() + s * kWarp < rotation.half;
+      cos[s] = there ? own_cos[s * kWarp] : 0;
+      sin[s] = there ? own_sin[s * kWarp] : 0;
+    }
+  }
+  // Norm and rotation of a head of `dim` elements; it ends up in shared memory, with zeros up to `row`.
+  QGEN_DEVICE void prepare(const AttendArgs& args, const DeviceNorm& norm, int h, int dim, int row, bool rotates,
+                           float* out) {
+    const bool normalizes = norm.kind != Norm::Kind::kNone;
+    // All but the common case takes the long way through shared memory.
+    const bool simple = norm.kind != Norm::Kind::kLayer && norm.group == dim && norm.bias == nullptr;
+    const bool before = normalizes && !args.norm_after_rotation;
+    if (before && simple) {
+      float squares = 0;
+      QGEN_UNROLL
+      for (int s = 0; s < kSlots; ++s) squares = fused_product(x[s], x[s], squares);
+      const float factor =
+          norm.kind == Norm::Kind::kScale ? 1 : rsqrt_exact(sum_lanes(squares) / float(dim) + norm.eps);
+      QGEN_UNROLL
+      for (int s = 0; s < kSlots; ++s) x[s] = rounded_product(rounded_product(x[s], factor), weight[s]);
+    }
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) {
+      if (lane_index() + s * kWarp < row) out[lane_index() + s * kWarp] = x[s];
+    }
+    warp_barrier();
+    const Rotation& rotation = args.rotation;
+    QGEN_UNROLL_BY(1)
+    for (int turn = 0; turn < 2; ++turn) {
+      if (turn == 0 ? before && !simple : normalizes && !before) [[unlikely]] {
+        normalize_head<1>(norm, h, dim, out);
+        warp_barrier();
+      }
+      if (turn == 1 || !rotates || rotation.half == 0) continue;
+      float* const from = out + args.rotated_first;
+      QGEN_UNROLL
+      for (int s = 0; s < kSlots / 2; ++s) {
+        const int i = lane_index() + s * kWarp;
+        if (i < rotation.half) {
+          float& first = from[rotation.adjacent ? 2 * i : i];
+          float& second = from[rotation.adjacent ? 2 * i + 1 : i + rotation.half];
+          const float a = first, b = second;
+          first = fused_product(a, cos[s], -rounded_product(b, sin[s]));
+          second = fused_product(b, cos[s], rounded_product(a, sin[s]));
+        }
+      }
+      warp_barrier();
+    }
+  }
+};
+
+// A warp puts a row, of which its lanes have prepared their elements in shared memory, into the cache and, with
+// `in_tile`, among the keys or values that its block has in shared memory. Returns the row's factor.
+template <CacheKind kKind, int kSlots>
+QGEN_DEVICE float store_row_twice(const float* values, int elements, uint8_t* row, uint8_t* tile, bool in_tile,
+                                  const Cache& cache, int token) {
+  float x[kSlots];
+  QGEN_UNROLL
+  for (int s = 0; s < kSlots; ++s) x[s] = lane_index() + s * kWarp < elements ? values[lane_index() + s * kWarp] : 0;
+  float factor = 1;
+  if constexpr (has_factors(kKind)) {
+    float peak = 0;
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) peak = larger(peak, x[s] < 0 ? -x[s] : x[s]);
+    factor = row_factor<kKind>(largest_lane(peak));
+  }
+  bool overflows = false;
+  QGEN_UNROLL
+  for (int s = 0; s < kSlots; ++s) {
+    const int i = lane_index() + s * kWarp;
+    if (i < elements) {
+      const float value = x[s] / factor;
+      overflows |= store_element<kKind>(row, i, value);
+      if (in_tile) store_element<kKind>(tile, i, value);
+    }
+  }
+  if (overflows) [[unlikely]]
+    note_overflow(cache, token);
+  return factor;
+}
+
+// Which keys a block sees, none where it begins behind the end.
 struct Keys {
   int begin, end;
-  int parts;  // that have any
+  bool last;  // the token's own is among them
+  int count, size;
+
+  // That have any.
+  QGEN_DEVICE int parts() const { return count <= size ? 1 : int(unsigned(count + size - 1) / unsigned(size)); }
 };
 QGEN_DEVICE Keys keys_of(const AttendArgs& args, int position, int split) {
   const int length = position + 1, first = first_key(args, position), count = length - first;
-  const int even = (count + args.splits - 1) / args.splits;
-  const int size = (even + kSplitUnit - 1) / kSplitUnit * kSplitUnit;
-  const int begin = first + split * size;
-  return {begin, begin + size < length ? begin + size : length, (count + size - 1) / size};
+  const int even = int(unsigned(count + args.splits - 1) / unsigned(args.splits));
+  const int whole = (even + kSplitUnit - 1) / kSplitUnit * kSplitUnit, size = whole < kLeastSplit ? kLeastSplit : whole;
+  const int begin = first + split * size, end = begin + size;
+  return {begin, end < length ? end : length, end >= length, count, size};
 }
 // Pages at most that a split of the keys lies in.
 inline int split_pages(const Cache& cache, int splits) {
   if (cache.ring == 1) return 1;
-  return (cache.ring * cache.page_tokens / splits + kSplitUnit) / cache.page_tokens + 2;
+  return (cache.ring * cache.page_tokens / splits + kLeastSplit) / cache.page_tokens + 2;
 }
 
 // Of a part of the keys: the largest score, the sum of exp(score - largest) and so weighted values.
@@ -281,276 +387,516 @@ constexpr float kLowest = -3.0e38f;
 // The factor that rescales the sums of a part with `part` as largest score to those with `all`.
 QGEN_DEVICE float worth(float part, float all) { return exp_fast(part - all); }
 
-// Element c of a head: its weighted values by all that was weighed, the sink too, times the output gate.
+// What a head's weighted values are multiplied and divided by: all that was weighed, the sink too.
+struct Share {
+  float factor, sum;
+};
+QGEN_DEVICE Share share_of(const AttendArgs& args, int head, const Running& all) {
+  if (args.sinks == nullptr) return {1, all.sum};
+  const float sink = args.sinks[head], largest = larger(all.largest, sink), factor = worth(all.largest, largest);
+  return {factor, all.sum * factor + worth(sink, largest)};
+}
+// Element c of a head, times the output gate.
 QGEN_DEVICE float mixed_value(const AttendArgs& args, int token, int head, int c, float value, const Running& all) {
-  float sum = all.sum, factor = 1;
-  if (args.sinks != nullptr) {
-    const float sink = args.sinks[head], largest = larger(all.largest, sink);
-    factor = worth(all.largest, largest);
-    sum = sum * factor + worth(sink, largest);
-  }
-  const float mixed = value * factor / sum;
+  const Share share = share_of(args, head, all);
+  const float mixed = value * share.factor / share.sum;
   return args.gate.x == nullptr ? mixed : mixed * sigmoid(head_of(args.gate, token, head)[c]);
 }
 
-// Floats of shared memory for what warps and parts hand over.
-constexpr int attend_merged_floats(int queries, int row, int splits) {
-  const int of_warps = kAttendWarps * (row + 2), of_parts = splits + 2;
-  return queries * (of_warps > of_parts ? of_warps : of_parts);
-}
+// What a block comes back to behind its keys; meanwhile it lies in shared memory, where it takes no registers.
+struct alignas(16) AttendPlace {
+  int first_head, queries, counter, parts;
+  float own_factors[2];  // of the token's key and value
+  uint32_t flag;
+};
+
+// How keys and values lie in the shared memory of each warp of a block.
+struct AttendTile {
+  int keys;                // most at once, a power of two
+  int key_row, value_row;  // elements of a row
+  int prepared_row;        // floats for a head of either
+  int pitch;               // bytes from row to row, of keys as of values
+  int shift;               // so many lanes copy a row, as an exponent of two
+  int warp_bytes;          // in all
+  // Where things begin in a block's shared memory, behind its AttendPlace and the queries: heads that it stores, the
+  // weights of keys, what each warp has of its own, and where pages begin.
+  int stored_at, weights_at, warps_at, pages_at;
+};
 
 struct AttendKernelArgs {
   AttendArgs attend;
   bool store;
+  int group, tiles;  // queries of a key-value head, and the blocks that they are spread over
+  AttendTile tile;
 };
 
-// kPieces: of a row to a lane.
-template <CacheKind kKind, int kQueries, int kPieces>
-QGEN_KERNEL(kAttendThreads, 1)
+// kWidth: times kFour elements are room for a row.
+template <CacheKind kKind, int kQueries, int kWidth>
+QGEN_KERNEL(attend_warps(kWidth) * kWarp, 2)
 attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
+  constexpr int kWarps = attend_warps(kWidth), kThreads = kWarps * kWarp, kSlots = 4 * kWidth;
+  constexpr int kUnit = 16 / bytes_of_element(kKind);                  // elements in 16 bytes
+  [[maybe_unused]] constexpr int kUnitsAtOnce = kQueries > 4 ? 1 : 2;  // of a key
+  constexpr int kScored = kQueries < 4 ? kQueries : 4;                 // queries at once: with more, registers run out
+  constexpr int kQueryRow = kWidth * kFour;                            // floats
+  constexpr int kAtOnce = keys_at_once(kQueries, kWidth);
   const AttendArgs& args = both.attend;
   KernelScope scope(times);
-  const int group = args.heads / args.kv_heads, tiles = (group + kQueries - 1) / kQueries;
   const int split = int(block_index().x), row_of_call = int(block_index().z), token = args.first_token + row_of_call;
-  // The first blocks, so that they do not wait for others to end, fetch what the next kernel reads.
-  const int fetches = args.next.bytes > 0;
-  if (fetches && block_index().y == 0) {
-    fetch_share<kAttendThreads>(args.next, unsigned(split), unsigned(args.splits));
-    return;
+  int kv = int(block_index().y), query_tile = 0;
+  if (both.tiles > 1) [[unlikely]] {
+    query_tile = kv % both.tiles;
+    kv /= both.tiles;
   }
-  const int y_index = int(block_index().y) - fetches, kv = y_index / tiles, tile = y_index % tiles;
-  const int first_head = kv * group + tile * kQueries;
-  const int queries = group - tile * kQueries < kQueries ? group - tile * kQueries : kQueries;
-  scope.wait_for_inputs();
-  const int position = args.position[token];
-  const Keys keys = keys_of(args, position, split);
-  if (split >= keys.parts) return;
+  const int first_query = query_tile * kQueries, first_head = kv * both.group + first_query;
+  const int queries = both.group - first_query < kQueries ? both.group - first_query : kQueries;
+  const int warp = warp_index(), lane = lane_index();
 
-  const int key_row = padded(args.key_dim), d = args.value_dim, row = padded(d);
-  float* const q_shared = shared_memory<float>();              // (queries, key_row)
-  float* const store_shared = q_shared + kQueries * key_row;   // (2, longest row)
-  float* const merged = store_shared + 2 * head_floats(args);  // (warps, queries, row + 2), then (queries, parts + 2)
-  float* const flag = merged + attend_merged_floats(kQueries, row, args.splits);
-  uint32_t* const page_rows = reinterpret_cast<uint32_t*>(flag + 1);  // where the pages of the split begin in the cache
+  // What warps prepare: a query each, the token's own key and its value, where this kernel stores them. All that does
+  // not depend on the token's position is under way before that is known.
+  const int items = both.store ? kQueries + 2 : kQueries;
+  const AttendTile& layout = both.tile;
+  const auto norm_of = [&](int item) {
+    DeviceNorm norm = args.q_norm;
+    if (item == kQueries) norm = args.k_norm;
+    if (item > kQueries) norm = args.v_norm;
+    return norm;
+  };
+  const auto dim_of = [&](int item) { return item > kQueries ? args.value_dim : args.key_dim; };
+  const auto row_of_item = [&](int item) { return item > kQueries ? layout.value_row : layout.key_row; };
+  // Queries that are not there are zeros.
+  const auto index_of = [&](int item) { return item >= kQueries ? kv : first_head + (item < queries ? item : 0); };
+  const auto load_weights = [&](int item, LaneHead<kSlots>& head) {
+    head.load_weights(norm_of(item), index_of(item), dim_of(item));
+  };
+  const auto load_head = [&](int item, LaneHead<kSlots>& head) {
+    HeadRows rows = args.q;
+    if (item == kQueries) rows = args.k;
+    if (item > kQueries) rows = args.v;
+    const bool there = item < kQueries ? item < queries : item < items && rows.x != nullptr;
+    head.load(head_of(rows, token, index_of(item)), there ? dim_of(item) : 0, args.rotation, token);
+  };
+  LaneHead<kSlots> head;
+  load_weights(warp, head);
+  scope.wait_for_inputs();
+  const int position = args.position[token], sequence = args.sequence[token];
+  load_head(warp, head);
+  const Keys keys = keys_of(args, position, split);
+  if (keys.begin >= keys.end) return;
+
+  const int key_row = layout.key_row, d = args.value_dim, row = layout.value_row;
+  uint8_t* const memory = shared_memory<uint8_t>();
+  AttendPlace* const place = reinterpret_cast<AttendPlace*>(memory);
+  float* const q_shared = reinterpret_cast<float*>(memory + sizeof(AttendPlace));   // (kQueries, kQueryRow)
+  float* const store_shared = reinterpret_cast<float*>(memory + layout.stored_at);  // (2, longer row)
+  float* const weights = reinterpret_cast<float*>(memory + layout.weights_at) + warp * layout.keys * kQueries;
+  uint32_t* const page_rows = reinterpret_cast<uint32_t*>(memory + layout.pages_at);  // in the cache
+  // Of each warp: the keys and values of its tile, then its sums, (kQueries, row) and (kQueries, 2).
+  uint8_t* const regions = memory + layout.warps_at;
+  const auto region_of = [&](int w) { return regions + w * layout.warp_bytes; };
 
   const Cache& cache = args.cache;
-  const int warp = warp_index();
   const int first_page = keys.begin >> cache.page_shift, last_page = (keys.end - 1) >> cache.page_shift;
-  const int32_t* const table = cache.tables + args.sequence[token] * cache.ring;
-  for (int i = thread_index(); i <= last_page - first_page; i += kAttendThreads)
-    page_rows[i] = uint32_t(page_row(cache, page_at(cache, table, first_page + i), args.kv_heads, kv));
-  const float scale = query_scale(args, position);
-  for (int i = warp; i < kQueries; i += kAttendWarps) {
-    if (i < queries) {
-      prepare_head(args, args.q, args.q_norm, token, first_head + i, scale, q_shared + i * key_row);
-    } else {
-      for (int c = lane_index(); c < key_row; c += kWarp) q_shared[i * key_row + c] = 0;
-    }
+  // And one more, so that none has to ask whether there is a next page.
+  QGEN_UNROLL_BY(1)
+  for (int i = thread_index(); i <= last_page - first_page + 1; i += kThreads) {
+    const int number = first_page + i < last_page ? first_page + i : last_page;
+    const int32_t page = page_at(cache, cache.tables + sequence * cache.ring, number);
+    page_rows[i] = uint32_t(page_row(cache, page, args.kv_heads, kv));
   }
-  // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
-  if (both.store && split == keys.parts - 1 && warp < 2)
-    store_token<kKind>(args, token, kv, warp == 0, store_shared + warp * head_floats(args));
+  if (thread_index() == 0)
+    *place = {first_head, queries, (row_of_call * args.kv_heads + kv) * both.tiles + query_tile, keys.parts(), {}, 0};
   barrier();
 
-  // As many lanes as the longer row has pieces take a key, a power of two.
-  int lanes = 1;
-  while (lanes < kWarp && (lanes * kPiece < key_row || lanes * kPiece < row)) lanes *= 2;
-  constexpr int kElements = kPieces * kPiece;  // of a lane
-  // Piece p of a lane.
-  const auto piece = [&](int p) { return lane_index() % lanes + p * kWarp; };
-  const int at_once = kAttendThreads / lanes;
-  float q[kQueries][kElements], sums[kQueries][kElements];
-  Running running[kQueries];
+  // The keys go through the warps in tiles: as few keys to a tile as it takes for all warps to have some.
+  int tile_shift = kAtOnce == 4 ? 2 : 1;
+  while ((1 << tile_shift) < layout.keys && (kWarps << tile_shift) < keys.end - keys.begin) ++tile_shift;
+  const int tile_keys = 1 << tile_shift;
+  uint8_t* const key_tile = region_of(warp);
+  const auto values_of = [&](int w) { return region_of(w) + layout.warp_bytes / 2; };
+  uint8_t* const value_tile = values_of(warp);
+  const int step = kWarps << tile_shift;
+  // The token's own key and value come from registers, not from the cache, if a first tile has them.
+  const int own = both.store && keys.last ? position : -1;
+  const int own_at = position - keys.begin;
+  const bool own_in_tile = own_at < step;
+  int skipped = own;
+  // A lane's part of rows [base, base + tile_keys) of keys or values on their way into shared memory.
+  const auto row_of = [&](int base, uint32_t& low, uint32_t& high) {
+    const int number = base >> cache.page_shift;
+    const uint32_t offset = uint32_t(page_offset(cache, base)), left = (1u << cache.page_shift) - offset;
+    low = page_rows[number - first_page] + offset;
+    high = page_rows[number - first_page + 1] - left;
+    return left;  // rows from `base` on that are behind `low`
+  };
+  const auto copy = [&](const uint8_t* from, uint32_t row_bytes, int units, uint8_t* to, int base) {
+    constexpr int kOfLane = (kWidth * kFour / kUnit + kWarp - 1) / kWarp;  // units of a row
+    if (base < keys.end) {
+      uint32_t low, high;
+      const uint32_t left = row_of(base, low, high);
+      const int unit = lane & ((1 << layout.shift) - 1), first = lane >> layout.shift, stride = kWarp >> layout.shift;
+      from += unit * 16;
+      to += first * layout.pitch + unit * 16;
+      QGEN_UNROLL_BY(1)
+      for (int r = first; r < tile_keys; r += stride, to += stride * layout.pitch) {
+        const uint8_t* const row_from = from + uint64_t((uint32_t(r) < left ? low : high) + uint32_t(r)) * row_bytes;
+        QGEN_UNROLL
+        for (int n = 0; n < kOfLane; ++n) {
+          if (unit + n * kWarp < units && base + r != skipped)
+            copy_async16(to + n * kWarp * 16, row_from + n * kWarp * 16, base + r < keys.end);
+        }
+      }
+    }
+    copy_async_commit();
+  };
+  const int key_units = key_row / kUnit, value_units = row / kUnit;
+  const auto copy_keys = [&](int base) { copy(cache.keys, uint32_t(cache.key_bytes), key_units, key_tile, base); };
+  const auto copy_values = [&](int base) {
+    copy(cache.values, uint32_t(cache.value_bytes), value_units, value_tile, base);
+  };
+  // The factors of the lane's key and its value.
+  const int lane_key = lane & (tile_keys - 1);
+  float key_factor = 1, value_factor = 1;
+  const auto load_factors = [&](int base) {
+    const int index = base + lane_key;
+    if (index >= keys.end || index == skipped) return;
+    uint32_t low, high;
+    const uint32_t left = row_of(base, low, high);
+    const uint32_t at = (uint32_t(lane_key) < left ? low : high) + uint32_t(lane_key);
+    key_factor = cache.key_factor[at];
+    value_factor = cache.value_factor[at];
+  };
+  int base = keys.begin + (warp << tile_shift);
+  copy_keys(base);
+  copy_values(base);
+  if constexpr (has_factors(kKind)) load_factors(base);
+
+  const auto prepare = [&](int item) {
+    // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
+    const bool of_query = item < kQueries, of_key = item == kQueries;
+    if (!of_query && (own < 0 || (!of_key && args.v.x == nullptr))) return;  // or values are in the keys
+    float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - kQueries) * layout.prepared_row;
+    head.prepare(args, norm_of(item), index_of(item), dim_of(item), row_of_item(item), of_query || of_key, out);
+    if (of_query) return;
+    const uint32_t at = page_rows[last_page - first_page] + uint32_t(page_offset(cache, position));
+    const int w = own_at >> tile_shift, r = own_at & (tile_keys - 1);
+    uint8_t* const own_key = region_of(w) + r * layout.pitch;
+    uint8_t* const own_value = values_of(w) + r * layout.pitch;
+    uint8_t* const target =
+        of_key ? cache.keys + at * uint64_t(cache.key_bytes) : cache.values + at * uint64_t(cache.value_bytes);
+    uint8_t* const in_tile = of_key ? own_key : own_value;
+    const float factor =
+        store_row_twice<kKind, kSlots>(out, row_of_item(item), target, in_tile, own_in_tile, cache, token);
+    if constexpr (has_factors(kKind)) {
+      if (lane == 0) {
+        place->own_factors[of_key ? 0 : 1] = factor;
+        (of_key ? cache.key_factor : cache.value_factor)[at] = factor;
+      }
+    }
+    if (of_key && args.v.x == nullptr) [[unlikely]] {
+      if (lane == 0) place->own_factors[1] = factor;
+      warp_barrier();
+      QGEN_UNROLL_BY(1)
+      for (int unit = lane; own_in_tile && unit < value_units; unit += kWarp)
+        reinterpret_cast<Bytes16*>(own_value)[unit] = reinterpret_cast<const Bytes16*>(own_key)[unit];
+    }
+  };
+  if (warp < items) prepare(warp);
+  if constexpr (kQueries + 2 > kWarps) {
+    if (const int item = warp + kWarps; item < items) {
+      load_weights(item, head);
+      load_head(item, head);
+      prepare(item);
+    }
+  }
+  barrier();
+  skipped = -1;
+  if constexpr (has_factors(kKind)) {
+    if (base + lane_key == own) {
+      key_factor = place->own_factors[0];
+      value_factor = place->own_factors[1];
+    }
+  }
+
+  float sums[kQueries][kWidth][4];  // of elements 4 lane to 4 lane + 3 of each kFour
+  Running running[kQueries];        // the sum: of the lane's keys
   QGEN_UNROLL
   for (int i = 0; i < kQueries; ++i) {
     running[i] = {kLowest, 0};
     QGEN_UNROLL
-    for (int c = 0; c < kElements; ++c) {
-      const int at = piece(c / kPiece) * kPiece + c % kPiece;
-      q[i][c] = at < key_row ? q_shared[i * key_row + at] : 0;
-      sums[i][c] = 0;
-    }
+    for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] = 0;
   }
-  // Keys of a lane in a step. Those of the next step are under way while it computes.
-  constexpr int kKeys = kPieces > 1 ? 1 : (kQueries <= 4 ? 4 : 2) / (kKind == CacheKind::kF32 ? 2 : 1);
-  const int step = kKeys * at_once;
-  const auto key_at = [&](int base, int u) { return base + u * at_once + thread_index() / lanes; };
-  KeyPieces<kKind, kKeys, kPieces> next;
-  const auto fetch = [&](int base) {
-    QGEN_UNROLL
-    for (int u = 0; u < kKeys; ++u) {
-      const int there = key_at(base, u), index = there < keys.end ? there : keys.begin;
-      // 2^32 rows are more than a GPU has room for.
-      const uint32_t at = page_rows[(index >> cache.page_shift) - first_page] + uint32_t(page_offset(cache, index));
-      const uint8_t* const key = cache.keys + uint64_t(at) * uint32_t(cache.key_bytes);
-      const uint8_t* const value = cache.values + uint64_t(at) * uint32_t(cache.value_bytes);
-      QGEN_UNROLL
-      for (int p = 0; p < kPieces; ++p) {
-        const int j = piece(p);
-        next.key[u][p] = next.value[u][p] = {};
-        if (j * kPiece < key_row) next.key[u][p] = load_piece<kKind>(key, j);
-        if (j * kPiece < row) next.value[u][p] = load_piece<kKind>(value, j);
-      }
-      next.key_factor[u] = has_factors(kKind) ? cache.key_factor[at] : 1;
-      next.value_factor[u] = has_factors(kKind) ? cache.value_factor[at] : 1;
-    }
-  };
-  fetch(keys.begin);
+  const int part = lane >> tile_shift, parts_of_key = kWarp >> tile_shift;
   QGEN_UNROLL_BY(1)
-  for (int base = keys.begin; base < keys.end; base += step) {
-    const KeyPieces<kKind, kKeys, kPieces> now = next;
-    if (base + step < keys.end) fetch(base + step);
-    // The scores of all queries and keys, then their weights, so that what one waits for another computes in.
-    float weight[kKeys * kQueries];
+  for (; base < keys.end; base += step) {
+    // A key to a lane, or to several that share its elements: the scores of all queries.
+    float score[kQueries];
     QGEN_UNROLL
-    for (int u = 0; u < kKeys; ++u) {
-      float key[kPieces][kPiece];
-      QGEN_UNROLL
-      for (int p = 0; p < kPieces; ++p) widen_piece<kKind>(now.key[u][p], key[p]);
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) {
-        float score = 0;
+    for (int i = 0; i < kQueries; ++i) score[i] = 0;
+    copy_async_wait<1>();
+    warp_barrier();
+    const uint8_t* const key_at = key_tile + lane_key * layout.pitch;
+    QGEN_UNROLL
+    for (int query = 0; query < kQueries; query += kScored) {
+      QGEN_UNROLL_BY(kUnitsAtOnce)
+      for (int unit = part; unit < key_units; unit += parts_of_key) {
+        const Bytes16 stored = reinterpret_cast<const Bytes16*>(key_at)[unit];
         QGEN_UNROLL
-        for (int c = 0; c < kElements; ++c) score += q[i][c] * key[c / kPiece][c % kPiece];
-        weight[u * kQueries + i] = score;
+        for (int c = 0; c < kUnit; c += 4) {
+          constexpr int kWords = bytes_of_element(kKind);  // of four elements
+          Elements<kKind, 4> four;
+          QGEN_UNROLL
+          for (int j = 0; j < kWords; ++j) four.word[j] = stored.word[c / 4 * kWords + j];
+          float key[4];
+          widen<kKind, 4>(four, key);
+          QGEN_UNROLL
+          for (int i = query; i < query + kScored; ++i) {
+            const Floats4 q = load_floats4(q_shared + i * kQueryRow + unit * kUnit + c);
+            QGEN_UNROLL
+            for (int j = 0; j < 4; ++j) score[i] += q.at[j] * key[j];
+          }
+        }
       }
     }
-    sum_lanes_each(weight, lanes);
-    if constexpr (has_factors(kKind)) {
+    QGEN_UNROLL_BY(1)
+    for (int mask = tile_keys; mask < kWarp; mask *= 2) {
       QGEN_UNROLL
-      for (int n = 0; n < kKeys * kQueries; ++n) weight[n] *= now.key_factor[n / kQueries];
+      for (int i = 0; i < kQueries; ++i) score[i] += shuffle_xor(score[i], mask);
     }
-    if (args.softcap > 0) {
+    const bool there = base + lane_key < keys.end;
+    bool grows = false;
+    float scale = args.scale;
+    if (args.temperature_beta != 0) [[unlikely]]
+      scale = query_scale(args, args.position[token]);
+    if constexpr (has_factors(kKind)) scale *= key_factor;
+    QGEN_UNROLL
+    for (int i = 0; i < kQueries; ++i) score[i] *= scale;
+    if (args.softcap > 0) [[unlikely]] {
       QGEN_UNROLL
-      for (int n = 0; n < kKeys * kQueries; ++n) weight[n] = capped_score(weight[n], args.softcap);
+      for (int i = 0; i < kQueries; ++i) score[i] = capped_score(score[i], args.softcap);
     }
     QGEN_UNROLL
     for (int i = 0; i < kQueries; ++i) {
-      float largest = running[i].largest;
+      if (!there) score[i] = kLowest;
+      grows |= !(score[i] <= running[i].largest);
+    }
+    if (any_lane(grows)) {
+      float highest[kQueries];
       QGEN_UNROLL
-      for (int u = 0; u < kKeys; ++u) {
-        float& score = weight[u * kQueries + i];
-        if (key_at(base, u) >= keys.end) score = kLowest;
-        largest = larger(largest, score);
+      for (int i = 0; i < kQueries; ++i) highest[i] = score[i];
+      QGEN_UNROLL_BY(1)
+      for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
+        QGEN_UNROLL
+        for (int i = 0; i < kQueries; ++i) highest[i] = larger(highest[i], shuffle_xor(highest[i], mask));
       }
-      const float old = worth(running[i].largest, largest);
-      running[i] = {largest, running[i].sum * old};
       QGEN_UNROLL
-      for (int c = 0; c < kElements; ++c) sums[i][c] *= old;
-      QGEN_UNROLL
-      for (int u = 0; u < kKeys; ++u) {
-        float& of_key = weight[u * kQueries + i];
-        of_key = key_at(base, u) < keys.end ? worth(of_key, largest) : 0;
-        running[i].sum += of_key;
-        of_key *= now.value_factor[u];
+      for (int i = 0; i < kQueries; ++i) {
+        const float largest = larger(running[i].largest, highest[i]);
+        const float old = worth(running[i].largest, largest);
+        running[i] = {largest, running[i].sum * old};
+        QGEN_UNROLL
+        for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] *= old;
       }
     }
     QGEN_UNROLL
-    for (int u = 0; u < kKeys; ++u) {
-      float value[kPieces][kPiece];
+    for (int i = 0; i < kQueries; ++i) {
+      float weight = there ? worth(score[i], running[i].largest) : 0;
+      running[i].sum += weight;
+      if constexpr (has_factors(kKind)) weight = there ? weight * value_factor : 0;
+      if (part == 0) weights[lane_key * kQueries + i] = weight;
+    }
+    warp_barrier();  // all lanes have read their keys
+    copy_keys(base + step);
+    if constexpr (has_factors(kKind)) load_factors(base + step);
+    copy_async_wait<1>();
+    warp_barrier();
+    // Four elements to a lane: the weighted values.
+    QGEN_UNROLL_BY(1)
+    for (int first = 0; first < tile_keys; first += kAtOnce) {
+      Elements<kKind, 4> stored[kAtOnce][kWidth];
+      float weight[kAtOnce][kQueries];
       QGEN_UNROLL
-      for (int p = 0; p < kPieces; ++p) widen_piece<kKind>(now.value[u][p], value[p]);
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) {
+      for (int u = 0; u < kAtOnce; ++u) {
         QGEN_UNROLL
-        for (int c = 0; c < kElements; ++c) sums[i][c] += weight[u * kQueries + i] * value[c / kPiece][c % kPiece];
+        for (int p = 0; p < kWidth; ++p) {
+          // Lanes behind the end of a row compute something that nobody reads.
+          const int four = p * kWarp + lane;
+          stored[u][p] = reinterpret_cast<const Elements<kKind, 4>*>(
+              value_tile + (first + u) * layout.pitch)[4 * four < row ? four : 0];
+        }
+        QGEN_UNROLL
+        for (int i = 0; i < kQueries; i += 4) {
+          if constexpr (kQueries % 4 == 0) {
+            const Floats4 w = load_floats4(weights + (first + u) * kQueries + i);
+            QGEN_UNROLL
+            for (int j = 0; j < 4; ++j) weight[u][i + j] = w.at[j];
+          } else {
+            QGEN_UNROLL
+            for (int j = 0; j < kQueries; ++j) weight[u][j] = weights[(first + u) * kQueries + j];
+          }
+        }
+      }
+      QGEN_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        QGEN_UNROLL
+        for (int p = 0; p < kWidth; ++p) {
+          float value[4];
+          widen<kKind, 4>(stored[u][p], value);
+          QGEN_UNROLL
+          for (int i = 0; i < kQueries; ++i) {
+            QGEN_UNROLL
+            for (int j = 0; j < 4; ++j) sums[i][p][j] += weight[u][i] * value[j];
+          }
+        }
       }
     }
+    warp_barrier();  // all lanes have read the values
+    copy_values(base + step);
+  }
+  copy_async_wait<0>();
+  QGEN_UNROLL_BY(1)
+  for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
+    QGEN_UNROLL
+    for (int i = 0; i < kQueries; ++i) running[i].sum += shuffle_xor(running[i].sum, mask);
   }
 
-  // The keys of a warp together, then the warps.
+  // (tokens, heads, splits, row), then (tokens, heads, splits, 2) for what they weigh.
+  const auto part_of = [&](int head_index, int p) {
+    return (int64_t(row_of_call) * args.heads + head_index) * args.splits + p;
+  };
+  float* const part_pairs = args.partial + int64_t(args.tokens) * args.heads * args.splits * row;
+  // The sums of the warps become one; then, in the block that ends last, those of the parts.
+  const int parts = place->parts;
+  bool all_parts = parts == 1;
+  float* const sums_of_warp = reinterpret_cast<float*>(region_of(warp));
+  const auto publish = [&](int i, const float(&values)[kWidth][4], const Running& weighed) {
+    QGEN_UNROLL
+    for (int p = 0; p < kWidth; ++p) {
+      const int c = p * kFour + 4 * lane;
+      if (c < row)
+        store_floats4(sums_of_warp + i * row + c, {{values[p][0], values[p][1], values[p][2], values[p][3]}});
+    }
+    if (lane == 0) {
+      sums_of_warp[kQueries * row + 2 * i] = weighed.largest;
+      sums_of_warp[kQueries * row + 2 * i + 1] = weighed.sum;
+    }
+  };
+  warp_barrier();
   QGEN_UNROLL
-  for (int i = 0; i < kQueries; ++i) {
-    for (int mask = lanes; mask < kWarp; mask *= 2) {
-      const float largest = shuffle_xor(running[i].largest, mask), sum = shuffle_xor(running[i].sum, mask);
-      const float all = larger(running[i].largest, largest);
-      const float mine = worth(running[i].largest, all), theirs = worth(largest, all);
-      running[i] = {all, running[i].sum * mine + sum * theirs};
+  for (int i = 0; i < kQueries; ++i) publish(i, sums[i], running[i]);
+  QGEN_UNROLL_BY(1)
+  for (;;) {
+    barrier();
+    QGEN_UNROLL_BY(1)
+    for (int i = warp; i < place->queries; i += kWarps) {
+      const int head_index = place->first_head + i;
+      const float* const pairs = reinterpret_cast<const float*>(regions) + kQueries * row + 2 * i;
+      const int pitch = layout.warp_bytes / 4;
+      float share[kWarps], largest = pairs[0];
       QGEN_UNROLL
-      for (int c = 0; c < kElements; ++c) sums[i][c] = sums[i][c] * mine + shuffle_xor(sums[i][c], mask) * theirs;
-    }
-    float* const out = merged + (warp * kQueries + i) * (row + 2);
-    if (lane_index() < lanes) {
+      for (int w = 1; w < kWarps; ++w) largest = larger(largest, pairs[w * pitch]);
+      float sum = 0;
       QGEN_UNROLL
-      for (int c = 0; c < kElements; ++c) {
-        const int at = piece(c / kPiece) * kPiece + c % kPiece;
-        if (at < row) out[at] = sums[i][c];
+      for (int w = 0; w < kWarps; ++w) {
+        share[w] = worth(pairs[w * pitch], largest);
+        sum += share[w] * pairs[w * pitch + 1];
+      }
+      float factor = 1;
+      if (all_parts) {
+        if (args.sinks != nullptr) [[unlikely]] {
+          const float sink = args.sinks[head_index], with_sink = larger(largest, sink);
+          factor = worth(largest, with_sink);
+          sum = sum * factor + worth(sink, with_sink);
+        }
+        factor /= sum;
+      }
+      QGEN_UNROLL_BY(1)
+      for (int c = 4 * lane; c < row; c += kFour) {
+        float value[4] = {};
+        QGEN_UNROLL
+        for (int w = 0; w < kWarps; ++w) {
+          const Floats4 of_warp = load_floats4(reinterpret_cast<const float*>(regions) + w * pitch + i * row + c);
+          QGEN_UNROLL
+          for (int j = 0; j < 4; ++j) value[j] += share[w] * of_warp.at[j];
+        }
+        if (all_parts) {
+          QGEN_UNROLL
+          for (int j = 0; j < 4; ++j) value[j] *= factor;
+          if (args.gate.x != nullptr) [[unlikely]] {
+            const float* const gate = head_of(args.gate, token, head_index) + c;
+            QGEN_UNROLL
+            for (int j = 0; j < 4; ++j) {
+              if (c + j < d) value[j] *= sigmoid(gate[j]);
+            }
+          }
+          float* const y = args.y + token * args.y_stride + head_index * d + c;
+          QGEN_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            if (c + j < d) y[j] = value[j];
+          }
+        } else {
+          store_floats4(args.partial + part_of(head_index, split) * row + c,
+                        {{value[0], value[1], value[2], value[3]}});
+        }
+      }
+      if (!all_parts && lane == 0) {
+        float* const pair = part_pairs + part_of(head_index, split) * 2;
+        pair[0] = largest;
+        pair[1] = sum;
       }
     }
-    if (lane_index() == 0) {
-      out[row] = running[i].largest;
-      out[row + 1] = running[i].sum;
-    }
-  }
-  barrier();
-  // (parts, row + 2) at `from`, the parts `stride` apart, as one.
-  const auto put_together = [&](const float* from, int64_t stride, int parts, int c, Running& all) {
-    float largest = from[row];
-    for (int p = 1; p < parts; ++p) largest = larger(largest, from[p * stride + row]);
-    float sum = 0, value = 0;
-    for (int p = 0; p < parts; ++p) {
-      const float share = worth(from[p * stride + row], largest);
-      sum += share * from[p * stride + row + 1];
-      value += share * from[p * stride + c];
-    }
-    all = {largest, sum};
-    return value;
-  };
-  // Element c of a head from its weighted values and what they weigh.
-  const auto put = [&](int head, int c, float value, const Running& all) {
-    args.y[token * args.y_stride + head * d + c] = mixed_value(args, token, head, c, value, all);
-  };
-  const int64_t partial_row = row + 2;
-  const auto partial = [&](int head, int part) {
-    return args.partial + ((int64_t(row_of_call) * args.heads + head) * args.splits + part) * partial_row;
-  };
-  for (int index = thread_index(); index < queries * row; index += kAttendThreads) {
-    const int i = index / row, c = index % row, head = first_head + i;
-    Running all;
-    const float value = put_together(merged + i * (row + 2), kQueries * (row + 2), kAttendWarps, c, all);
-    if (keys.parts == 1) {
-      if (c < d) put(head, c, value, all);
-    } else {
-      float* const out = partial(head, split);
-      out[c] = value;
-      if (c == 0) {
-        out[row] = all.largest;
-        out[row + 1] = all.sum;
+    if (all_parts) return;
+    if (!ends_last(args.counter + place->counter, uint32_t(parts), &place->flag)) return;
+    all_parts = true;
+    // A warp has one query, and shares its parts with the other warps that have it; several are under way at once.
+    constexpr int kBatch = kWidth > kMediumWidth ? 2 : kWidth == 1 && kQueries <= 4 ? 16 : 8;
+    static_assert(kWarps % kQueries == 0);
+    const int own_query = warp % kQueries, stride = kWarps / kQueries;
+    const int64_t first_part = part_of(place->first_head + (own_query < place->queries ? own_query : 0), 0);
+    float of_parts[kWidth][4] = {};
+    Running all = {kLowest, 0};
+    float* const part_shares = sums_of_warp;  // (kBatch)
+    QGEN_UNROLL_BY(1)
+    for (int first = warp / kQueries; first < parts; first += kBatch * stride) {
+      const int own_part = first + lane * stride;
+      const bool has_part = lane < kBatch && own_part < parts;
+      const float* const pair = part_pairs + (first_part + (has_part ? own_part : first)) * 2;
+      const float largest_of_part = pair[0], sum_of_part = pair[1];
+      Floats4 of_part[kBatch][kWidth];
+      const float* from = args.partial + (first_part + first) * row;
+      QGEN_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        QGEN_UNROLL
+        for (int q = 0; q < kWidth; ++q) {
+          const int c = q * kFour + 4 * lane;
+          of_part[b][q] = load_floats4(from + (c < row ? c : 0));
+        }
+        if (first + (b + 1) * stride < parts) from += stride * row;
       }
+      const float largest = larger(all.largest, largest_lane(has_part ? largest_of_part : kLowest));
+      const float share = has_part ? worth(largest_of_part, largest) : 0, old = worth(all.largest, largest);
+      all = {largest, all.sum * old + sum_lanes(has_part ? share * sum_of_part : 0)};
+      if (lane < kBatch) part_shares[lane] = share;
+      warp_barrier();
+      QGEN_UNROLL
+      for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] *= old;
+      QGEN_UNROLL
+      for (int b = 0; b < kBatch; ++b) {
+        const float of_this = part_shares[b];
+        QGEN_UNROLL
+        for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] += of_this * of_part[b][c / 4].at[c % 4];
+      }
+      warp_barrier();
     }
-  }
-  if (keys.parts == 1) return;
-
-  // The block that ends last has all parts.
-  uint32_t* const counter = args.counter + (row_of_call * args.kv_heads + kv) * tiles + tile;
-  if (!ends_last(counter, uint32_t(keys.parts), reinterpret_cast<uint32_t*>(flag))) return;
-  // What each part is worth, then the sums.
-  float* const shares = merged;  // (queries, parts + 2)
-  for (int i = warp; i < queries; i += kAttendWarps) {
-    const float* const from = partial(first_head + i, 0) + row;
-    float* const share = shares + i * (keys.parts + 2);
-    float largest = kLowest, sum = 0;
-    for (int p = lane_index(); p < keys.parts; p += kWarp) largest = larger(largest, from[p * partial_row]);
-    largest = largest_lane(largest);
-    for (int p = lane_index(); p < keys.parts; p += kWarp) {
-      share[p] = worth(from[p * partial_row], largest);
-      sum += share[p] * from[p * partial_row + 1];
+    // Nothing of the other queries.
+    QGEN_UNROLL
+    for (int i = 0; i < kQueries; ++i) {
+      const bool has = i == own_query;
+      float values[kWidth][4];
+      QGEN_UNROLL
+      for (int c = 0; c < kSlots; ++c) values[c / 4][c % 4] = has ? of_parts[c / 4][c % 4] : 0;
+      publish(i, values, {has ? all.largest : kLowest, has ? all.sum : 0});
     }
-    sum = sum_lanes(sum);
-    if (lane_index() == 0) {
-      share[keys.parts] = largest;
-      share[keys.parts + 1] = sum;
-    }
-  }
-  barrier();
-  for (int index = thread_index(); index < queries * d; index += kAttendThreads) {
-    const int i = index / d, c = index % d;
-    const float* const from = partial(first_head + i, 0) + c;
-    const float* const share = shares + i * (keys.parts + 2);
-    float value = 0;
-    QGEN_UNROLL_BY(8)
-    for (int p = 0; p < keys.parts; ++p) value += share[p] * from[p * partial_row];
-    put(first_head + i, c, value, {share[keys.parts], share[keys.parts + 1]});
   }
 }
 

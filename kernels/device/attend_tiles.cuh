@@ -39,11 +39,23 @@ attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
   uint16_t* const memory = shared_memory<uint16_t>();
   float* const rotated = reinterpret_cast<float*>(memory) + warp_index() * kDim;
   uint32_t query[kDim / 16][4];
+  LaneHead<kDim / kWarp> next;  // on its way while the one before it is prepared
+  next.load_weights(args.q_norm, head, key_dim);
+  const auto load_query = [&](int r) {
+    if (const int token = args.first_token + warp_token + r; warp_token + r < args.tokens)
+      next.load(head_of(args.q, token, head), key_dim, args.rotation, token);
+  };
+  load_query(0);
+  QGEN_UNROLL_BY(1)
   for (int r = 0; r < 16; ++r) {
     const int token = warp_token + r;
-    if (token < args.tokens)
-      prepare_head(args, args.q, args.q_norm, args.first_token + token, head, query_scale(args, position + token),
-                   rotated);
+    LaneHead<kDim / kWarp> now = next;
+    if (r + 1 < 16) load_query(r + 1);
+    if (token < args.tokens) {
+      now.prepare(args, args.q_norm, head, key_dim, padded(key_dim), true, rotated);
+      const float scale = query_scale(args, position + token);
+      for (int i = lane; i < key_dim; i += kWarp) rotated[i] = rounded_product(rotated[i], scale);
+    }
     warp_barrier();
     QGEN_UNROLL
     for (int window = 0; window < kDim / 32; ++window) {
@@ -117,22 +129,34 @@ attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
         }
       }
     }
-    QGEN_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const int at = position + warp_token + g + 8 * h;  // of this row's token
-      const int sees = first_key(args, at);
-      float largest = running[h].largest;
+    if (args.softcap > 0) [[unlikely]] {
       QGEN_UNROLL
       for (int n = 0; n < kTileKeys / 8; ++n) {
         QGEN_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          const int key = begin + tile * kTileKeys + n * 8 + 2 * q + j;
-          float& s = score[n][2 * h + j];
-          if (args.softcap > 0) s = capped_score(s, args.softcap);
-          if (key > at || key < sees) s = kLowest;
-          largest = larger(largest, s);
+        for (int j = 0; j < 4; ++j) score[n][j] = capped_score(score[n][j], args.softcap);
+      }
+    }
+    // Where a token of the warp does not see all keys of the tile.
+    const int tile_key = begin + tile * kTileKeys, warp_at = position + warp_token;
+    if (tile_key + kTileKeys - 1 > warp_at || tile_key < first_key(args, warp_at + 15)) {
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const int at = warp_at + g + 8 * h - tile_key, sees = first_key(args, warp_at + g + 8 * h) - tile_key;
+        QGEN_UNROLL
+        for (int n = 0; n < kTileKeys / 8; ++n) {
+          QGEN_UNROLL
+          for (int j = 0; j < 2; ++j) {
+            const int key = n * 8 + 2 * q + j;
+            if (key > at || key < sees) score[n][2 * h + j] = kLowest;
+          }
         }
       }
+    }
+    QGEN_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      float largest = running[h].largest;
+      QGEN_UNROLL
+      for (int n = 0; n < kTileKeys / 8; ++n) largest = larger(largest, larger(score[n][2 * h], score[n][2 * h + 1]));
       largest = largest_lane(largest, 4);
       const float old = worth(running[h].largest, largest);
       running[h].largest = largest;
@@ -179,12 +203,15 @@ attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
     if (token >= args.tokens) continue;
     const int at = args.first_token + token;
     float* const y = args.y + at * args.y_stride + head * d;
+    const Share share = share_of(args, head, {running[h].largest, sum});
+    const float by = share.factor / share.sum;
+    const float* const gate = args.gate.x == nullptr ? nullptr : head_of(args.gate, at, head);
     QGEN_UNROLL
     for (int n = 0; n < kDim / 8; ++n) {
       QGEN_UNROLL
       for (int j = 0; j < 2; ++j) {
         const int c = n * 8 + 2 * q + j;
-        if (c < d) y[c] = mixed_value(args, at, head, c, sums[n][2 * h + j], {running[h].largest, sum});
+        if (c < d) y[c] = sums[n][2 * h + j] * by * (gate == nullptr ? 1 : sigmoid(gate[c]));
       }
     }
   }

@@ -150,8 +150,7 @@ QGEN_DEVICE void four_codes(uint32_t word, uint32_t bias, uint32_t& first, uint3
     first = add_f16_pairs(permute_bytes(moved, 0x64646464u, 0x4140), bias);
     second = add_f16_pairs(permute_bytes(moved, 0x64646464u, 0x4342), bias);
   } else if constexpr (kCodes == Codes::kE4M3) {
-    first = e4m3_pair_to_f16(word & 0xFFFF);
-    second = e4m3_pair_to_f16(word >> 16);
+    e4m3_four_to_f16(word, first, second);
   } else {
     static_assert(kCodes == Codes::kE5M2);  // the upper byte of F16
     first = permute_bytes(word, 0, 0x1404);
@@ -247,11 +246,14 @@ QGEN_DEVICE float activated(Activation activation, float x) {
   }
   return x;
 }
-// What the epilogue makes of a product, which its gate has been applied to; `y` is where it goes.
-QGEN_DEVICE void store_product(const Epilogue& epilogue, float value, float* y) {
+// What the epilogue makes of a product, which its gate has been applied to: what goes to where `added` was.
+QGEN_DEVICE float stored_product(const Epilogue& epilogue, float value, float added) {
   value *= epilogue.scale;
   if (epilogue.softcap > 0) value = epilogue.softcap * tanh_exact(value / epilogue.softcap);
-  *y = epilogue.add ? *y + value : value;
+  return epilogue.add ? added + value : value;
+}
+QGEN_DEVICE void store_product(const Epilogue& epilogue, float value, float* y) {
+  *y = stored_product(epilogue, value, epilogue.add ? *y : 0);
 }
 
 }  // namespace qgen::QGEN_BACKEND

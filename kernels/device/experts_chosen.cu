@@ -1,5 +1,7 @@
 #include "kernels/device/experts_chosen.cuh"
 
+#include <algorithm>
+
 #include "kernels/device/dispatch.cuh"
 #include "kernels/device/launch.cuh"
 
@@ -14,10 +16,11 @@ void multiply_chosen(Stream& stream, const ChosenArgs& args) {
   const Matrix& like = args.product.like;
   with_expert_grid(like, [&]<typename Grid>() {
     using Traits = GemvTraits<Grid, 2, false>;
-    const int slab = slab_of<Traits>(1, like.cols);
-    const int block_rows = args.product.gate != nullptr ? kMmaRows : Traits::kRowTiles * kMmaRows;
-    launch(stream, "experts", chosen_kernel<Traits>, {choices_of(args.product), blocks_of(like.rows, block_rows)},
-           kGemvThreads, size_t(kOwnArgsBytes + gemv_bytes<Traits>(1, slab)), ChosenKernelArgs{args, slab});
+    const unsigned choices = choices_of(args.product),
+                   tiles = blocks_of(like.rows, args.product.gate != nullptr ? kMmaRows : Traits::kRowTiles * kMmaRows);
+    const GemvLaunch<Traits> shape(stream, 1, like.cols, int(choices * tiles), kOwnArgsBytes);
+    launch(stream, "experts", chosen_kernel<Traits>, {choices, std::max(1u, shape.blocks / choices)}, kGemvThreads,
+           size_t(shape.bytes), ChosenKernelArgs{args, int(tiles), shape.slab});
   });
 }
 

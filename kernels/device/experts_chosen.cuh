@@ -27,13 +27,13 @@ chosen_any_kernel(const ChosenArgs args, const LaunchTimes times) {
 
 struct ChosenKernelArgs {
   ChosenArgs chosen;
-  int slab;  // as GemvKernelArgs has it
+  int tiles, slab;  // as GemvKernelArgs has them
 };
 // What a block of gemv() is told, at the beginning of shared memory, since it is of the block's expert.
 constexpr int kOwnArgsBytes = int(round_up(sizeof(GemvKernelArgs), 128));
 
-// For choice x of the grid and block y of rows: choices that share an expert read the same rows of it at about the same
-// time.
+// For choice x of the grid and every so many tiles from y on: choices that share an expert read the same rows of it at
+// about the same time.
 template <typename Traits>
 QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
 chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
@@ -52,25 +52,25 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
     linear.norm = nullptr;
     linear.norm_eps = 0;
     linear.tokens = 1;
-    own->first_block[0] = 0;
+    linear.epilogue = {};
+    own->first_tile[0] = 0;
+    own->tiles = args.tiles;
     own->slab = args.slab;
   }
   barrier();
-  GemvBlock<Traits> block(*own, int(block_index().y));
-  GemvLoads<Traits> loads[Traits::kInFlight];
-  QGEN_UNROLL
-  for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp_index() + u * kGemvWarps);
+  const int first = int(block_index().y), step = int(grid_size().y);
+  GemvBlock<Traits> block(*own, first, step);
+  GemvWindow<Traits> window;
   block.place_shared_memory(kOwnArgsBytes);
+  block.ask_first();
+  block.load_first_groups(window, first);
   block.measure_inputs();
-  block.load_biases();
-
-  float sum[Traits::kRowTiles][Traits::kSums][4] = {};
-  multiply_slabs(block, args.slab, loads, sum);
-  block.store_sums(sum);
   float* const y = result_of(product, choice);
-  block.for_results([&](int, int row, const float(&result)[2]) {
-    const float up = product.gate != nullptr ? result[1] : result[0];
-    y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);
+  multiply_tiles(block, *own, window, first, step, [&](int tile) {
+    block.for_results(tile, [&](int, int row, const float(&result)[2]) {
+      const float up = product.gate != nullptr ? result[1] : result[0];
+      y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);
+    });
   });
 }
 

@@ -128,7 +128,8 @@ class SplitGemmBlock {
         for (int i = 0; i < 2; ++i) {
           const int row = row_of(warp_index() / 2 * kWarpRows + i * 16 + g + j / 2 * 8);
           if (row >= matrix(i).rows) continue;
-          result[i] = product_of<Grid>(matrix(i), row, total_[i][m][j], args_.gemm.parts.factor[token]);
+          const float scale = Grid::kGrouped ? 1 : scale_at(matrix(i), first_group(matrix(i), row));
+          result[i] = product_of<Grid>(matrix(i), row, total_[i][m][j], scale, args_.gemm.parts.factor[token]);
           if (gated_ && i == 0) continue;
           const float activation = activated(products_.epilogue.activation, gated_ ? result[0] : result[i]);
           store_product(products_.epilogue, gated_ ? activation * result[1] : activation,

@@ -8,29 +8,29 @@ namespace {
 
 template <typename Traits>
 void launch_gemv(Stream& stream, const GemvArgs& args) {
-  GemvKernelArgs gemv{args, {}, 0};
-  const int block_rows = args.gated ? kMmaRows : Traits::kRowTiles * kMmaRows;
-  int blocks = 0;
+  GemvKernelArgs gemv{args, {}, 0, 0};
+  const int tile_rows = args.gated ? kMmaRows : Traits::kRowTiles * kMmaRows;
   for (int i = 0; i < (args.gated ? 1 : args.parts); ++i) {
-    gemv.first_block[i] = blocks;
-    blocks += (args.part[i].rows + block_rows - 1) / block_rows;
+    gemv.first_tile[i] = gemv.tiles;
+    gemv.tiles += (args.part[i].rows + tile_rows - 1) / tile_rows;
   }
-  gemv.slab = slab_of<Traits>(args.tokens, args.part[0].cols);
-  const auto bytes = size_t(gemv_bytes<Traits>(args.tokens, gemv.slab));
-  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(blocks)}, kGemvThreads, bytes, gemv);
+  const GemvLaunch<Traits> shape(stream, args.tokens, args.part[0].cols, gemv.tiles);
+  gemv.slab = shape.slab;
+  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, kGemvThreads, size_t(shape.bytes), gemv);
 }
 
 }  // namespace
 
 void gemv(Stream& stream, const GemvArgs& args) {
-  // Blocks of one MMA tile where rows are few, so that all processors have some. 4096: 128 blocks of 32 rows.
-  constexpr int kManyRows = 4096;
+  constexpr int kFewTokens = 2;  // beside whose inputs a longer ring has room
+  // Tiles of one MMA tile of rows where rows are few, so that all processors have as much to do.
+  const int many_rows = 8 * kMmaRows * stream.processors;
   int rows = 0;
   for (int i = 0; i < args.parts; ++i) rows += args.part[i].rows;
   with_grid(args.part[0], [&]<typename Grid>() {
-    if (2 * args.tokens > kGemvTokens) {
+    if (args.tokens > kFewTokens) {
       launch_gemv<GemvTraits<Grid, 2, true>>(stream, args);
-    } else if (args.gated || rows > kManyRows) {
+    } else if (args.gated || rows > many_rows) {
       launch_gemv<GemvTraits<Grid, 2, false>>(stream, args);
     } else {
       launch_gemv<GemvTraits<Grid, 1, false>>(stream, args);

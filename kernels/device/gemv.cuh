@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/device/codes.cuh"
-#include "kernels/device/fetch.cuh"
+#include "kernels/device/launch.cuh"
 #include "kernels/device/split.cuh"
 
 namespace qgen::QGEN_BACKEND {
@@ -28,35 +28,49 @@ struct GemvTraits {
   static constexpr bool kBf16 = kCodes == Codes::kBf16;
   static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;  // 16 or 8
   static constexpr int kWindow = 4 * kLane;                      // columns that a warp takes at once
-  // Blocks that share a processor: two, but where minimums take too many registers.
+  // Blocks that share a processor: two, but where minimums take too many registers. Where few suffice a block of the
+  // next launch has room beside them, and its weights come before its inputs.
   static constexpr bool kAlone = Grid::kMinimums && kRowTiles == 2;
-  static constexpr int kBlocks = kPairs || kAlone ? 1 : 2;
-  // Windows; as many bytes of a block that is alone as of two.
-  static constexpr bool kFew = kLaneBytes == 16 || Grid::kMinimums || Grid::kForm == ScaleForm::kTwoLevels;
-  static constexpr int kInFlight = kAlone ? 4 : (kFew ? 4 : 6) / kRowTiles;
-  static constexpr int kRound = kGemvWarps * kInFlight * kWindow;  // columns
+  static constexpr bool kLean = kRowTiles == 1 && !(kCodes == Codes::kI8 && Grid::kGrouped);
+  static constexpr int kBlocks = kPairs || kAlone ? 1 : 2, kResident = kBlocks + (kLean ? kEarlyBlocks : 0);
+  // Stages of the ring of weights: windows that a warp has under way, some 4 KB, or 8 where few tokens leave room. The
+  // loop over them is unrolled by as many, so that each has its place as a constant.
+  static constexpr int kStages = kPairs ? 32 / kLaneBytes : kRowTiles == 2 ? 4 : 64 / kLaneBytes;
+  static constexpr int kRound = kStages * kGemvWarps * kWindow;  // columns that a block takes at once
+  static constexpr int kPieces = 2 * kRowTiles;  // of a lane in a window: rows g and g + 8 of each MMA tile
+  // Scales, then minimums, that come through the ring with the codes: (kinds, groups, rows). Numbers of two levels, of
+  // one byte each, are loaded from where they lie.
+  static constexpr int kRows = kRowTiles * kMmaRows, kGroups = Grid::kGroups < 1 ? 1 : Grid::kGroups;
+  static constexpr bool kRingNumbers = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
+  static constexpr int kNumbers = kRingNumbers ? kRows * kGroups * (Grid::kMinimums ? 2 : 1) : 0;
+  static constexpr int kLaneNumbers = (kNumbers + kWarp - 1) / kWarp;  // that a lane asks for
+  static constexpr int kNumberBytes = Grid::kForm == ScaleForm::kF16 ? 2 : 4;
+  // A stage of the ring: a window of a warp, and of all.
+  static constexpr int kCodesBytes = kWarp * kPieces * kLaneBytes;
+  static constexpr int kWarpStage = kCodesBytes + kNumbers * 4;
+  static constexpr int kWarpRing = kStages * kWarpStage, kRingBytes = kGemvWarps * kWarpRing;
 };
 
 struct GemvKernelArgs {
   GemvArgs linear;
-  int first_block[4];  // of each part
-  int slab;            // columns of x that are in shared memory at once, whole rounds
+  int first_tile[4];  // of each part: what a block has at once are its tiles' rows
+  int tiles;          // of all parts
+  int slab;           // columns of x that are in shared memory at once, whole rounds
 };
 
 // Columns of x that are in shared memory at once: as many rounds as stay below so many bytes, at least one.
-constexpr int64_t kSlabBytes = 64 << 10;
 template <typename Traits>
-constexpr int slab_of(int tokens, int64_t cols) {
-  const int64_t rounds = kSlabBytes / (2 * tokens * Traits::kRound * 2),
+constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
+  const int64_t rounds = bytes / (2 * tokens * Traits::kRound * 2),
                 wanted = (cols + Traits::kRound - 1) / Traits::kRound;
   return int(Traits::kRound * (rounds < 1 ? 1 : rounds < wanted ? rounds : wanted));
 }
-// Bytes of shared memory that a block takes.
+// Bytes of shared memory that a block takes beside its ring.
 template <typename Traits>
 constexpr int64_t gemv_bytes(int tokens, int slab) {
   const int64_t floats =
-      2 * kGemvWarps * kGemvTokens + 2 * kGemvTokens + kGemvWarps * Traits::kRowTiles * kMmaRows * kGemvTokens;
-  return 2 * tokens * int64_t{slab + kSlabPadding} * 2 + floats * 4;
+      2 * kGemvWarps * tokens + 2 * tokens + int64_t{2} * kGemvWarps * Traits::kRowTiles * kMmaRows * tokens;
+  return round_up(2 * tokens * int64_t{slab + kSlabPadding} * 2 + floats * 4, 16);
 }
 // Floats of shared memory that x takes: `columns` of 16-bit numbers.
 QGEN_DEVICE int gemv_x_floats(int columns, int slab) { return columns * (slab + kSlabPadding) / 2; }
@@ -66,96 +80,75 @@ struct LaneBytes;
 template <>
 struct LaneBytes<16> {
   using Type = Bytes16;
-  static QGEN_DEVICE Bytes16 load(const uint8_t* p) { return load_once16(p); }
+  static QGEN_DEVICE void copy(void* to, const uint8_t* from, bool valid) { copy_once16(to, from, valid); }
 };
 template <>
 struct LaneBytes<8> {
   using Type = Bytes8;
-  static QGEN_DEVICE Bytes8 load(const uint8_t* p) { return load_once8(p); }
+  static QGEN_DEVICE void copy(void* to, const uint8_t* from, bool valid) { copy_once8(to, from, valid); }
 };
 
-// One warp's loads of one window: rows g and g + 8 of each MMA tile.
+// A lane's codes of one window, and the numbers of its groups: of rows g and g + 8 of each MMA tile.
 template <typename Traits>
-struct GemvLoads {
+struct GemvWindow {
   typename LaneBytes<Traits::kLaneBytes>::Type codes[Traits::kRowTiles][2];
-  GroupLoads<typename Traits::Grid> groups[Traits::kRowTiles][2];
+  float scale[Traits::kRowTiles][2][Traits::kGroups], minimum[Traits::kRowTiles][2][Traits::kGroups];
+  GroupLoads<typename Traits::Grid> groups[Traits::kRowTiles][2];  // of two levels
 };
 
-// What a lane needs of its two rows of an MMA tile.
-struct GemvRow {
-  uint32_t load;  // the first of the lane's loads of the row, counted from the first of the matrix
-  int group;      // the first of the row's in the grid
-};
-
-// What becomes of the sum of a row and a token before the epilogue. `inverse`: InputFactors.
+// What becomes of the sum of a row and a token before the epilogue. `scale`: of a row that has one; `inverse`:
+// InputFactors.
 template <typename Grid>
-QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float inverse) {
-  if (!Grid::kGrouped) total *= scale_at(w, first_group(w, row));
+QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale, float inverse) {
+  if (!Grid::kGrouped) total *= scale;
   return fused_product(total, inverse, w.bias != nullptr ? w.bias[row] : 0);
 }
 
-// A block's work, in stages: load_window(), measure_inputs(), then for each slab of columns fill_inputs() and
-// multiply_window(), at last store_sums() and write_results(). keep_norm() and the first load_window() do not wait for
-// the inputs.
+// A block's work: ask_first(), keep_norm() and load_first_groups(), which do not wait for the inputs, measure_inputs(),
+// then for each of its tiles multiply_tile(), store_sums() and write_results().
+//
+// Weights come through a ring in shared memory. Each lane asks for its own codes, some windows ahead and on into the
+// block's next tiles, and reads back what it has asked for itself, so that a warp waits for nobody and memory is always
+// at work. (In registers, codes that are under way shared the few marks by which a warp waits for its loads, and it
+// waited for the newest with the oldest: half the speed of the memory of an H200.)
 template <typename Traits>
 class GemvBlock {
  public:
   static constexpr int kRowTiles = Traits::kRowTiles;
   static constexpr Codes kCodes = Traits::kCodes;
-  using Loads = GemvLoads<Traits>;
+  using Window = GemvWindow<Traits>;
   using Sums = float[kRowTiles][Traits::kSums][4];
 
-  // `block`: of those that all parts' rows make.
-  QGEN_DEVICE GemvBlock(const GemvKernelArgs& gemv, int block) : gemv_(gemv), args_(gemv.linear), gated_(args_.gated) {
-    while (!gated_ && part_ + 1 < args_.parts && block >= gemv.first_block[part_ + 1]) ++part_;
-    first_row_ = (block - gemv.first_block[part_]) * (gated_ ? kMmaRows : kRowTiles * kMmaRows);
-    QGEN_UNROLL
-    for (int i = 0; i < kRowTiles; ++i) {
-      const Matrix& w = matrix(i);
-      QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const int row = first_row_ + (gated_ ? 0 : i * kMmaRows) + g() + 8 * h;
-        const int valid = row < w.rows ? row : w.rows - 1;
-        rows_[i][h] = {uint32_t(valid * w.row_bytes / Traits::kLaneBytes + q()), first_group(w, valid)};
-      }
-    }
+  // The block has tile `first` and every `step`-th behind it.
+  QGEN_DEVICE GemvBlock(const GemvKernelArgs& gemv, int first, int step)
+      : gemv_(gemv), args_(gemv.linear), gated_(args_.gated), step_(step), asked_tile_(first) {
     windows_ = (cols() + Traits::kWindow - 1) / Traits::kWindow;
-    const int of_row = int(shape().row_bytes / Traits::kLaneBytes);
+    const int of_row = int(args_.part[0].row_bytes / Traits::kLaneBytes);
     loads_ = of_row < 4 * windows_ ? of_row : 4 * windows_;
   }
 
-  QGEN_DEVICE int cols() const { return shape().cols; }
-  QGEN_DEVICE int windows() const { return windows_; }
-
-  QGEN_DEVICE void load_window(Loads& loads, int window) const {
-    const uint32_t load = 4 * uint32_t(window);
-    const bool inside = int(load) + q() < loads_;
-    // Behind the last window any scale will do: the codes are zeros.
-    const int column = (window < windows_ ? window : windows_ - 1) * Traits::kWindow;
-    QGEN_UNROLL
-    for (int i = 0; i < kRowTiles; ++i) {
-      const Matrix& w = matrix(i);
-      [[maybe_unused]] const int group = column >> w.group_shift;
-      QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        if (inside) {
-          const int64_t at = int64_t(rows_[i][h].load + load) * Traits::kLaneBytes;
-          loads.codes[i][h] = LaneBytes<Traits::kLaneBytes>::load(w.codes + at);
-        } else {
-          loads.codes[i][h] = {};
-        }
-        if constexpr (Traits::Grid::kGrouped) loads.groups[i][h].load(w, rows_[i][h].group + group);
-      }
-    }
-  }
+  QGEN_DEVICE int cols() const { return args_.part[0].cols; }
 
   // Where the stages hand each other what they made, behind `used` bytes.
   QGEN_DEVICE void place_shared_memory(int used = 0) {
-    x_ = reinterpret_cast<uint16_t*>(shared_memory<uint8_t>() + used);
+    uint8_t* const begin = shared_memory<uint8_t>() + used;
+    x_ = reinterpret_cast<uint16_t*>(begin);
     scratch_ = reinterpret_cast<float*>(x_) + gemv_x_floats(columns(), gemv_.slab);
-    factors_ = scratch_ + 2 * kGemvWarps * kGemvTokens;
-    inverses_ = factors_ + kGemvTokens;
-    sums_ = inverses_ + kGemvTokens;
+    factors_ = scratch_ + 2 * kGemvWarps * args_.tokens;
+    inverses_ = factors_ + args_.tokens;
+    sums_ = inverses_ + args_.tokens;
+    ring_ = begin + gemv_bytes<Traits>(args_.tokens, gemv_.slab) + warp_index() * Traits::kWarpRing;
+  }
+
+  // As many windows as the ring has stages.
+  QGEN_DEVICE void ask_first() {
+    aim();
+    QGEN_UNROLL
+    for (int u = 0; u < Traits::kStages; ++u) ask(u);
+  }
+  QGEN_DEVICE void load_first_groups(Window& window, int tile) {
+    use_rows(tile);
+    load_groups(window, warp_index());
   }
 
   // The norm's weights of the first slab, which no launch before this one writes, where token 0 will be.
@@ -183,7 +176,7 @@ class GemvBlock {
   QGEN_DEVICE void fill_inputs(int begin) {
     for (int t = 0; t < args_.tokens; ++t) {
       uint16_t* const highs = x_ + 2 * t * stride();
-      if (shape().column_order != nullptr) {
+      if (args_.part[0].column_order != nullptr) {
         fill_ordered(t, begin, highs, highs + stride());
       } else {
         fill_token<kFirst>(t, begin, highs, highs + stride());
@@ -191,20 +184,62 @@ class GemvBlock {
     }
   }
 
-  // Zero points of whole rows, as biases that are added to codes. Those of groups are read with each group: kept here,
-  // they would take registers that the loop does not have.
-  QGEN_DEVICE void load_biases() {
+  // What the thread's result of a tile needs when its sum is there: asked for before the tile is multiplied, so that it
+  // does not wait then.
+  QGEN_DEVICE void load_result(int tile) {
+    static_assert(Traits::kRows * kGemvTokens <= kGemvThreads);
+    const int rows = tile_rows(), part = part_of(tile), t = thread_index() / rows,
+              row = first_row_of(tile, part) + thread_index() % rows;
+    if (t >= args_.tokens || row >= args_.part[part].rows) return;
+    if (args_.epilogue.add) result_.added = args_.y[part][t * args_.y_stride[part] + row];
     if constexpr (!Traits::Grid::kGrouped) {
       QGEN_UNROLL
-      for (int i = 0; i < kRowTiles; ++i) {
-        QGEN_UNROLL
-        for (int h = 0; h < 2; ++h) bias_[i][h] = bias_of(i, rows_[i][h].group);
+      for (int i = 0; i < 2; ++i) {
+        const Matrix& w = args_.part[gated_ ? i : part];
+        if (i == 0 || gated_) result_.scale[i] = scale_at(w, first_group(w, row));
       }
     }
   }
 
+  // sum = all products of a tile. The first time, x is in shared memory at the end of measure_inputs().
+  QGEN_DEVICE void multiply_tile(int tile, Window& now, Sums& sum) {
+    const bool first = tile < step_;
+    const int slab = gemv_.slab;
+    load_result(tile);
+    load_biases();
+    for (int begin = 0; begin < cols(); begin += slab) {
+      if (begin == 0 && first) {
+        fill_inputs<true>(0);
+        barrier();
+      } else if (slab < cols()) {
+        barrier();
+        fill_inputs<false>(begin);
+        barrier();
+      }
+      // Each warp takes every kGemvWarps-th window; a slab has whole rounds of them.
+      const int from = begin / Traits::kWindow, last = (begin + slab) / Traits::kWindow;
+      const int end = last < windows_ ? last : windows_;
+      QGEN_UNROLL_BY(1)
+      for (int first_window = from; first_window < end; first_window += Traits::kStages * kGemvWarps) {
+        aim_further();
+        QGEN_UNROLL
+        for (int u = 0; u < Traits::kStages; ++u) {
+          const int window = first_window + u * kGemvWarps + warp_index();
+          if (window < end) {
+            take(now, u, window);
+            multiply_window(now, window, from, sum);
+            if (window + kGemvWarps < windows_) load_groups(now, window + kGemvWarps);  // of two levels
+          }
+          ask(u);
+        }
+      }
+    }
+    // While the sums are put together the first groups of the next tile come.
+    if (tile + step_ < gemv_.tiles) load_first_groups(now, tile + step_);
+  }
+
   // sum += the products of a window, whose first column in shared memory is that of window `first`.
-  QGEN_DEVICE void multiply_window(const Loads& loads, int window, int first, Sums& sum) {
+  QGEN_DEVICE void multiply_window(const Window& loads, int window, int first, Sums& sum) {
     using Grid = typename Traits::Grid;
     constexpr int kGroups = GroupLoads<Grid>::kGroups, kSteps = Traits::kLane / 4 / kGroups;  // of a group
     uint32_t b[Traits::kSums][Traits::kLane / 2];
@@ -238,7 +273,7 @@ class GemvBlock {
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) {
           if constexpr (Grid::kGrouped) {
-            bias[h] = bias_of(i, rows_[i][h].group + (window * Traits::kWindow >> matrix(i).group_shift) + j);
+            bias[h] = bias_of(i, group_[i][h] + (window * Traits::kWindow >> matrix(i).group_shift) + j);
           } else {
             bias[h] = bias_[i][h];
           }
@@ -246,7 +281,7 @@ class GemvBlock {
         if constexpr (Grid::kMinimums) {
           QGEN_UNROLL
           for (int h = 0; h < 2; ++h) {
-            const float minimum = loads.groups[i][h].minimum(j);
+            const float minimum = loads.minimum[i][h][j];
             QGEN_UNROLL
             for (int s = 0; s < Traits::kSums; ++s) {
               sum[i][s][2 * h] = fused_product(minimum, x_sum[j][s][2 * h], sum[i][s][2 * h]);
@@ -279,7 +314,7 @@ class GemvBlock {
         if constexpr (Grid::kGrouped) {
           QGEN_UNROLL
           for (int h = 0; h < 2; ++h) {
-            const float scale = loads.groups[i][h].scale(j);
+            const float scale = loads.scale[i][h][j];
             QGEN_UNROLL
             for (int s = 0; s < Traits::kSums; ++s) {
               sum[i][s][2 * h] = fused_product(scale, group_sum[s][2 * h], sum[i][s][2 * h]);
@@ -291,18 +326,20 @@ class GemvBlock {
     }
   }
 
-  // High and low parts together, into shared memory.
+  // High and low parts together, into shared memory: of two tiles by turns, so that the next one's need not wait until
+  // these are read.
   QGEN_DEVICE void store_sums(const Sums& sum) {
+    second_sums_ = !second_sums_;
     QGEN_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) {
-        float* const out = sums_ + ((warp_index() * kRowTiles + i) * kMmaRows + g() + 8 * h) * kGemvTokens;
+        float* const out = sums_of(warp_index(), i, g() + 8 * h);
         if constexpr (Traits::kPairs) {
-          out[2 * q()] = sum[i][0][2 * h] + sum[i][1][2 * h];
-          out[2 * q() + 1] = sum[i][0][2 * h + 1] + sum[i][1][2 * h + 1];
+          if (2 * q() < args_.tokens) out[2 * q()] = sum[i][0][2 * h] + sum[i][1][2 * h];
+          if (2 * q() + 1 < args_.tokens) out[2 * q() + 1] = sum[i][0][2 * h + 1] + sum[i][1][2 * h + 1];
         } else {
-          out[q()] = sum[i][0][2 * h] + sum[i][0][2 * h + 1];
+          if (q() < args_.tokens) out[q()] = sum[i][0][2 * h] + sum[i][0][2 * h + 1];
         }
       }
     }
@@ -310,42 +347,199 @@ class GemvBlock {
   }
 
   // The warps' sums together, scales, biases, the epilogue.
-  QGEN_DEVICE void write_results() const {
-    for_results([&](int t, int row, const float(&result)[2]) {
+  QGEN_DEVICE void write_results(int tile) const {
+    const int part = part_of(tile);
+    for_results(tile, [&](int t, int row, const float(&result)[2]) {
       const float activation = activated(args_.epilogue.activation, result[0]);
-      store_product(args_.epilogue, gated_ ? activation * result[1] : activation,
-                    args_.y[part_] + t * args_.y_stride[part_] + row);
+      args_.y[part][t * args_.y_stride[part] + row] =
+          stored_product(args_.epilogue, gated_ ? activation * result[1] : activation, result_.added);
     });
   }
 
   // store(token, row, its product, or those of the gate and of what it gates) for all results before the epilogue.
   template <typename Store>
-  QGEN_DEVICE void for_results(const Store& store) const {
-    const int rows = (gated_ ? 1 : kRowTiles) * kMmaRows;
-    for (int index = thread_index(); index < rows * args_.tokens; index += kGemvThreads) {
-      const int t = index / rows, r = index % rows, row = first_row_ + r;
-      if (row >= shape().rows) continue;
-      float result[2] = {};
+  QGEN_DEVICE void for_results(int tile, const Store& store) const {
+    const int rows = tile_rows(), part = part_of(tile), first_row = first_row_of(tile, part);
+    const int t = thread_index() / rows, r = thread_index() % rows, row = first_row + r;
+    if (t >= args_.tokens || row >= args_.part[part].rows) return;
+    float result[2] = {};
+    QGEN_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      if (i == 1 && !gated_) continue;
+      float total = 0;
       QGEN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        if (i == 1 && !gated_) continue;
-        const Matrix& w = matrix(i);
-        const int tile = gated_ ? i : r / kMmaRows;
-        float total = 0;
-        for (int from = 0; from < kGemvWarps; ++from)
-          total += sums_[((from * kRowTiles + tile) * kMmaRows + r % kMmaRows) * kGemvTokens + t];
-        result[i] = product_of<typename Traits::Grid>(w, row, total, inverses_[t]);
-      }
-      store(t, row, result);
+      for (int from = 0; from < kGemvWarps; ++from) total += sums_of(from, gated_ ? i : r / kMmaRows, r % kMmaRows)[t];
+      result[i] =
+          product_of<typename Traits::Grid>(args_.part[gated_ ? i : part], row, total, result_.scale[i], inverses_[t]);
     }
+    store(t, row, result);
   }
 
  private:
   QGEN_DEVICE static int g() { return lane_index() / 4; }
   QGEN_DEVICE static int q() { return lane_index() % 4; }
-  // Of MMA tile i: a gate and what it gates are two matrices.
+  // Rows of a tile, the part that it is of, and its first row there.
+  QGEN_DEVICE int tile_rows() const { return (gated_ ? 1 : kRowTiles) * kMmaRows; }
+  QGEN_DEVICE int part_of(int tile) const {
+    int part = 0;
+    while (!gated_ && part + 1 < args_.parts && tile >= gemv_.first_tile[part + 1]) ++part;
+    return part;
+  }
+  QGEN_DEVICE int first_row_of(int tile, int part) const { return (tile - gemv_.first_tile[part]) * tile_rows(); }
+  // use(i, h, matrix, row) for the lane's rows: g and g + 8 of MMA tile i, or the last row behind it. A gate and what
+  // it gates are two matrices.
+  template <typename Use>
+  QGEN_DEVICE void for_rows(int tile, const Use& use) const {
+    const int part = part_of(tile), first_row = first_row_of(tile, part);
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      const Matrix& w = args_.part[gated_ ? i : part];
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const int row = first_row + (gated_ ? 0 : i * kMmaRows) + g() + 8 * h;
+        use(i, h, w, row < w.rows ? row : w.rows - 1);
+      }
+    }
+  }
+
+  // A stage of the warp's ring, and in it the lane's codes of row g + 8 h of MMA tile i.
+  QGEN_DEVICE uint8_t* stage(int u) const { return ring_ + u * Traits::kWarpStage; }
+  QGEN_DEVICE uint8_t* codes_at(int u, int i, int h) const {
+    return stage(u) + ((2 * i + h) * kWarp + lane_index()) * Traits::kLaneBytes;
+  }
+  // What is asked for next: the first windows of a tile, or of none behind the last.
+  QGEN_DEVICE void aim() {
+    asked_windows_ = asked_tile_ < gemv_.tiles ? windows_ : 0;
+    asked_first_ = 0;
+    if (asked_windows_ == 0) return;
+    for_rows(asked_tile_, [&](int i, int h, const Matrix& w, int row) {
+      asked_[i][h] = w.codes + row * w.row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
+    });
+    if constexpr (Traits::kRingNumbers) {
+      const int part = part_of(asked_tile_), r = lane_index() % Traits::kRows;
+      const Matrix& w = args_.part[gated_ ? r / kMmaRows : part];
+      const int row = first_row_of(asked_tile_, part) + (gated_ ? r % kMmaRows : r);
+      asked_group_ = first_group(w, row < w.rows ? row : w.rows - 1);
+      group_shift_ = w.group_shift;
+      QGEN_UNROLL
+      for (int m = 0; m < Traits::kLaneNumbers; ++m) {
+        const int n = (m * kWarp + lane_index()) / Traits::kRows, j = n % Traits::kGroups;
+        const void* const grid = n < Traits::kGroups ? w.scale : static_cast<const void*>(w.minimum);
+        asked_numbers_[m] = static_cast<const uint8_t*>(grid) + int64_t{j} * Traits::kNumberBytes;
+      }
+    }
+  }
+  // The next windows of the tile, as many as the ring has stages, or the first of the next tile.
+  QGEN_DEVICE void aim_further() {
+    asked_first_ += Traits::kStages * kGemvWarps;
+    if (asked_first_ < asked_windows_) {
+      QGEN_UNROLL
+      for (int i = 0; i < kRowTiles; ++i) {
+        QGEN_UNROLL
+        for (int h = 0; h < 2; ++h) asked_[i][h] += Traits::kStages * 4 * kGemvWarps * Traits::kLaneBytes;
+      }
+    } else {
+      asked_tile_ += step_;
+      aim();
+    }
+  }
+  QGEN_DEVICE void ask(int u) {
+    const int window = asked_first_ + u * kGemvWarps + warp_index();
+    if (window < asked_windows_) {
+      const bool inside = 4 * window + q() < loads_;
+      QGEN_UNROLL
+      for (int i = 0; i < kRowTiles; ++i) {
+        QGEN_UNROLL
+        for (int h = 0; h < 2; ++h)
+          LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, i, h), asked_[i][h] + u * 4 * kGemvWarps * Traits::kLaneBytes,
+                                              inside);
+      }
+      if constexpr (Traits::kRingNumbers) {
+        const int group = asked_group_ + (window * Traits::kWindow >> group_shift_);
+        QGEN_UNROLL
+        for (int m = 0; m < Traits::kLaneNumbers; ++m) {
+          const int number = m * kWarp + lane_index();
+          if (number < Traits::kNumbers)
+            copy_once4(stage(u) + Traits::kCodesBytes + number * 4,
+                       whole_word(asked_numbers_[m] + int64_t{group} * Traits::kNumberBytes));
+        }
+      }
+    }
+    copy_async_commit();
+  }
+  // The four bytes that a number lies in: copies have no fewer.
+  QGEN_DEVICE static const uint8_t* whole_word(const uint8_t* number) {
+    if constexpr (Traits::kNumberBytes == 4) return number;
+    return number - (reinterpret_cast<uintptr_t>(number) & 2);
+  }
+  // The window that was asked for first.
+  QGEN_DEVICE void take(Window& now, int u, [[maybe_unused]] int window) const {
+    copy_async_wait<Traits::kStages - 1>();
+    // Numbers have been asked for by other lanes.
+    if constexpr (Traits::kRingNumbers) warp_barrier();
+    QGEN_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        using Type = typename LaneBytes<Traits::kLaneBytes>::Type;
+        now.codes[i][h] = *reinterpret_cast<const Type*>(codes_at(u, i, h));
+        QGEN_UNROLL
+        for (int j = 0; j < Traits::kGroups; ++j) {
+          if constexpr (Traits::kRingNumbers) {
+            const uint8_t* const words = stage(u) + Traits::kCodesBytes + (i * kMmaRows + g() + 8 * h) * 4;
+            now.scale[i][h][j] = number_in(words + j * Traits::kRows * 4, i, h, window, j);
+            if constexpr (Traits::Grid::kMinimums)
+              now.minimum[i][h][j] = number_in(words + (Traits::kGroups + j) * Traits::kRows * 4, i, h, window, j);
+          } else if constexpr (Traits::Grid::kGrouped) {
+            now.scale[i][h][j] = now.groups[i][h].scale(j);
+            if constexpr (Traits::Grid::kMinimums) now.minimum[i][h][j] = now.groups[i][h].minimum(j);
+          }
+        }
+      }
+    }
+    if constexpr (Traits::kRingNumbers) warp_barrier();
+  }
+  QGEN_DEVICE float number_in(const uint8_t* word, int i, int h, int window, int j) const {
+    if constexpr (Traits::kNumberBytes == 4) return *reinterpret_cast<const float*>(word);
+    const Matrix& w = matrix(i);
+    const uint32_t at = uint32_t(reinterpret_cast<uintptr_t>(w.scale) / 2) +
+                        uint32_t(group_[i][h] + (window * Traits::kWindow >> w.group_shift) + j);
+    return f16_value(reinterpret_cast<const uint16_t*>(word)[at & 1]);
+  }
+
+  // The tile whose rows are multiplied.
+  QGEN_DEVICE void use_rows(int tile) {
+    part_ = part_of(tile);
+    for_rows(tile, [&](int i, int h, const Matrix& w, int row) { group_[i][h] = first_group(w, row); });
+  }
   QGEN_DEVICE const Matrix& matrix(int i) const { return args_.part[gated_ ? i : part_]; }
-  QGEN_DEVICE const Matrix& shape() const { return args_.part[part_]; }
+  QGEN_DEVICE void load_groups(Window& window, int index) const {
+    if constexpr (Traits::Grid::kGrouped && !Traits::kRingNumbers) {
+      // Behind the last window any scale will do: the codes are zeros.
+      const int column = (index < windows_ ? index : windows_ - 1) * Traits::kWindow;
+      QGEN_UNROLL
+      for (int i = 0; i < kRowTiles; ++i) {
+        const Matrix& w = matrix(i);
+        QGEN_UNROLL
+        for (int h = 0; h < 2; ++h) window.groups[i][h].load(w, group_[i][h] + (column >> w.group_shift));
+      }
+    }
+  }
+  // Zero points of whole rows, as biases that are added to codes. Those of groups are read with each group: kept here,
+  // they would take registers that the loop does not have.
+  QGEN_DEVICE void load_biases() {
+    if constexpr (!Traits::Grid::kGrouped) {
+      QGEN_UNROLL
+      for (int i = 0; i < kRowTiles; ++i) {
+        QGEN_UNROLL
+        for (int h = 0; h < 2; ++h) bias_[i][h] = bias_of(i, group_[i][h]);
+      }
+    }
+  }
+  // (warps, MMA tiles, 16, tokens), twice.
+  QGEN_DEVICE float* sums_of(int warp, int tile, int row) const {
+    return sums_ + (((second_sums_ * kGemvWarps + warp) * kRowTiles + tile) * kMmaRows + row) * args_.tokens;
+  }
   // Of x in shared memory: high and low of token 0, of token 1, ...
   QGEN_DEVICE int columns() const { return 2 * args_.tokens; }
   QGEN_DEVICE int stride() const { return gemv_.slab + kSlabPadding; }
@@ -371,7 +565,7 @@ class GemvBlock {
 
   // Pieces of x that stay in shared memory between measure_token() and fill_token(): those of the first slab.
   QGEN_DEVICE int kept_pieces() const {
-    if (shape().column_order != nullptr) return 0;
+    if (args_.part[0].column_order != nullptr) return 0;
     return pieces() < gemv_.slab / 4 ? pieces() : gemv_.slab / 4;
   }
 
@@ -417,7 +611,7 @@ class GemvBlock {
     for (int c = thread_index(); c < gemv_.slab; c += kGemvThreads) {
       float value = 0;
       if (begin + c < cols()) {
-        const int from = shape().column_order[begin + c];
+        const int from = args_.part[0].column_order[begin + c];
         value = rounded_product(rounded_product(row[from], args_.norm != nullptr ? args_.norm[from] : 1), factors_[t]);
       }
       split<Traits::kBf16>(value, highs[c], lows[c]);
@@ -476,67 +670,87 @@ class GemvBlock {
   const GemvKernelArgs& gemv_;
   const GemvArgs& args_;
   const bool gated_;
-  int part_ = 0;
-  int first_row_ = 0;
+  const int step_;
   int windows_ = 0;  // of a row
   int loads_ = 0;    // of a row
-  GemvRow rows_[kRowTiles][2];
+  // What is asked for next.
+  int asked_tile_, asked_first_ = 0, asked_windows_ = 0;
+  const uint8_t* asked_[kRowTiles][2];
+  [[maybe_unused]] const uint8_t* asked_numbers_[Traits::kLaneNumbers > 0 ? Traits::kLaneNumbers : 1];
+  [[maybe_unused]] int asked_group_ = 0, group_shift_ = 0;
+  // What is multiplied.
+  int part_ = 0;
+  int group_[kRowTiles][2];      // the first of the row's in the grid
   uint32_t bias_[kRowTiles][2];  // of rows with one zero point each
   // Shared memory.
   uint16_t* x_ = nullptr;      // (columns, stride)
   float* scratch_ = nullptr;   // (tokens, warps, 2)
   float* factors_ = nullptr;   // (tokens): of the norm, times the power of two
   float* inverses_ = nullptr;  // (tokens): what undoes the power of two
-  float* sums_ = nullptr;      // (warps, MMA tiles, 16, tokens)
+  float* sums_ = nullptr;      // sums_of()
+  uint8_t* ring_ = nullptr;    // the warp's
+  bool second_sums_ = true;
+  struct {
+    float added = 0, scale[2] = {1, 1};
+  } result_;
 };
 
-// sum += all products of a block that has measured its inputs, and whose first weights are on their way.
+// store(block, tile) for each tile of a block whose first weights are on their way, when its sums are there.
+template <typename Traits, typename Store>
+QGEN_DEVICE void multiply_tiles(GemvBlock<Traits>& block, const GemvKernelArgs& args, GemvWindow<Traits>& window,
+                                int first, int step, const Store& store) {
+  QGEN_UNROLL_BY(1)
+  for (int tile = first; tile < args.tiles; tile += step) {
+    float sum[Traits::kRowTiles][Traits::kSums][4] = {};
+    block.multiply_tile(tile, window, sum);
+    block.store_sums(sum);
+    store(tile);
+  }
+  copy_async_wait<0>();
+}
+
 template <typename Traits>
-QGEN_DEVICE void multiply_slabs(GemvBlock<Traits>& block, int slab, GemvLoads<Traits> (&loads)[Traits::kInFlight],
-                                typename GemvBlock<Traits>::Sums& sum) {
-  const int warp = warp_index(), windows = block.windows();
-  block.template fill_inputs<true>(0);
-  for (int begin = 0; begin < block.cols(); begin += slab) {
-    if (begin > 0) {
-      barrier();
-      block.template fill_inputs<false>(begin);
-    }
-    barrier();
-    // Each warp takes every kGemvWarps-th window; a slab has whole rounds of them.
-    const int first = begin / Traits::kWindow, last = (begin + slab) / Traits::kWindow;
-    const int end = last < windows ? last : windows;
-    for (int window = first + warp; window < end; window += kGemvWarps * Traits::kInFlight) {
-      QGEN_UNROLL
-      for (int u = 0; u < Traits::kInFlight; ++u) {
-        const int next = window + u * kGemvWarps;
-        if (next < end) block.multiply_window(loads[u], next, first, sum);
-        block.load_window(loads[u], next + kGemvWarps * Traits::kInFlight);
+QGEN_KERNEL(kGemvThreads, Traits::kResident)
+gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  const int first = int(block_index().x), step = int(grid_size().x);
+  GemvBlock<Traits> block(args, first, step);
+
+  // The first weights are on their way before the inputs are there.
+  GemvWindow<Traits> window;
+  block.place_shared_memory();
+  block.ask_first();
+  block.keep_norm();
+  block.load_first_groups(window, first);
+  scope.wait_for_inputs();
+  block.measure_inputs();
+  multiply_tiles(block, args, window, first, step, [&](int tile) { block.write_results(tile); });
+}
+
+// The blocks of a launch, and how much of x each holds at once: as many blocks as the processors have room for at once,
+// where there are as many tiles.
+template <typename Traits>
+struct GemvLaunch {
+  unsigned blocks = 0;
+  int slab = 0;
+  int64_t bytes = 0;
+
+  // `extra` bytes of a block for its caller.
+  GemvLaunch(const Stream& stream, int tokens, int64_t cols, int tiles, int64_t extra = 0) {
+    constexpr int64_t kKept = 1 << 10;    // of each block, by the driver
+    constexpr int64_t kSomeX = 32 << 10;  // bytes of x, where not all of it has room; else one round
+    for (int count = Traits::kBlocks; count > 0; --count) {
+      const int64_t share = stream.shared_of_processor / count - kKept,
+                    room = share < stream.shared_of_block ? share : stream.shared_of_block;
+      for (const int64_t x : {int64_t{1} << 30, kSomeX, int64_t{0}}) {
+        slab = slab_of<Traits>(tokens, cols, x);
+        bytes = extra + gemv_bytes<Traits>(tokens, slab) + Traits::kRingBytes;
+        const int at_once = count * stream.processors;
+        blocks = unsigned(at_once < tiles ? at_once : tiles);
+        if (bytes <= room) return;
       }
     }
   }
-}
-
-template <typename Traits>
-QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
-gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
-  GemvBlock<Traits> block(args, int(block_index().x));
-
-  // The first weights are on their way before the inputs are there.
-  GemvLoads<Traits> loads[Traits::kInFlight];
-  QGEN_UNROLL
-  for (int u = 0; u < Traits::kInFlight; ++u) block.load_window(loads[u], warp_index() + u * kGemvWarps);
-  block.place_shared_memory();
-  block.keep_norm();
-  scope.wait_for_inputs();
-  block.measure_inputs();
-  block.load_biases();
-
-  float sum[Traits::kRowTiles][Traits::kSums][4] = {};
-  multiply_slabs(block, args.slab, loads, sum);
-  fetch_share<kGemvThreads>(args.linear.next, block_index().x, grid_size().x);
-  block.store_sums(sum);
-  block.write_results();
-}
+};
 
 }  // namespace qgen::QGEN_BACKEND

@@ -26,6 +26,13 @@ namespace qgen::cuda {
 
 constexpr int kWarp = 32;
 
+// Blocks of a launch that a processor may hold beside those of the one before it.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr int kEarlyBlocks = 1;
+#else
+constexpr int kEarlyBlocks = 0;
+#endif
+
 // Blocks are one-dimensional, grids have up to three dimensions.
 QGEN_DEVICE int thread_index() { return int(threadIdx.x); }
 QGEN_DEVICE int lane_index() { return int(threadIdx.x) % kWarp; }
@@ -57,11 +64,18 @@ QGEN_DEVICE void sum_lanes_each(float (&values)[kCount], int lanes) {
     for (int i = 0; i < kCount; ++i) values[i] += shuffle_xor(values[i], mask);
   }
 }
-QGEN_DEVICE float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
+QGEN_DEVICE float larger(float a, float b) {
+  float largest;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(a), "f"(b));
+  return largest;
+}
 QGEN_DEVICE float largest_lane(float value, int lanes = kWarp) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) value = larger(value, shuffle_xor(value, mask));
   return value;
 }
+
+// Whether it is so in any lane of the warp.
+QGEN_DEVICE bool any_lane(bool mine) { return __any_sync(0xFFFFFFFFu, mine); }
 
 QGEN_DEVICE uint32_t float_bits(float value) { return __float_as_uint(value); }
 QGEN_DEVICE float bits_float(uint32_t bits) { return __uint_as_float(bits); }
@@ -102,15 +116,6 @@ QGEN_DEVICE Bytes8 load_once8(const void* p) {
                : "memory");
   return v;
 }
-// `bytes`, a multiple of 16, on their way into L2.
-QGEN_DEVICE void prefetch(const uint8_t* p, int bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes));
-#else
-  for (int i = 0; i < bytes; i += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(p + i));
-#endif
-}
-
 QGEN_DEVICE float f16_value(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 QGEN_DEVICE float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
 QGEN_DEVICE uint16_t f16_bits(float value) { return __half_as_ushort(__float2half_rn(value)); }
@@ -145,6 +150,18 @@ QGEN_DEVICE uint32_t e4m3_pair_to_f16(uint32_t two) {
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(small), "r"(factor));
 #endif
   return pair;
+}
+// The same of four codes: the upper two where they are.
+QGEN_DEVICE void e4m3_four_to_f16(uint32_t four, uint32_t& first, uint32_t& second) {
+#if __CUDA_ARCH__ >= 890
+  asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\tcvt.rn.f16x2.e4m3x2 %0, low;\n\t"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n\t}"
+      : "=r"(first), "=r"(second)
+      : "r"(four));
+#else
+  first = e4m3_pair_to_f16(four & 0xFFFF);
+  second = e4m3_pair_to_f16(four >> 16);
+#endif
 }
 // One code, NaN too.
 QGEN_DEVICE float e4m3_value(uint8_t bits) {
@@ -203,6 +220,24 @@ QGEN_DEVICE void copy_async16(void* shared_target, const void* source, bool vali
   const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
   const uint32_t bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
+}
+// The same of 16, 8 or 4 bytes of weights, which are read once a token. The 256 bytes around codes come into L2
+// together, since other warps read those next.
+QGEN_DEVICE void copy_once16(void* shared_target, const void* source, bool valid) {
+  const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
+  const uint32_t bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes)
+               : "memory");
+}
+QGEN_DEVICE void copy_once4(void* shared_target, const void* source) {
+  const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
+}
+QGEN_DEVICE void copy_once8(void* shared_target, const void* source, bool valid) {
+  const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
+  const uint32_t bytes = valid ? 8 : 0;
+  asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], 8, %2;" ::"r"(target), "l"(source), "r"(bytes)
+               : "memory");
 }
 QGEN_DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until no more than kLeft committed groups of this thread are open.

@@ -5,8 +5,9 @@
 namespace qgen::QGEN_BACKEND {
 
 void convolve(Stream& stream, const ConvArgs& args) {
-  launch(stream, "convolve", convolve_kernel, {blocks_of(args.cols, kConvThreads), unsigned(args.segments.count)},
-         kConvThreads, size_t(args.taps - 1) * kConvThreads * sizeof(float), args);
+  launch(stream, "convolve", args.taps == 4 ? convolve_kernel<4> : convolve_kernel<0>,
+         {blocks_of(args.cols, kConvThreads), unsigned(args.segments.count)}, kConvThreads,
+         size_t(args.taps - 1 + kConvAhead) * kConvThreads * sizeof(float), args);
 }
 
 void recur(Stream& stream, const RecurArgs& args) {

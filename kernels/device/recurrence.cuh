@@ -8,41 +8,56 @@ namespace qgen::QGEN_BACKEND {
 constexpr int kConvThreads = 128;
 constexpr int kRecurWarps = 4;
 
-// A column of a segment: y of the grid. shared: the last taps - 1 inputs of each thread, in a ring.
-QGEN_KERNEL(kConvThreads, 1) convolve_kernel(const ConvArgs args, const LaunchTimes times) {
+constexpr int kConvAhead = 16;  // inputs of a column that are loaded at once
+
+// A column of a segment: y of the grid. shared: of each thread's column the last taps - 1 inputs and those behind them,
+// as many as are loaded at once. kTaps: how many there are, or 0 for any.
+template <int kTaps>
+QGEN_KERNEL(kConvThreads, 1)
+convolve_kernel(const ConvArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
+  const int taps = kTaps > 0 ? kTaps : args.taps;
   const int c = int(block_index().x) * kConvThreads + thread_index(), segment = int(block_index().y);
   const int first = args.segments.first[segment], end = args.segments.first[segment + 1];
   if (c >= args.cols || first == end) return;
-  const int before = args.taps - 1;
+  const int before = taps - 1;
+  float* const window = shared_memory<float>() + thread_index();
   const auto state_at = [&](int slot) { return args.state + int64_t(slot) * before * args.cols + c; };
-  float* const state = state_at(args.segments.slot[segment]);
-  float* const history = shared_memory<float>() + thread_index();
-  for (int i = 0; i < before; ++i) history[i * kConvThreads] = state[int64_t(i) * args.cols];
-  int oldest = 0;
-  const auto keep = [&](float* to) {
-    for (int i = 0; i < before; ++i) {
-      const int at = oldest + i < before ? oldest + i : oldest + i - before;
-      to[int64_t(i) * args.cols] = history[at * kConvThreads];
-    }
+  const auto keep = [&](int slot, int from) {
+    float* const to = state_at(slot);
+    for (int i = 0; i < before; ++i) to[int64_t(i) * args.cols] = window[(from + i) * kConvThreads];
   };
-  const int marked = args.segments.marked[segment];
-  const float* const weight = args.weight + int64_t(c) * args.taps;
-  for (int t = first; t < end; ++t) {
-    const float now = args.x[t * args.x_stride + c];
-    float sum = args.bias != nullptr ? args.bias[c] : 0;
-    for (int i = 0; i < before; ++i) {
-      const int at = oldest + i < before ? oldest + i : oldest + i - before;
-      sum = fused_product(weight[i], history[at * kConvThreads], sum);
+  const int slot = args.segments.slot[segment], marked = args.segments.marked[segment];
+  for (int i = 0; i < before; ++i) window[i * kConvThreads] = state_at(slot)[int64_t(i) * args.cols];
+  const float* const weights = args.weight + int64_t(c) * taps;
+  float kept[kTaps > 0 ? kTaps : 1];
+  QGEN_UNROLL
+  for (int i = 0; i < kTaps; ++i) kept[i] = weights[i];
+  const float bias = args.bias != nullptr ? args.bias[c] : 0;
+  QGEN_UNROLL_BY(1)
+  for (int t = first; t < end; t += kConvAhead) {
+    const int count = end - t < kConvAhead ? end - t : kConvAhead;
+    float next[kConvAhead];
+    QGEN_UNROLL
+    for (int u = 0; u < kConvAhead; ++u) next[u] = u < count ? args.x[(t + u) * args.x_stride + c] : 0;
+    QGEN_UNROLL
+    for (int u = 0; u < kConvAhead; ++u) window[(before + u) * kConvThreads] = next[u];
+    QGEN_UNROLL_BY(4)
+    for (int u = 0; u < count; ++u) {
+      float sum = bias;
+      if constexpr (kTaps > 0) {
+        QGEN_UNROLL
+        for (int i = 0; i < kTaps; ++i) sum = fused_product(kept[i], window[(u + i) * kConvThreads], sum);
+      } else {
+        for (int i = 0; i < taps; ++i) sum = fused_product(weights[i], window[(u + i) * kConvThreads], sum);
+      }
+      args.y[(t + u) * args.y_stride + c] = activated(args.activation, sum);
+      if (t + u == marked) keep(args.segments.mark_slot[segment], u + 1);
     }
-    sum = fused_product(weight[before], now, sum);
-    if (before > 0) history[oldest * kConvThreads] = now;
-    oldest = oldest + 1 < before ? oldest + 1 : 0;
-    args.y[t * args.y_stride + c] = activated(args.activation, sum);
-    if (t == marked) keep(state_at(args.segments.mark_slot[segment]));
+    for (int i = 0; i < before; ++i) window[i * kConvThreads] = window[(count + i) * kConvThreads];
   }
-  keep(state);
+  keep(slot, 0);
 }
 
 // Keys and queries of a token, divided by their lengths where that is wanted, a warp a head.

@@ -131,7 +131,6 @@ struct Block {
 Order order = Order::kAscending;
 thread_local Block* block = nullptr;
 thread_local Thread* self = nullptr;
-thread_local int64_t fetched = 0;
 thread_local std::vector<std::unique_ptr<Fibre>> fibres;
 
 [[noreturn]] void fail_kernel(const std::string& what) {
@@ -294,9 +293,6 @@ void meet_warp() {
   exchange(&nothing, sizeof(nothing));
   ++self->running.warp_barriers;
 }
-
-void count_fetched(int64_t bytes) { fetched += bytes; }
-int64_t fetched_bytes() { return fetched; }
 
 uint32_t add_atomically(uint32_t* counter, uint32_t more) {
   check_access(counter, sizeof(*counter), Access::kAtomic);

@@ -50,10 +50,6 @@ void meet_warp();  // __syncwarp(): the only exchange of a warp that orders acce
 constexpr size_t kExchangeBytes = 64;
 const std::byte* exchange(const void* given, size_t bytes);
 
-// Memory that kernels asked for ahead, for tests of how much that is.
-void count_fetched(int64_t bytes);
-int64_t fetched_bytes();
-
 uint32_t add_atomically(uint32_t* counter, uint32_t more);  // returns what was there
 // Asynchronous copies into shared memory, made when they are waited for. Null `source`: zeros.
 void copy_later(void* target, const void* source, size_t bytes);

@@ -9,7 +9,12 @@
 
 namespace qgen::simt {
 
-class Stream {};
+// A device so small that blocks have several tiles to do.
+class Stream {
+ public:
+  int processors = 3;
+  int64_t shared_of_processor = 100 << 10, shared_of_block = 99 << 10;
+};
 enum class Start { kEarly, kAfter };
 
 template <typename Args>

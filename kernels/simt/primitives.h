@@ -18,6 +18,8 @@
 
 namespace qgen::simt {
 
+constexpr int kEarlyBlocks = 0;  // here one launch ends before the next begins
+
 inline int thread_index() { return place().thread; }
 inline int lane_index() { return place().thread % kWarp; }
 inline int warp_index() { return place().thread / kWarp; }
@@ -61,6 +63,18 @@ void sum_lanes_each(float (&values)[kCount], int lanes) {
 inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
 inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, lanes, larger); }
 
+QGEN_UNCHECKED inline bool any_lane(bool mine) {
+  const uint32_t value = mine;
+  const std::byte* slots = exchange(&value, sizeof(value));
+  bool any = false;
+  for (int i = 0; i < kWarp; ++i) {
+    uint32_t other;
+    std::memcpy(&other, slots + size_t(i) * kExchangeBytes, sizeof(other));
+    any |= other != 0;
+  }
+  return any;
+}
+
 inline uint32_t float_bits(float value) { return std::bit_cast<uint32_t>(value); }
 inline float bits_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t larger_bits(uint32_t a, uint32_t b) { return std::max(a, b); }
@@ -96,13 +110,6 @@ inline Bytes8 load_once8(const void* p) {
   check_alignment(p, 8);
   return *static_cast<const Bytes8*>(p);
 }
-inline void prefetch(const uint8_t* p, int bytes) {
-  check_alignment(p, 16);
-  if (bytes % 16 != 0) stop("a prefetch of no whole pieces");
-  check_access(p, size_t(bytes), Access::kRead);
-  count_fetched(bytes);
-}
-
 inline float f16_value(uint16_t bits) { return f16_to_float(bits); }
 inline float bf16_value(uint16_t bits) { return bf16_to_float(bits); }
 inline uint16_t f16_bits(float value) { return float_to_f16(value); }
@@ -117,6 +124,10 @@ inline uint32_t e4m3_pair_to_f16(uint32_t two) {
     return (bits & 0x7F) == 0x7F ? bits & 0x80 ? -480.0f : 480.0f : e4m3_to_float(bits);
   };
   return f16_pair(value(uint8_t(two)), value(uint8_t(two >> 8)));
+}
+inline void e4m3_four_to_f16(uint32_t four, uint32_t& first, uint32_t& second) {
+  first = e4m3_pair_to_f16(four & 0xFFFF);
+  second = e4m3_pair_to_f16(four >> 16);
 }
 // (a + b) of both halves, in f16.
 inline uint32_t add_f16_pairs(uint32_t a, uint32_t b) {
@@ -224,6 +235,19 @@ inline void copy_async16(void* shared_target, const void* source, bool valid) {
   check_alignment(shared_target, 16);
   if (valid) check_alignment(source, 16);
   copy_later(shared_target, valid ? source : nullptr, 16);
+}
+inline void copy_once16(void* shared_target, const void* source, bool valid) {
+  copy_async16(shared_target, source, valid);
+}
+inline void copy_once4(void* shared_target, const void* source) {
+  check_alignment(shared_target, 4);
+  check_alignment(source, 4);
+  copy_later(shared_target, source, 4);
+}
+inline void copy_once8(void* shared_target, const void* source, bool valid) {
+  check_alignment(shared_target, 8);
+  if (valid) check_alignment(source, 8);
+  copy_later(shared_target, valid ? source : nullptr, 8);
 }
 inline void copy_async_commit() { commit_copies(); }
 template <int kLeft>

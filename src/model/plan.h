@@ -47,7 +47,6 @@ struct Plan {
   std::vector<State> states;
   std::vector<Rope> ropes;
   std::vector<Step> steps;  // of the model, then those of the draft head
-  std::vector<Link> links;  // one a step
   std::optional<DraftHead> draft;
   RowId scores = -1;           // the row with a score for every token of the vocabulary
   std::deque<Weight> weights;  // what the steps point to

@@ -51,7 +51,6 @@ void PlanBuilder::run(bool draft_head) {
   }
   const Projection scores = add_head(embed, draft_head);
   if (draft_head) add_draft_head(embed, scores);
-  link();
 }
 
 View PlanBuilder::row(const std::string& name, int64_t cols, bool scored) {
@@ -245,21 +244,6 @@ void PlanBuilder::add_draft_head(const Weight* embed, const Projection& scores) 
   head.in = hidden;
   head.projections = {scores};
   add(std::move(head));
-}
-
-void PlanBuilder::link() {
-  plan_.links.assign(plan_.steps.size(), {});
-  const Weight* next = nullptr;
-  for (size_t i = plan_.steps.size(); i-- > 0;) {
-    plan_.links[i].next_weight = next;
-    const Weight* first = nullptr;
-    bool chosen = false;  // which experts are read shows only when they are
-    for_each_weight(plan_.steps[i], [&](const Weight& weight, WeightUse use) {
-      if (first == nullptr && use.multiplies && use.share == 1) first = &weight;
-      chosen = chosen || (use.multiplies && use.share != 1);
-    });
-    if (first != nullptr || chosen) next = first;
-  }
 }
 
 bool PlanBuilder::is_fused(Role several, Role single, bool by_family) {

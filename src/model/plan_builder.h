@@ -36,7 +36,6 @@ class PlanBuilder {
   // Gives the product that makes the scores.
   Projection add_head(const Weight* embed, bool draft_head);
   void add_draft_head(const Weight* embed, const Projection& scores);
-  void link();
 
   // begin(): the steps of a block that read the residual; gives what they wrote. end(): the others.
   View begin(const BlockSpec& block, const AttentionSpec& spec);

@@ -251,12 +251,6 @@ struct Step {
       op;
 };
 
-// What planners write beside the steps for engines that look ahead.
-struct Link {
-  // The first weight that later steps read; null at the end, and where chosen experts are read before.
-  const Weight* next_weight = nullptr;
-};
-
 // How a step uses a weight: as a matrix that multiplies, or row by row; and how much of it a token reads in the mean.
 struct WeightUse {
   bool multiplies = true;

@@ -87,7 +87,6 @@ class AttentionRun {
     args.partial = there_.partial.data();
     args.counter = there_.counter.data();
     if (way == Way::kOne) {
-      args.next = {reinterpret_cast<const uint8_t*>(there_.qkv.data()), 1008};
       attend(device_.stream(), args, true);
     } else {
       store_keys(device_.stream(), args);

@@ -472,15 +472,7 @@ TEST_CASE("kernels: several layers of one input, gated ones, and any order of th
       }
       projections.push_back(
           {layers.matrix(2), layers.matrix(1), {.activation = Activation::kSilu}, gate_there.data(), gate.stride});
-      // An odd share for each block.
-      const NextWeights next{layers.matrix(0).codes, layers.weight(0).rows * 200 / 16 * 16};
-#if defined(QGEN_SIMT)
-      const int64_t before = fetched_bytes();
-#endif
-      runner.run(layers.stream(), projections, input, tokens, Kernels::kByCount, next);
-#if defined(QGEN_SIMT)
-      CHECK(fetched_bytes() - before == (tokens <= LinearDispatch::kMostGemvTokens ? next.bytes : 0));
-#endif
+      runner.run(layers.stream(), projections, input, tokens);
       y.values = y_there.read();
       gate.values = gate_there.read();
       Difference difference, gated_difference;
