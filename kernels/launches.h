@@ -81,7 +81,7 @@ struct Epilogue {
 
 struct GemvArgs {
   static constexpr int kMostParts = 3;
-  Matrix part[kMostParts];    // alike()
+  Matrix part[kMostParts];    // alike(), their columns in one order
   float* y[kMostParts] = {};  // (tokens, y_stride) of each part
   int64_t y_stride[kMostParts] = {};
   int parts = 1;

@@ -383,8 +383,9 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
       const DeviceProjection* parts[GemvArgs::kMostParts];
       size_t count = 0;
       const auto joins = [&](const DeviceProjection& other) {
+        // A block has the inputs of all parts in one order.
         return !other.gate && has_mma_kernels(other.weight) && alike(other.weight, p.weight) &&
-               other.epilogue == p.epilogue;
+               other.weight.column_order == p.weight.column_order && other.epilogue == p.epilogue;
       };
       while (i < projections.size() && count < std::size(parts) && joins(projections[i]))
         parts[count++] = &projections[i++];
