@@ -62,7 +62,7 @@ GridKind grid_kind(const Matrix& matrix);
 enum class ScaleForm : uint8_t { kF32, kF16, kTwoLevels };
 ScaleForm scale_form(const Matrix& matrix);
 bool has_minimums(const Matrix& matrix);
-// Whether the same kernel takes both.
+// Whether one launch takes both: the same kernel, and inputs in the same order of columns.
 bool alike(const Matrix& a, const Matrix& b);
 
 // What becomes of a product y:
@@ -81,7 +81,7 @@ struct Epilogue {
 
 struct GemvArgs {
   static constexpr int kMostParts = 3;
-  Matrix part[kMostParts];    // alike(), their columns in one order
+  Matrix part[kMostParts];    // alike()
   float* y[kMostParts] = {};  // (tokens, y_stride) of each part
   int64_t y_stride[kMostParts] = {};
   int parts = 1;

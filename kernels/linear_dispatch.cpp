@@ -374,8 +374,7 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
   for (size_t i = 0; i < projections.size();) {
     const DeviceProjection& p = projections[i];
     const bool through_gemv = few && has_mma_kernels(p.weight);
-    if (through_gemv && p.gate && has_mma_kernels(*p.gate) && alike(*p.gate, p.weight) &&
-        p.gate->column_order == p.weight.column_order) {
+    if (through_gemv && p.gate && has_mma_kernels(*p.gate) && alike(*p.gate, p.weight)) {
       const DeviceProjection* const one[] = {&p};
       ++i;
       run_gemv(stream, call, one);
@@ -383,9 +382,8 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
       const DeviceProjection* parts[GemvArgs::kMostParts];
       size_t count = 0;
       const auto joins = [&](const DeviceProjection& other) {
-        // A block has the inputs of all parts in one order.
         return !other.gate && has_mma_kernels(other.weight) && alike(other.weight, p.weight) &&
-               other.weight.column_order == p.weight.column_order && other.epilogue == p.epilogue;
+               other.epilogue == p.epilogue;
       };
       while (i < projections.size() && count < std::size(parts) && joins(projections[i]))
         parts[count++] = &projections[i++];

@@ -32,7 +32,7 @@ bool has_minimums(const Matrix& matrix) { return matrix.minimum != nullptr || ma
 
 bool alike(const Matrix& a, const Matrix& b) {
   return a.kind == b.kind && grid_kind(a) == grid_kind(b) && scale_form(a) == scale_form(b) &&
-         has_minimums(a) == has_minimums(b);
+         has_minimums(a) == has_minimums(b) && a.column_order == b.column_order;
 }
 
 bool has_expert_kernels(const Matrix& matrix) {

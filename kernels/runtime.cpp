@@ -158,7 +158,7 @@ Device::Device(int index) : state_(std::make_unique<State>()) {
   bind_thread();
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, index), "the GPU's properties");
-  state_->properties = {p.name, p.multiProcessorCount, size_t(p.l2CacheSize)};
+  state_->properties = {p.name, p.multiProcessorCount};
   if (10 * p.major + p.minor < kLeastCapability) {
     fail(ErrorKind::kDevice,
          fmt::format("cuda: {} has compute capability {}.{} (expected {}.{} or more)", p.name, p.major, p.minor,

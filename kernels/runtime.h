@@ -17,7 +17,6 @@ class Stream;
 struct DeviceProperties {
   std::string name;  // "NVIDIA H200"
   int processors = 0;
-  size_t l2_bytes = 0;
 };
 
 // GPUs that this program can use; 0 where there is no driver. Cheap after the first call.

@@ -17,7 +17,7 @@ void multiply_chosen(Stream& stream, const ChosenArgs& args) {
   with_expert_grid(like, [&]<typename Grid>() {
     using Traits = GemvTraits<Grid, 2, false>;
     const unsigned choices = choices_of(args.product),
-                   tiles = blocks_of(like.rows, args.product.gate != nullptr ? kMmaRows : Traits::kRowTiles * kMmaRows);
+                   tiles = blocks_of(like.rows, Traits::tile_rows(args.product.gate != nullptr));
     const GemvLaunch<Traits> shape(stream, 1, like.cols, int(choices * tiles), kOwnArgsBytes);
     launch(stream, "experts", chosen_kernel<Traits>, {choices, std::max(1u, shape.blocks / choices)}, kGemvThreads,
            size_t(shape.bytes), ChosenKernelArgs{args, int(tiles), shape.slab});

@@ -9,7 +9,7 @@ namespace {
 template <typename Traits>
 void launch_gemv(Stream& stream, const GemvArgs& args) {
   GemvKernelArgs gemv{args, {}, 0, 0};
-  const int tile_rows = args.gated ? kMmaRows : Traits::kRowTiles * kMmaRows;
+  const int tile_rows = Traits::tile_rows(args.gated);
   for (int i = 0; i < (args.gated ? 1 : args.parts); ++i) {
     gemv.first_tile[i] = gemv.tiles;
     gemv.tiles += (args.part[i].rows + tile_rows - 1) / tile_rows;

@@ -45,6 +45,8 @@ struct GemvTraits {
   static constexpr int kNumbers = kRingNumbers ? kRows * kGroups * (Grid::kMinimums ? 2 : 1) : 0;
   static constexpr int kLaneNumbers = (kNumbers + kWarp - 1) / kWarp;  // that a lane asks for
   static constexpr int kNumberBytes = Grid::kForm == ScaleForm::kF16 ? 2 : 4;
+  // Rows of the result that a tile makes: of a gate and what it gates each half.
+  static constexpr int tile_rows(bool gated) { return gated ? kMmaRows : kRows; }
   // A stage of the ring: a window of a warp, and of all.
   static constexpr int kCodesBytes = kWarp * kPieces * kLaneBytes;
   static constexpr int kWarpStage = kCodesBytes + kNumbers * 4;
@@ -108,9 +110,9 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
 // then for each of its tiles multiply_tile(), store_sums() and write_results().
 //
 // Weights come through a ring in shared memory. Each lane asks for its own codes, some windows ahead and on into the
-// block's next tiles, and reads back what it has asked for itself, so that a warp waits for nobody and memory is always
-// at work. (In registers, codes that are under way shared the few marks by which a warp waits for its loads, and it
-// waited for the newest with the oldest: half the speed of the memory of an H200.)
+// block's next tiles, and reads back what it has asked for itself: no barrier among warps, and loads under way at all
+// times. (A pipeline in registers shared the warp's few scoreboards among its stages: waiting for the oldest loads was
+// waiting for the newest as well, which gave half of the bandwidth of an H200.)
 template <typename Traits>
 class GemvBlock {
  public:
@@ -379,15 +381,20 @@ class GemvBlock {
   QGEN_DEVICE static int g() { return lane_index() / 4; }
   QGEN_DEVICE static int q() { return lane_index() % 4; }
   // Rows of a tile, the part that it is of, and its first row there.
-  QGEN_DEVICE int tile_rows() const { return (gated_ ? 1 : kRowTiles) * kMmaRows; }
+  QGEN_DEVICE int tile_rows() const { return Traits::tile_rows(gated_); }
   QGEN_DEVICE int part_of(int tile) const {
     int part = 0;
     while (!gated_ && part + 1 < args_.parts && tile >= gemv_.first_tile[part + 1]) ++part;
     return part;
   }
   QGEN_DEVICE int first_row_of(int tile, int part) const { return (tile - gemv_.first_tile[part]) * tile_rows(); }
-  // use(i, h, matrix, row) for the lane's rows: g and g + 8 of MMA tile i, or the last row behind it. A gate and what
-  // it gates are two matrices.
+  // The row of `w`, a part's matrix, that is row r of MMA tile i of a tile that begins at `first_row`; or the last one
+  // behind it. A gate and what it gates are two matrices.
+  QGEN_DEVICE int row_of(const Matrix& w, int first_row, int i, int r) const {
+    const int row = first_row + (gated_ ? 0 : i * kMmaRows) + r;
+    return row < w.rows ? row : w.rows - 1;
+  }
+  // use(i, h, matrix, row) for the lane's rows: g and g + 8 of MMA tile i.
   template <typename Use>
   QGEN_DEVICE void for_rows(int tile, const Use& use) const {
     const int part = part_of(tile), first_row = first_row_of(tile, part);
@@ -395,10 +402,7 @@ class GemvBlock {
     for (int i = 0; i < kRowTiles; ++i) {
       const Matrix& w = args_.part[gated_ ? i : part];
       QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const int row = first_row + (gated_ ? 0 : i * kMmaRows) + g() + 8 * h;
-        use(i, h, w, row < w.rows ? row : w.rows - 1);
-      }
+      for (int h = 0; h < 2; ++h) use(i, h, w, row_of(w, first_row, i, g() + 8 * h));
     }
   }
 
@@ -416,10 +420,9 @@ class GemvBlock {
       asked_[i][h] = w.codes + row * w.row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
     });
     if constexpr (Traits::kRingNumbers) {
-      const int part = part_of(asked_tile_), r = lane_index() % Traits::kRows;
-      const Matrix& w = args_.part[gated_ ? r / kMmaRows : part];
-      const int row = first_row_of(asked_tile_, part) + (gated_ ? r % kMmaRows : r);
-      asked_group_ = first_group(w, row < w.rows ? row : w.rows - 1);
+      const int part = part_of(asked_tile_), r = lane_index() % Traits::kRows, i = r / kMmaRows;
+      const Matrix& w = args_.part[gated_ ? i : part];
+      asked_group_ = first_group(w, row_of(w, first_row_of(asked_tile_, part), i, r % kMmaRows));
       group_shift_ = w.group_shift;
       QGEN_UNROLL
       for (int m = 0; m < Traits::kLaneNumbers; ++m) {
@@ -740,13 +743,13 @@ struct GemvLaunch {
     constexpr int64_t kKept = 1 << 10;    // of each block, by the driver
     constexpr int64_t kSomeX = 32 << 10;  // bytes of x, where not all of it has room; else one round
     for (int count = Traits::kBlocks; count > 0; --count) {
+      const int at_once = count * stream.processors;
+      blocks = unsigned(at_once < tiles ? at_once : tiles);
       const int64_t share = stream.shared_of_processor / count - kKept,
                     room = share < stream.shared_of_block ? share : stream.shared_of_block;
       for (const int64_t x : {int64_t{1} << 30, kSomeX, int64_t{0}}) {
         slab = slab_of<Traits>(tokens, cols, x);
         bytes = extra + gemv_bytes<Traits>(tokens, slab) + Traits::kRingBytes;
-        const int at_once = count * stream.processors;
-        blocks = unsigned(at_once < tiles ? at_once : tiles);
         if (bytes <= room) return;
       }
     }

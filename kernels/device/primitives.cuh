@@ -108,14 +108,7 @@ QGEN_DEVICE Bytes16 load_once16(const void* p) {
                : "memory");
   return v;
 }
-QGEN_DEVICE Bytes8 load_once8(const void* p) {
-  Bytes8 v;
-  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-               : "=r"(v.word[0]), "=r"(v.word[1])
-               : "l"(p)
-               : "memory");
-  return v;
-}
+
 QGEN_DEVICE float f16_value(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 QGEN_DEVICE float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
 QGEN_DEVICE uint16_t f16_bits(float value) { return __half_as_ushort(__float2half_rn(value)); }

@@ -31,7 +31,7 @@ std::string device_problem() { return ""; }
 size_t free_device_memory(int) { return size_t{8} << 30; }
 
 struct Device::State {
-  DeviceProperties properties{"executor", 4, 1 << 20};
+  DeviceProperties properties{"executor", 4};
   Stream stream;
 };
 Device::Device(int) : state_(std::make_unique<State>()) {}
