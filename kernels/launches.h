@@ -401,6 +401,8 @@ struct HeadRows {
   int64_t stride = 0, head_stride = 0;
 };
 constexpr int kMaxKeyDim = 256;  // of a linear recurrence
+// Tokens that go together where it goes in chunks; products of each with keys.
+constexpr int kRecurChunk = 8, kRecurProducts = 2 * kRecurChunk;
 // A linear recurrence (model/step.h, RecurStep).
 struct RecurArgs {
   bool delta = false;      // kGatedDelta
@@ -413,9 +415,10 @@ struct RecurArgs {
   const float* skip = nullptr;                          // (heads) or null
   bool key_heads_repeat = false, unit_keys = false;
   float eps = 0, scale = 1;
-  float *keys = nullptr, *queries = nullptr;  // work space: (tokens, key_heads, key_dim)
-  float* state = nullptr;                     // (slots, heads, key_dim, value_dim)
-  float* y = nullptr;                         // (tokens, y_stride)
+  // Work space: (tokens, key_heads, key_dim); (tokens, heads, 2): decay and rate; (tokens, key_heads, kRecurProducts).
+  float *keys = nullptr, *queries = nullptr, *rates = nullptr, *products = nullptr;
+  float* state = nullptr;  // (slots, heads, key_dim, value_dim)
+  float* y = nullptr;      // (tokens, y_stride)
   int64_t y_stride = 0;
   Segments segments;
   int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, tokens = 0;
@@ -463,7 +466,7 @@ void store_keys(Stream& stream, const AttendArgs& args);
 // what store_keys() does.
 void attend(Stream& stream, const AttendArgs& args, bool store);
 // The same for many tokens of one sequence, side by side, whose keys are stored, in tiles of products of 16-bit floats;
-// heads of up to 128 elements and a cache in F16 or BF16.
+// heads of up to 256 elements and a cache in F16 or BF16.
 bool can_attend_in_tiles(const AttendArgs& args);
 void attend_in_tiles(Stream& stream, const AttendArgs& args);
 

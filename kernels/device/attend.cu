@@ -77,11 +77,14 @@ void launch_attend(Stream& stream, const AttendArgs& args, bool store, int queri
   if constexpr (most_queries(kWidth) >= 8) launch_attend<kKind, 8, kWidth>(stream, args, store);
 }
 
-template <bool kBf16, int kDim>
+template <int kDim>
 void launch_tiles(Stream& stream, const AttendArgs& args) {
-  const size_t bytes = size_t(kAttendStages) * kAttendStage<kDim> * 2;
-  launch(stream, "attend in tiles", attend_tiles_kernel<kBf16, kDim>,
-         {blocks_of(args.tokens, kTileQueries), unsigned(args.heads)}, kTileAttendThreads, bytes, args);
+  const auto launch_of = [&](auto* kernel) {
+    launch(stream, "attend in tiles", kernel, {blocks_of(args.tokens, kTileQueries), unsigned(args.heads)},
+           kTileAttendThreads, AttendTiles<kDim>::kBytes, args);
+  };
+  if (args.cache.kind == CacheKind::kBf16) return launch_of(attend_tiles_kernel<true, kDim>);
+  launch_of(attend_tiles_kernel<false, kDim>);
 }
 
 }  // namespace
@@ -110,14 +113,15 @@ void attend(Stream& stream, const AttendArgs& args, bool store) {
 }
 
 bool can_attend_in_tiles(const AttendArgs& args) {
-  return args.key_dim <= 128 && args.value_dim <= 128 &&
+  return args.key_dim <= 256 && args.value_dim <= 256 &&
          (args.cache.kind == CacheKind::kF16 || args.cache.kind == CacheKind::kBf16);
 }
 
 void attend_in_tiles(Stream& stream, const AttendArgs& args) {
-  const bool bf16 = args.cache.kind == CacheKind::kBf16, small = args.key_dim <= 64 && args.value_dim <= 64;
-  if (small) return bf16 ? launch_tiles<true, 64>(stream, args) : launch_tiles<false, 64>(stream, args);
-  return bf16 ? launch_tiles<true, 128>(stream, args) : launch_tiles<false, 128>(stream, args);
+  const int dim = larger_of(args.key_dim, args.value_dim);
+  if (dim <= 64) return launch_tiles<64>(stream, args);
+  if (dim <= 128) return launch_tiles<128>(stream, args);
+  launch_tiles<256>(stream, args);
 }
 
 }  // namespace qgen::QGEN_BACKEND

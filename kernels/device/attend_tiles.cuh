@@ -1,4 +1,4 @@
-// Attention of many tokens: 64 queries of a head go through the keys 64 at a time, all products in 16-bit floats with
+// Attention of many tokens: 64 queries of a head go through the keys tile by tile, all products in 16-bit floats with
 // sums in F32, and no score ever leaves the registers (FlashAttention-2, Dao 2023).
 #pragma once
 
@@ -6,215 +6,314 @@
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kTileQueries = 64, kTileKeys = 64;
+constexpr int kTileQueries = 64;
 constexpr int kTileAttendWarps = 4, kTileAttendThreads = kTileAttendWarps * kWarp;
-constexpr int kAttendStages = 2;
-
-// Elements from key to key in shared memory. The paddings keep lanes that read together in different banks: 16 bytes of
-// neighbouring keys, and for values the same 16 bytes of eight.
-template <int kDim>
-constexpr int kKeyStride = kDim + 32;
-template <int kDim>
-constexpr int kValueStride = kDim + 8;
-template <int kDim>
-constexpr int kAttendStage = kTileKeys*(kKeyStride<kDim> + kValueStride<kDim>);  // elements
+constexpr int kWarpQueries = kTileQueries / kTileAttendWarps;
 
 // kDim: the longer of key and value, or the next that there is; what lies between is zero.
+template <int kDim>
+struct AttendTiles {
+  static constexpr bool kWide = kDim > 128;
+  static constexpr int kKeys = kWide ? 32 : 64;  // of a tile; with more, the scores of wide heads find no registers
+  static constexpr int kRowBytes = kDim * 2;
+  // Keys and values of a tile, of which two are there at once. Their 16 bytes are in another order in every row, so
+  // that lanes which read together find them in different banks: see key_unit() and value_unit().
+  static constexpr int kValuesAt = kKeys * kRowBytes, kStageBytes = 2 * kKeys * kRowBytes;
+  // Queries, as operands of MMA: those of wide heads stay in shared memory, others go by way of the second stage into
+  // registers.
+  static constexpr int kQueryBytes = kTileQueries * kRowBytes, kQueriesAt = kWide ? 2 * kStageBytes : kStageBytes;
+  static constexpr int kBytes = kWide ? 2 * kStageBytes + kQueryBytes : 2 * kStageBytes;
+  // Where each warp prepares a query, in floats.
+  static constexpr int kScratchAt = 2 * kStageBytes - kTileAttendWarps * kDim * 4;
+  static_assert(kWide || kQueriesAt + kQueryBytes <= kScratchAt);
+};
+
+// A block's work: ask() for tiles ahead of attend(), and prepare_queries() between the first two; then write().
 template <bool kBf16, int kDim>
-QGEN_KERNEL(kTileAttendThreads, 1)
-attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
-  scope.wait_for_inputs();
-  const int lane = lane_index(), g = lane / 4, q = lane % 4;
-  const int head = int(block_index().y), kv = head / (args.heads / args.kv_heads);
-  const int key_dim = args.key_dim, d = args.value_dim;
-  // The last queries, which see most keys, first.
-  const int first_token = int(grid_size().x - 1 - block_index().x) * kTileQueries,  // of the launch
-      warp_token = first_token + warp_index() * 16;
-  const int position = args.position[args.first_token];
-  const auto pair = [](float low, float high) { return kBf16 ? bf16_pair(low, high) : f16_pair(low, high); };
+class TileAttention {
+  using Shape = AttendTiles<kDim>;
+  static constexpr int kKeys = Shape::kKeys, kRowBytes = Shape::kRowBytes;
+  static constexpr int kWindows = kDim / 32;  // of which each lane has 8 elements of a query or key
+  // Of a tile: units of 16 bytes of a row that threads copy, and rows at once.
+  static constexpr int kUnits = kRowBytes / 16, kRowsAtOnce = kTileAttendThreads / kUnits;
+  static constexpr Codes kCodes = kBf16 ? Codes::kBf16 : Codes::kF16;
 
-  // Queries, one after the other, go through this warp's piece of shared memory into the registers of the lanes that
-  // hold them as operands of MMA.
-  uint16_t* const memory = shared_memory<uint16_t>();
-  float* const rotated = reinterpret_cast<float*>(memory) + warp_index() * kDim;
-  uint32_t query[kDim / 16][4];
-  LaneHead<kDim / kWarp> next;  // on its way while the one before it is prepared
-  next.load_weights(args.q_norm, head, key_dim);
-  const auto load_query = [&](int r) {
-    if (const int token = args.first_token + warp_token + r; warp_token + r < args.tokens)
-      next.load(head_of(args.q, token, head), key_dim, args.rotation, token);
-  };
-  load_query(0);
-  QGEN_UNROLL_BY(1)
-  for (int r = 0; r < 16; ++r) {
-    const int token = warp_token + r;
-    LaneHead<kDim / kWarp> now = next;
-    if (r + 1 < 16) load_query(r + 1);
-    if (token < args.tokens) {
-      now.prepare(args, args.q_norm, head, key_dim, padded(key_dim), true, rotated);
-      const float scale = query_scale(args, position + token);
-      for (int i = lane; i < key_dim; i += kWarp) rotated[i] = rounded_product(rotated[i], scale);
-    }
-    warp_barrier();
-    QGEN_UNROLL
-    for (int window = 0; window < kDim / 32; ++window) {
-      QGEN_UNROLL
-      for (int s = 0; s < 2; ++s) {
-        QGEN_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          const int at = window * 32 + q * 8 + s * 4 + j * 2;
-          const bool held = token < args.tokens;
-          const uint32_t two =
-              pair(held && at < key_dim ? rotated[at] : 0, held && at + 1 < key_dim ? rotated[at + 1] : 0);
-          if (g == r % 8 && r < 8) query[window * 2 + s][2 * j] = two;
-          if (g == r % 8 && r >= 8) query[window * 2 + s][2 * j + 1] = two;
-        }
-      }
-    }
-    warp_barrier();
+ public:
+  QGEN_DEVICE explicit TileAttention(const AttendArgs& args)
+      : args_(args), head_(int(block_index().y)), kv_(head_ / (args.heads / args.kv_heads)) {
+    // The last queries, which see most keys, first.
+    const int first_token = int(grid_size().x - 1 - block_index().x) * kTileQueries;  // of the launch
+    warp_token_ = first_token + warp_index() * kWarpQueries;
+    position_ = args.position[args.first_token];
+    const int end = first_token + kTileQueries;
+    end_ = position_ + (end < args.tokens ? end : args.tokens);
+    begin_ = first_key(args, position_ + first_token) / kKeys * kKeys;
+    tiles_ = (end_ - begin_ + kKeys - 1) / kKeys;
+    const int warp_at = position_ + warp_token_;
+    first_seen_ = first_key(args, warp_at);
+    all_see_ = first_key(args, warp_at + kWarpQueries - 1);
+    table_ = args.cache.tables + args.sequence[args.first_token] * args.cache.ring;
+    page_ = page_of(0);
   }
-  barrier();
 
-  const int last_token = first_token + kTileQueries < args.tokens ? first_token + kTileQueries : args.tokens;
-  const int end = position + last_token;  // keys
-  const int begin = first_key(args, position + first_token) / kTileKeys * kTileKeys;
-  const int tiles = (end - begin + kTileKeys - 1) / kTileKeys;
-  const Cache& cache = args.cache;
-  const int32_t* const table = cache.tables + args.sequence[args.first_token] * cache.ring;
-  const auto copy_tile = [&](int tile) {
-    if (tile < tiles) {
-      uint16_t* const keys = memory + tile % kAttendStages * kAttendStage<kDim>;
-      uint16_t* const values = keys + kTileKeys * kKeyStride<kDim>;
-      // A tile begins at a multiple of its keys, so it lies in one page.
-      const int first = begin + tile * kTileKeys;
-      const int64_t first_row = page_row(cache, page_at(cache, table, first >> cache.page_shift), args.kv_heads, kv) +
-                                page_offset(cache, first);
-      for (int i = thread_index(); i < kTileKeys * kDim / 8; i += kTileAttendThreads) {
-        const int row = i / (kDim / 8), piece = i % (kDim / 8);
-        const bool there = first + row < end;
-        copy_async16(keys + row * kKeyStride<kDim> + piece * 8,
-                     cache.keys + (first_row + row) * cache.key_bytes + piece * 16,
-                     there && piece * 16 < cache.key_bytes);
-        copy_async16(values + row * kValueStride<kDim> + piece * 8,
-                     cache.values + (first_row + row) * cache.value_bytes + piece * 16,
-                     there && piece * 16 < cache.value_bytes);
-      }
-    }
+  QGEN_DEVICE int tiles() const { return tiles_; }
+
+  // Begins the copies of a tile, the one behind that which was asked for last.
+  QGEN_DEVICE void ask(int tile) {
+    if (tile >= tiles_) return;
+    const Cache& cache = args_.cache;
+    const int row = thread_index() / kUnits, key = begin_ + tile * kKeys;
+    // A tile begins at a multiple of its keys, so it lies in one page.
+    const int64_t from = page_row(cache, page_, args_.kv_heads, kv_) + page_offset(cache, key) + row;
+    if (tile + 1 < tiles_) page_ = page_of(tile + 1);  // there when it is needed
+    copy<true>(keys_of(tile), cache.keys + from * cache.key_bytes, cache.key_bytes, end_ - key - row);
+    copy<false>(keys_of(tile) + Shape::kValuesAt, cache.values + from * cache.value_bytes, cache.value_bytes,
+                end_ - key - row);
     copy_async_commit();
-  };
+  }
 
-  float sums[kDim / 8][4] = {};
-  Running running[2] = {{kLowest, 0}, {kLowest, 0}};  // of rows g and g + 8; a lane's own part of the sum
-  copy_tile(0);
-  for (int tile = 0; tile < tiles; ++tile) {
-    copy_tile(tile + 1);
-    copy_async_wait<kAttendStages - 1>();
-    barrier();
-    const uint16_t* const keys = memory + tile % kAttendStages * kAttendStage<kDim>;
-    const uint16_t* const values = keys + kTileKeys * kKeyStride<kDim>;
-    float score[kTileKeys / 8][4];
-    QGEN_UNROLL
-    for (int n = 0; n < kTileKeys / 8; ++n) {
+  // Norm, rotation and scale of the warp's queries.
+  QGEN_DEVICE void prepare_queries() {
+    constexpr int kSlots = kDim / kWarp;
+    const int dim = args_.key_dim, lane = lane_index();
+    float* const rotated = reinterpret_cast<float*>(shared_memory<uint8_t>() + Shape::kScratchAt) + warp_index() * kDim;
+    LaneHead<kSlots> next;  // on its way while the one before it is prepared
+    next.load_weights(args_.q_norm, head_, dim);
+    const auto load = [&](int r) {
+      if (const int token = args_.first_token + warp_token_ + r; warp_token_ + r < args_.tokens)
+        next.load(head_of(args_.q, token, head_), dim, args_.rotation, token);
+    };
+    load(0);
+    QGEN_UNROLL_BY(1)
+    for (int r = 0; r < kWarpQueries; ++r) {
+      const int token = warp_token_ + r;
+      const bool there = token < args_.tokens;
+      LaneHead<kSlots> now = next;
+      if (r + 1 < kWarpQueries) load(r + 1);
+      if (there) now.prepare(args_, args_.q_norm, head_, dim, padded(dim), true, rotated);
+      const float scale = query_scale(args_, position_ + token);
+      // As query() reads them: of each window, for rows up to 7 and for those behind, 16 bytes of each lane.
+      uint8_t* const row = queries() + (r / 8 * kWarp + r % 8 * 4) * 16;
       QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) score[n][j] = 0;
+      for (int s = 0; s < kSlots / 2; ++s) {
+        const int i = 2 * (lane + s * kWarp);
+        const float first = there && i < dim ? rounded_product(rotated[i], scale) : 0,
+                    second = there && i + 1 < dim ? rounded_product(rotated[i + 1], scale) : 0;
+        *reinterpret_cast<uint32_t*>(row + (i / 32 * 2 * kWarp + i % 32 / 8) * 16 + i % 8 * 2) = pair(first, second);
+      }
+      warp_barrier();
+    }
+    if constexpr (!Shape::kWide) {
       QGEN_UNROLL
-      for (int window = 0; window < kDim / 32; ++window) {
-        const Bytes16 key =
-            *reinterpret_cast<const Bytes16*>(keys + (n * 8 + g) * kKeyStride<kDim> + window * 32 + q * 8);
+      for (int window = 0; window < kWindows; ++window) load_query(window, query_[window]);
+    }
+  }
+
+  // A tile that has arrived.
+  QGEN_DEVICE void attend(int tile) {
+    const int key = begin_ + tile * kKeys, warp_at = position_ + warp_token_;
+    if (key > warp_at + kWarpQueries - 1 || key + kKeys <= first_seen_) return;  // none of the warp's queries sees any
+    float score[kKeys / 8][4] = {};
+    score_keys(keys_of(tile), score);
+    if (args_.softcap > 0) [[unlikely]] {
+      QGEN_UNROLL
+      for (int n = 0; n < kKeys / 8; ++n) {
         QGEN_UNROLL
-        for (int s = 0; s < 2; ++s) {
-          const uint32_t two[2] = {key.word[2 * s], key.word[2 * s + 1]};
-          multiply_add<kBf16 ? Codes::kBf16 : Codes::kF16>(score[n], query[window * 2 + s], two);
-        }
+        for (int j = 0; j < 4; ++j) score[n][j] = capped_score(score[n][j], args_.softcap);
       }
     }
-    if (args.softcap > 0) [[unlikely]] {
-      QGEN_UNROLL
-      for (int n = 0; n < kTileKeys / 8; ++n) {
-        QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) score[n][j] = capped_score(score[n][j], args.softcap);
-      }
-    }
-    // Where a token of the warp does not see all keys of the tile.
-    const int tile_key = begin + tile * kTileKeys, warp_at = position + warp_token;
-    if (tile_key + kTileKeys - 1 > warp_at || tile_key < first_key(args, warp_at + 15)) {
-      QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const int at = warp_at + g + 8 * h - tile_key, sees = first_key(args, warp_at + g + 8 * h) - tile_key;
-        QGEN_UNROLL
-        for (int n = 0; n < kTileKeys / 8; ++n) {
-          QGEN_UNROLL
-          for (int j = 0; j < 2; ++j) {
-            const int key = n * 8 + 2 * q + j;
-            if (key > at || key < sees) score[n][2 * h + j] = kLowest;
-          }
-        }
-      }
-    }
+    if (key + kKeys - 1 > warp_at || key < all_see_) hide_keys(key, score);
+    weigh(score);
+    add_values(keys_of(tile) + Shape::kValuesAt, score);
+  }
+
+  QGEN_DEVICE void write() const {
+    const int g = lane_index() / 4, q = lane_index() % 4, d = args_.value_dim;
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
-      float largest = running[h].largest;
-      QGEN_UNROLL
-      for (int n = 0; n < kTileKeys / 8; ++n) largest = larger(largest, larger(score[n][2 * h], score[n][2 * h + 1]));
-      largest = largest_lane(largest, 4);
-      const float old = worth(running[h].largest, largest);
-      running[h].largest = largest;
-      running[h].sum *= old;
+      const float sum = sum_lanes(running_[h].sum, 4);
+      const int token = warp_token_ + g + 8 * h;
+      if (token >= args_.tokens) continue;
+      const int at = args_.first_token + token;
+      float* const y = args_.y + at * args_.y_stride + head_ * d;
+      const Share share = share_of(args_, head_, {running_[h].largest, sum});
+      const float by = share.factor / share.sum;
+      const float* const gate = args_.gate.x == nullptr ? nullptr : head_of(args_.gate, at, head_);
       QGEN_UNROLL
       for (int n = 0; n < kDim / 8; ++n) {
-        sums[n][2 * h] *= old;
-        sums[n][2 * h + 1] *= old;
-      }
-      QGEN_UNROLL
-      for (int n = 0; n < kTileKeys / 8; ++n) {
         QGEN_UNROLL
         for (int j = 0; j < 2; ++j) {
-          float& s = score[n][2 * h + j];
-          s = s == kLowest ? 0 : worth(s, largest);
-          running[h].sum += s;
+          const int c = n * 8 + 2 * q + j;
+          if (c < d) y[c] = sums_[n][2 * h + j] * by * (gate == nullptr ? 1 : sigmoid(gate[c]));
         }
       }
     }
+  }
+
+ private:
+  // A warp reads 64 bytes of each of two neighbouring keys at once, and 16 bytes of each of eight neighbouring values.
+  QGEN_DEVICE static int key_unit(int row, int unit) { return unit ^ row % 2 * 4; }
+  QGEN_DEVICE static int value_unit(int row, int unit) { return unit ^ row % 8; }
+
+  QGEN_DEVICE static uint32_t pair(float low, float high) { return kBf16 ? bf16_pair(low, high) : f16_pair(low, high); }
+  QGEN_DEVICE static uint8_t* keys_of(int tile) { return shared_memory<uint8_t>() + tile % 2 * Shape::kStageBytes; }
+  // The warp's.
+  QGEN_DEVICE static uint8_t* queries() {
+    return shared_memory<uint8_t>() + Shape::kQueriesAt + warp_index() * kWarpQueries * kRowBytes;
+  }
+
+  QGEN_DEVICE int32_t page_of(int tile) const {
+    return page_at(args_.cache, table_, (begin_ + tile * kKeys) >> args_.cache.page_shift);
+  }
+
+  // A thread's part of keys or values: 16 bytes of every kRowsAtOnce-th row from that at `from` on, where there are so
+  // many `rows`; zeros behind them.
+  template <bool kOfKeys>
+  QGEN_DEVICE static void copy(uint8_t* to, const uint8_t* from, int64_t row_bytes, int rows) {
+    const int first = thread_index() / kUnits, unit = thread_index() % kUnits;
+    const bool inside = unit * 16 < row_bytes;
+    from += unit * 16;
     QGEN_UNROLL
-    for (int s = 0; s < kTileKeys / 16; ++s) {
-      const uint32_t a[4] = {pair(score[2 * s][0], score[2 * s][1]), pair(score[2 * s][2], score[2 * s][3]),
-                             pair(score[2 * s + 1][0], score[2 * s + 1][1]),
-                             pair(score[2 * s + 1][2], score[2 * s + 1][3])};
+    for (int row = 0; row < kKeys; row += kRowsAtOnce) {
+      const int at = first + row, place = kOfKeys ? key_unit(at, unit) : value_unit(at, unit);
+      copy_async16(to + at * kRowBytes + place * 16, from, inside && row < rows);
+      from += kRowsAtOnce * row_bytes;
+    }
+  }
+
+  // This lane's elements of a window of queries g and g + 8.
+  QGEN_DEVICE static void load_query(int window, Bytes16 (&rows)[2]) {
+    QGEN_UNROLL
+    for (int h = 0; h < 2; ++h)
+      rows[h] = *reinterpret_cast<const Bytes16*>(queries() + ((window * 2 + h) * kWarp + lane_index()) * 16);
+  }
+
+  QGEN_DEVICE void score_keys(const uint8_t* keys, float (&score)[kKeys / 8][4]) const {
+    const int g = lane_index() / 4, q = lane_index() % 4;
+    const uint8_t* const own = keys + g * kRowBytes + q * 16;
+    QGEN_UNROLL
+    for (int window = 0; window < kWindows; ++window) {
+      Bytes16 rows[2];
+      if constexpr (Shape::kWide) {
+        load_query(window, rows);
+      } else {
+        rows[0] = query_[window][0];
+        rows[1] = query_[window][1];
+      }
       QGEN_UNROLL
-      for (int n = 0; n < kDim / 16; ++n) {
-        // Matrices: the first and the last 8 keys, at the first and at the last 8 of 16 elements.
-        const int matrix = lane / 8, key = s * 16 + matrix % 2 * 8 + lane % 8, at = n * 16 + matrix / 2 * 8;
-        uint32_t b[4];
-        load_transposed(b, values + key * kValueStride<kDim> + at);
-        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        multiply_add<kBf16 ? Codes::kBf16 : Codes::kF16>(sums[2 * n], a, left);
-        multiply_add<kBf16 ? Codes::kBf16 : Codes::kF16>(sums[2 * n + 1], a, right);
+      for (int n = 0; n < kKeys / 8; ++n) {
+        const Bytes16 key = *reinterpret_cast<const Bytes16*>(own + n * 8 * kRowBytes + key_unit(g, window * 4) * 16);
+        QGEN_UNROLL
+        for (int s = 0; s < 2; ++s) {
+          const uint32_t a[4] = {rows[0].word[2 * s], rows[1].word[2 * s], rows[0].word[2 * s + 1],
+                                 rows[1].word[2 * s + 1]};
+          const uint32_t b[2] = {key.word[2 * s], key.word[2 * s + 1]};
+          multiply_add<kCodes>(score[n], a, b);
+        }
       }
     }
-    barrier();  // before the next copies overwrite what was read here
   }
-  copy_async_wait<0>();
 
-  QGEN_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    const float sum = sum_lanes(running[h].sum, 4);
-    const int token = warp_token + g + 8 * h;
-    if (token >= args.tokens) continue;
-    const int at = args.first_token + token;
-    float* const y = args.y + at * args.y_stride + head * d;
-    const Share share = share_of(args, head, {running[h].largest, sum});
-    const float by = share.factor / share.sum;
-    const float* const gate = args.gate.x == nullptr ? nullptr : head_of(args.gate, at, head);
+  // Takes away what a query does not see of the keys from `key` on.
+  QGEN_DEVICE void hide_keys(int key, float (&score)[kKeys / 8][4]) const {
+    const int g = lane_index() / 4, q = lane_index() % 4;
+    QGEN_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      const int position = position_ + warp_token_ + g + 8 * h, last = position - key,
+                first = first_key(args_, position) - key;
+      QGEN_UNROLL
+      for (int n = 0; n < kKeys / 8; ++n) {
+        QGEN_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          const int of_tile = n * 8 + 2 * q + j;
+          if (of_tile > last || of_tile < first) score[n][2 * h + j] = kLowest;
+        }
+      }
+    }
+  }
+
+  // Scores become weights, and what was added up before is brought to the same largest score.
+  QGEN_DEVICE void weigh(float (&score)[kKeys / 8][4]) {
+    // Exponents are those of two, from here on. As long as a query has seen no key, from zero.
+    constexpr float kLog2OfE = 1.4426950408889634f;
+    const auto base_of = [](float largest) { return largest == kLowest ? 0 : rounded_product(largest, kLog2OfE); };
+    float old[2];
+    QGEN_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      Running& running = running_[h];
+      float largest = running.largest;
+      QGEN_UNROLL
+      for (int n = 0; n < kKeys / 8; ++n) largest = larger(largest, larger(score[n][2 * h], score[n][2 * h + 1]));
+      largest = largest_lane(largest, 4);
+      const float base = base_of(largest);
+      old[h] = running.largest == kLowest ? 0 : exp2_fast(base_of(running.largest) - base);
+      running.largest = largest;
+      float sum = 0;
+      QGEN_UNROLL
+      for (int n = 0; n < kKeys / 8; ++n) {
+        QGEN_UNROLL
+        for (int j = 0; j < 2; ++j)
+          score[n][2 * h + j] = exp2_fast(fused_product(score[n][2 * h + j], kLog2OfE, -base));
+        sum += score[n][2 * h] + score[n][2 * h + 1];
+      }
+      running.sum = fused_product(running.sum, old[h], sum);
+    }
+    if (!any_lane(!(old[0] == 1 && old[1] == 1))) return;
     QGEN_UNROLL
     for (int n = 0; n < kDim / 8; ++n) {
       QGEN_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const int c = n * 8 + 2 * q + j;
-        if (c < d) y[c] = sums[n][2 * h + j] * by * (gate == nullptr ? 1 : sigmoid(gate[c]));
+      for (int j = 0; j < 4; ++j) sums_[n][j] *= old[j / 2];
+    }
+  }
+
+  QGEN_DEVICE void add_values(const uint8_t* values, const float (&weight)[kKeys / 8][4]) {
+    // Matrices of load_transposed(): the first and the last 8 keys, at the first and at the last 8 of 16 elements.
+    const int lane = lane_index(), key = lane % 16, half = lane / 16;
+    const uint8_t* const own = values + key * kRowBytes;
+    QGEN_UNROLL
+    for (int s = 0; s < kKeys / 16; ++s) {
+      const uint32_t a[4] = {pair(weight[2 * s][0], weight[2 * s][1]), pair(weight[2 * s][2], weight[2 * s][3]),
+                             pair(weight[2 * s + 1][0], weight[2 * s + 1][1]),
+                             pair(weight[2 * s + 1][2], weight[2 * s + 1][3])};
+      QGEN_UNROLL
+      for (int n = 0; n < kDim / 16; ++n) {
+        uint32_t b[4];
+        load_transposed(b, own + s * 16 * kRowBytes + n / 4 * 128 + value_unit(key, n % 4 * 2 + half) * 16);
+        const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+        multiply_add<kCodes>(sums_[2 * n], a, left);
+        multiply_add<kCodes>(sums_[2 * n + 1], a, right);
       }
     }
   }
+
+  const AttendArgs& args_;
+  const int head_, kv_;
+  int warp_token_ = 0, position_ = 0;    // the warp's first query, of the launch; that of the launch's first token
+  int begin_ = 0, end_ = 0, tiles_ = 0;  // keys of the block
+  int first_seen_ = 0, all_see_ = 0;     // the first key that any of the warp's queries sees, and that all see
+  const int32_t* table_ = nullptr;       // pages
+  int32_t page_ = 0;                     // of the tile that is asked for next
+  Bytes16 query_[kWindows][2];           // of heads that are not wide
+  float sums_[kDim / 8][4] = {};         // of queries g and g + 8
+  Running running_[2] = {{kLowest, 0}, {kLowest, 0}};  // of the same; a lane's own part of the sum
+};
+
+template <bool kBf16, int kDim>
+QGEN_KERNEL(kTileAttendThreads, 2)
+attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  TileAttention<kBf16, kDim> block(args);
+  block.ask(0);
+  block.prepare_queries();
+  QGEN_UNROLL_BY(1)
+  for (int tile = 0; tile < block.tiles(); ++tile) {
+    copy_async_wait<0>();
+    barrier();  // the tile is there, and nobody reads the one before it any more
+    block.ask(tile + 1);
+    block.attend(tile);
+  }
+  block.write();
 }
 
 }  // namespace qgen::QGEN_BACKEND
