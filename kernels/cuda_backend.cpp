@@ -447,6 +447,8 @@ class CudaBackend : public Backend {
     args.scale = float(step.scale);
     args.keys = work_.keys;
     args.queries = work_.queries;
+    args.rates = work_.rates;
+    args.products = work_.key_products;
     args.state = work_.fixed[size_t(step.state)];
     args.y = at(step.out);
     args.y_stride = stride(step.out);

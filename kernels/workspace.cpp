@@ -136,7 +136,7 @@ void Workspace::lay_out_attention(DeviceLayout& memory) {
 
 // Mixtures, recurrences and layers of separate heads.
 void Workspace::lay_out_experts(DeviceLayout& memory) {
-  int64_t of_keys = 0;
+  int64_t of_keys = 0, of_rates = 0, of_products = 0;
   std::vector<ExpertsSizes> mixtures;
   std::vector<HeadsSizes> heads;
   experts.clear();
@@ -151,11 +151,15 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
       banks.up = memory.take<Matrix>(separate->heads());
     } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
       of_keys = std::max(of_keys, batch_tokens * recur->key_heads * recur->key_dim);
+      of_rates = std::max(of_rates, batch_tokens * recur->heads * 2);
+      of_products = std::max(of_products, batch_tokens * recur->key_heads * kRecurProducts);
     }
   }
   experts_dispatch.lay_out(memory, mixtures, heads, batch_tokens, options_.activations);
   keys = memory.take<float>(of_keys);
   queries = memory.take<float>(of_keys);
+  rates = memory.take<float>(of_rates);
+  key_products = memory.take<float>(of_products);
 }
 
 void Workspace::lay_out_linear(DeviceLayout& memory) {

@@ -1,5 +1,7 @@
 #include "kernels/device/rows.cuh"
 
+#include <algorithm>
+
 #include "kernels/device/dispatch.cuh"
 #include "kernels/device/gemv_any.cuh"
 #include "kernels/device/launch.cuh"
@@ -19,7 +21,13 @@ void gemv_any(Stream& stream, const GemvArgs& args) {
 }
 
 void combine(Stream& stream, const CombineArgs& args) {
-  launch(stream, "combine", combine_kernel, {unsigned(args.tokens)}, kRowThreads, kReduceBytes, args);
+  constexpr int64_t kSome = 4 * kRowThreads;  // columns of a block
+  const DeviceNorm& norm = args.norm;
+  const unsigned blocks = norm.kind == Norm::Kind::kNone ? blocks_of(args.cols, kSome)
+                          : norm.group == args.cols      ? 1
+                                                         : blocks_of(args.cols / norm.group, kRowThreads / kWarp);
+  launch(stream, "combine", combine_kernel, {unsigned(args.tokens), std::max(1u, blocks)}, kRowThreads, kReduceBytes,
+         args);
 }
 
 void look_up(Stream& stream, const LookupArgs& args) {

@@ -11,16 +11,16 @@ constexpr int kRowThreads = 256;
 struct GroupNorm {
   float mean, factor;
 };
-// `sum`: of all values of a group, in those that share it. `count`: how many take part, `first`: which one this is.
-template <typename Sum>
-QGEN_DEVICE GroupNorm group_norm(const DeviceNorm& norm, const float* x, int first, int count, const Sum& sum) {
+// for_values(use): calls use(value) for those of a group that this thread has; `sum`: of all that share it.
+template <typename ForValues, typename Sum>
+QGEN_DEVICE GroupNorm group_norm(const DeviceNorm& norm, const ForValues& for_values, const Sum& sum) {
   float mean = 0, squares = 0;
   if (norm.kind == Norm::Kind::kScale) return {0, 1};
   if (norm.kind == Norm::Kind::kLayer) {
-    for (int c = first; c < norm.group; c += count) mean += x[c];
+    for_values([&](float x) { mean += x; });
     mean = sum(mean) / float(norm.group);
   }
-  for (int c = first; c < norm.group; c += count) squares = fused_product(x[c] - mean, x[c] - mean, squares);
+  for_values([&](float x) { squares = fused_product(x - mean, x - mean, squares); });
   return {mean, rsqrt_exact(sum(squares) / float(norm.group) + norm.eps)};
 }
 // Column `c` of a group that begins at column `begin` of the weight.
@@ -30,40 +30,70 @@ QGEN_DEVICE float normalized(const DeviceNorm& norm, const GroupNorm& group, flo
   return norm.bias != nullptr ? value + norm.bias[norm.wide_bias ? begin + c : c] : value;
 }
 
-// A block a token. shared: two floats for each warp.
+constexpr int kRowHeld = 8;  // values of a group that a thread loads at once and keeps
+
+// Token x of the grid; columns or groups of them by turns for the blocks y, a warp a group. One group of all columns is
+// for one block. shared: two floats for each warp.
 QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int64_t token = block_index().x;
+  const int block = int(block_index().y), blocks = int(grid_size().y);
   const float* const y = args.y + (args.from != nullptr ? args.from[token] : token) * args.y_stride;
   const float* const x = args.x != nullptr ? args.x + token * args.x_stride : nullptr;
   const float* const gate = args.gate != nullptr ? args.gate + token * args.gate_stride : nullptr;
   float* const out = args.out + token * args.out_stride;
-  const auto put = [&](int c, float value) {
+  const auto gate_at = [&](int c) { return gate != nullptr ? gate[args.one_gate ? 0 : c] : 0; };
+  const auto put = [&](int c, float value, float of_gate) {
     value *= args.y_scale;
-    if (gate != nullptr) value *= activated(args.activation, gate[args.one_gate ? 0 : c]);
+    if (gate != nullptr) value *= activated(args.activation, of_gate);
     out[c] = x != nullptr ? args.x_scale * x[c] + value : value;
   };
+  // A group of columns that begins at `begin`, of which this thread has every count-th from `first` on.
+  const auto put_group = [&](int begin, int first, int count, const auto& sum) {
+    const int group = args.norm.group, behind = first + kRowHeld * count;
+    float held[kRowHeld], gates[kRowHeld];
+    QGEN_UNROLL
+    for (int u = 0; u < kRowHeld; ++u) {
+      if (const int c = first + u * count; c < group) {
+        held[u] = y[begin + c];
+        gates[u] = gate_at(begin + c);
+      }
+    }
+    const auto for_values = [&](const auto& use) {
+      QGEN_UNROLL
+      for (int u = 0; u < kRowHeld; ++u) {
+        if (first + u * count < group) use(held[u]);
+      }
+      for (int c = behind; c < group; c += count) use(y[begin + c]);
+    };
+    const GroupNorm norm = group_norm(args.norm, for_values, sum);
+    QGEN_UNROLL
+    for (int u = 0; u < kRowHeld; ++u) {
+      if (const int c = first + u * count; c < group)
+        put(begin + c, normalized(args.norm, norm, held[u], begin, c), gates[u]);
+    }
+    for (int c = behind; c < group; c += count)
+      put(begin + c, normalized(args.norm, norm, y[begin + c], begin, c), gate_at(begin + c));
+  };
   if (args.norm.kind == Norm::Kind::kNone) {
-    for (int c = thread_index(); c < args.cols; c += kRowThreads) put(c, y[c]);
+    for (int c = block * kRowThreads + thread_index(); c < args.cols; c += blocks * kRowThreads)
+      put(c, y[c], gate_at(c));
   } else if (args.norm.group == args.cols) {
     float* const shared = shared_memory<float>();
-    const GroupNorm group = group_norm(args.norm, y, thread_index(), kRowThreads, [&](float value) {
+    put_group(0, thread_index(), kRowThreads, [&](float value) {
       float unused = 0;
       barrier();  // the sum before this one has been read
       reduce<kRowThreads / kWarp>(value, unused, shared);
       return value;
     });
-    for (int c = thread_index(); c < args.cols; c += kRowThreads) put(c, normalized(args.norm, group, y[c], 0, c));
   } else {
-    for (int begin = warp_index() * args.norm.group; begin < args.cols;
-         begin += kRowThreads / kWarp * args.norm.group) {
-      const GroupNorm group =
-          group_norm(args.norm, y + begin, lane_index(), kWarp, [](float value) { return sum_lanes(value); });
-      for (int c = lane_index(); c < args.norm.group; c += kWarp)
-        put(begin + c, normalized(args.norm, group, y[begin + c], begin, c));
-    }
+    constexpr int kWarps = kRowThreads / kWarp;
+    const int group = args.norm.group;
+    for (int begin = (block * kWarps + warp_index()) * group; begin < args.cols; begin += blocks * kWarps * group)
+      put_group(begin, lane_index(), kWarp, [](float value) { return sum_lanes(value); });
   }
+  if (block > 0) return;
   for (int c = args.cols + thread_index(); c < args.cols + args.zeros; c += kRowThreads) out[c] = 0;
 }
 

@@ -39,6 +39,8 @@ class Recurrence {
         a_log(device_, a_log_), bias(device_, bias_), skip(device_, skip_), state(device_, state_),
         keys(device_, std::vector<float>(size_t(tokens_ * kKeyHeads * shape_.key_dim))),
         queries(device_, std::vector<float>(size_t(tokens_ * kKeyHeads * shape_.key_dim))),
+        rates(device_, std::vector<float>(size_t(tokens_ * kHeads * 2))),
+        products(device_, std::vector<float>(size_t(tokens_ * kKeyHeads * kRecurProducts))),
         y(device_, std::vector<float>(size_t(tokens_ * y_stride())));
     const Buffer<int32_t> first(device_, shape_.first), marked(device_, shape_.marked), slots(device_, slots_),
         mark_slots(device_, mark_slots_);
@@ -61,6 +63,8 @@ class Recurrence {
     args.scale = scale();
     args.keys = keys.data();
     args.queries = queries.data();
+    args.rates = rates.data();
+    args.products = products.data();
     args.state = state.data();
     args.y = y.data();
     args.y_stride = y_stride();
@@ -144,6 +148,8 @@ std::vector<RecurShape> recur_shapes() {
   return {
       {true, true, false, 128, 40, {0, 21}, {-1}},
       {true, true, true, 64, 32, {0, 9, 9, 10, 27}, {3, -1, 9, 18}},  // marks in chunks and at their ends, no tokens
+      {true, true, false, 128, 128, {0, 43}, {17}},
+      {true, true, false, 96, 70, {0, 17}, {-1}},
       {true, true, false, 12, 7, {0, 8, 24}, {7, 15}},
       {false, false, false, 128, 64, {0, 19}, {0}},
       {false, false, true, 16, 33, {0, 1, 17}, {-1, 16}},
