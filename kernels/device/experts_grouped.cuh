@@ -50,16 +50,21 @@ class GroupedBlock {
  public:
   using Warp = GemmWarp<Grid>;
   static constexpr bool kMinimumsFirst = false;
+  static constexpr int kTilesAtOnce = Warp::kAtOnce;
 
   // `w`: the expert's matrices, in shared memory.
   QGEN_DEVICE GroupedBlock(const GroupedArgs& args, const ExpertTile& tile, const Matrix* w)
       : args_(args), tile_(tile), w_(w), gated_(args.product.gate != nullptr) {
     first_row_ = args.first_row + int(block_index().x) * (gated_ ? kBlockRows / 2 : kBlockRows);
+    codes_.begin(*this);
+    const int both_tiles = (tile.count + 15) / 16;  // of each of the two warps that share rows
+    tiles_ = both_tiles - (warp_index() % 2 * 8 >= tile.count - (both_tiles - 1) * 16);
+    looked_at_ = int(round_up(both_tiles, kTilesAtOnce)) * 8;
     QGEN_UNROLL
     for (int i = 0; i < kCopiedRows; ++i) {
-      const int slot = thread_index() / kRowPieces + i * kRowsAtOnce;
-      if (slot >= tile.count) continue;
-      x_row_[i] = x_row(tile.first + slot);
+      const int slot = slot_of(copied_row(i));
+      const int64_t from = slot < tile.count ? x_row(tile.first + slot) * args.x.stride + copied_piece() * 8 : 0;
+      x_[i] = slot < tile.count ? uint32_t(from / 8) : kNothing;
     }
   }
 
@@ -69,67 +74,75 @@ class GroupedBlock {
   QGEN_DEVICE int row_of(int row) const { return first_row_ + (gated_ ? row / 32 * 16 + row % 16 : row); }
   QGEN_DEVICE int column_of(int step, int window) const { return step * kStepColumns + window * Warp::kWindow; }
   // Of this warp's, those that choices are in.
-  QGEN_DEVICE int tiles() const {
-    const int left = (tile_.count - warp_index() % 2 * kWarpTokens + 7) / 8;
-    return left < 0 ? 0 : left < Warp::kTokenTiles ? left : Warp::kTokenTiles;
-  }
+  QGEN_DEVICE int tiles() const { return tiles_; }
   QGEN_DEVICE void copy_step(int step, uint8_t* codes, uint16_t* x) const {
-    constexpr int kPieces = Warp::kRowBytes / 16;
-    for (int i = thread_index(); i < kBlockRows * kPieces; i += kTileThreads) {
-      const int row = i / kPieces, piece = i % kPieces, from = row_of(row);
-      const Matrix& w = matrix(row / 16);
-      const int64_t at = int64_t(step) * Warp::kRowBytes + piece * 16;
-      copy_async16(codes + row * Warp::kRowBytes + piece * 16, w.codes + from * w.row_bytes + at,
-                   from < w.rows && at < w.row_bytes);
-    }
+    codes_.copy(step * Warp::kRowBytes + codes_.byte(), codes);
     QGEN_UNROLL
     for (int i = 0; i < kCopiedRows; ++i) {
-      const int slot = thread_index() / kRowPieces + i * kRowsAtOnce, piece = thread_index() % kRowPieces;
-      if (slot / 8 * 8 >= tile_.count) continue;  // no warp looks at it
-      const bool there = slot < tile_.count;
-      const int64_t at = (there ? x_row_[i] : 0) * args_.x.stride + int64_t(step) * kStepColumns + piece * 8;
-      copy_async16(x + x_place<Grid::kLane>(slot, piece), args_.x.values + at, there);
+      const int row = copied_row(i);
+      if (row % kWarpTokens >= looked_at_) continue;
+      copy_async16(x + x_place<Grid::kLane>(row, copied_piece()),
+                   args_.x.values + int64_t{x_[i]} * 8 + step * kStepColumns, x_[i] != kNothing);
     }
   }
   QGEN_DEVICE void end_step(int, const Warp&) const {}
 
+  // By way of shared memory, so that neighbouring lanes have neighbouring rows of a choice, and what becomes of a
+  // product is there once and not for each of a thread's sums.
   QGEN_DEVICE void write_results(const Warp& warp) const {
-    const ExpertsProduct& product = args_.product;
+    barrier();  // nobody reads codes and inputs any more
+    float* const sums = shared_memory<float>();
     const int g = lane_index() / 4, q = lane_index() % 4;
     QGEN_UNROLL
     for (int n = 0; n < Warp::kTokenTiles; ++n) {
       QGEN_UNROLL
-      for (int j = 0; j < 2; ++j) {
-        const int slot = warp_index() % 2 * kWarpTokens + n * 8 + 2 * q + j;
-        if (slot >= tile_.count) continue;
-        const int place = tile_.first + slot;
-        const Choice choice = choice_of(product, args_.groups.choice[place]);
-        const float factor = args_.x.factor[x_row(place)] * choice.factor;
-        float* const y =
-            (args_.y_in_places ? product.y + place * product.y_choice_stride : result_of(product, choice)) -
-            args_.first_row;
+      for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          float result[2];
-          QGEN_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            const Matrix& w = matrix(i);
-            const int row = row_of(warp_index() / 2 * kWarpRows + i * 16 + g + 8 * h);
-            if (row >= args_.first_row + args_.rows) continue;
-            const float scale = Grid::kGrouped ? 1 : scale_at(w, first_group(w, row));
-            result[i] = warp.sum[i][n][2 * h + j] * scale * factor;
-            if (gated_ && i == 0) continue;
-            y[row] = expert_result(product, tile_.expert, row, result[0], result[i]);
-          }
+        for (int j = 0; j < 4; ++j) {
+          const int slot = slot_of(warp_index() % 2 * kWarpTokens + n * 8 + 2 * q + j % 2);
+          sums[slot * kSumsRow + warp_index() / 2 * kWarpRows + i * 16 + g + j / 2 * 8] = warp.sum[i][n][j];
         }
+      }
+    }
+    barrier();
+    const ExpertsProduct& product = args_.product;
+    const int rows = gated_ ? kBlockRows / 2 : kBlockRows, end = args_.first_row + args_.rows;
+    QGEN_UNROLL_BY(1)
+    for (int slot = warp_index(); slot < tile_.count; slot += kTileWarps) {
+      const int place = tile_.first + slot;
+      const Choice choice = choice_of(product, args_.groups.choice[place]);
+      const float factor = args_.x.factor[x_row(place)] * choice.factor;
+      float* const y = (args_.y_in_places ? product.y + place * product.y_choice_stride : result_of(product, choice)) -
+                       args_.first_row;
+      const float* const of_slot = sums + slot * kSumsRow;
+      const auto result_at = [&](int matrix_index, int at, int row) {
+        const Matrix& w = w_[matrix_index];
+        return of_slot[at] * (Grid::kGrouped ? 1 : scale_at(w, first_group(w, row))) * factor;
+      };
+      QGEN_UNROLL_BY(1)
+      for (int r = lane_index(); r < rows; r += kWarp) {
+        const int row = first_row_ + r;
+        if (row >= end) break;
+        const int at = gated_ ? r / 16 * 32 + r % 16 : r;
+        y[row] = gated_ ? expert_result(product, tile_.expert, row, result_at(0, at, row), result_at(1, at + 16, row))
+                        : expert_result(product, tile_.expert, row, 0, result_at(0, at, row));
       }
     }
   }
 
  private:
-  // Of x: threads that copy 16 bytes each of a row's columns of a step, and rows that a thread has.
+  // Of x in shared memory: threads that copy 16 bytes each of a row's columns of a step, and rows that a thread has.
   static constexpr int kRowPieces = kStepColumns / 8, kRowsAtOnce = kTileThreads / kRowPieces;
   static constexpr int kCopiedRows = kBlockTokens / kRowsAtOnce;
+  static constexpr uint32_t kNothing = ~0u;
+  // Floats from choice to choice, so that the lanes that store sums together find them in different banks.
+  static constexpr int kSumsRow = kBlockRows + 4;
+  static_assert(kBlockTokens * kSumsRow * 4 <= kStages * kStageBytes<Grid::kCodes>);
+  QGEN_DEVICE static int copied_row(int i) { return thread_index() / kRowPieces + i * kRowsAtOnce; }
+  QGEN_DEVICE static int copied_piece() { return thread_index() % kRowPieces; }
+  // Which of the tile's choices a row of x has: by turns eight for each of the two warps that share rows of W, so that
+  // both have as much to do.
+  QGEN_DEVICE static int slot_of(int row) { return (row % kWarpTokens / 8 * 2 + row / kWarpTokens) * 8 + row % 8; }
 
   QGEN_DEVICE int x_row(int place) const {
     if (args_.x_row == GroupedArgs::Of::kPlace) return place;
@@ -142,7 +155,9 @@ class GroupedBlock {
   const Matrix* const w_;
   const bool gated_;
   int first_row_ = 0;
-  int x_row_[kCopiedRows] = {};
+  int tiles_ = 0, looked_at_ = 0;  // of this warp; rows of x that any warp looks at, of each two warps
+  TileCodes<Grid> codes_;
+  uint32_t x_[kCopiedRows];  // where rows of x begin, in 16 bytes, or kNothing
 };
 
 template <typename Grid>

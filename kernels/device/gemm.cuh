@@ -34,19 +34,21 @@ struct GemmWarp {
   static constexpr int kWindow = 4 * kLane, kWindows = kStepColumns / kWindow;                  // columns; of a step
   static constexpr int kGroups = GroupLoads<Grid>::kGroups, kGroupSteps = kLane / 4 / kGroups;  // of a window, a group
   static constexpr int kTokenTiles = kWarpTokens / 8;
+  // Tiles of tokens whose products do not wait for each other, as many as there are registers for.
+  static constexpr int kAtOnce = Grid::kMinimums ? 1 : kCodes == Codes::kI8 && kGrouped ? 2 : 4;
   using Groups = GroupLoads<Grid>[2][2];
 
   float sum[2][kTokenTiles][4] = {};
 
   // += the products of window `window` of a step whose `codes` and `x` are in shared memory, for the first `tiles`
-  // tiles of tokens. zero_bias(i, h, group): i8_bias() of the zero point of a group of the window.
-  // kMinimumsFirst: minimums are added before scaled sums, as gemv() does it, and not behind, which takes fewer
-  // registers.
-  template <bool kMinimumsFirst, typename ZeroBias>
+  // tiles of tokens and up to kMost - 1 behind them. zero_bias(i, h, group): i8_bias() of the zero point of a group
+  // of the window. kMinimumsFirst: minimums are added before scaled sums, as gemv() does it, and not behind, which
+  // takes fewer registers.
+  template <bool kMinimumsFirst, int kMost, typename ZeroBias>
   QGEN_DEVICE void multiply_window(const uint8_t* codes, const uint16_t* x, int window, const Groups& groups, int tiles,
                                    const ZeroBias& zero_bias) {
     const int g = lane_index() / 4, q = lane_index() % 4;
-    const int warp_row = warp_index() / 2 * kWarpRows, warp_token = warp_index() % 2 * kWarpTokens;
+    const int warp_row = warp_index() / 2 * kWarpRows;
     uint32_t a[kLane / 4][2][4];
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -69,56 +71,109 @@ struct GemmWarp {
       }
     }
     QGEN_UNROLL
-    for (int n = 0; n < kTokenTiles; ++n) {
-      if (n >= tiles) continue;  // not break: sums are registers, whose loop is unrolled
-      const int token = warp_token + n * 8 + g;
-      uint32_t b[kLane / 4][2];
-      if constexpr (kGroups == 2) {
-        // Lanes have 4 neighbouring columns of each group, as part_groups() (gemv.cuh) leaves the codes there.
+    for (int n = 0; n < kTokenTiles; n += kMost) {
+      if (n < tiles) multiply_tiles<kMinimumsFirst, kMost>(a, x, window, groups, n);  // no break: sums are registers
+    }
+  }
+
+ private:
+  // Of kMost tiles of tokens from `first` on.
+  template <bool kMinimumsFirst, int kMost>
+  QGEN_DEVICE void multiply_tiles(const uint32_t (&a)[kLane / 4][2][4], const uint16_t* x, int window,
+                                  const Groups& groups, int first) {
+    uint32_t b[kMost][kLane / 4][2];
+    QGEN_UNROLL
+    for (int n = 0; n < kMost; ++n)
+      load_inputs(x, warp_index() % 2 * kWarpTokens + (first + n) * 8 + lane_index() / 4, window, b[n]);
+    QGEN_UNROLL
+    for (int of = 0; of < kGroups; ++of) {
+      [[maybe_unused]] float x_sum[kMost][4] = {}, part[kMost][2][4] = {};
+      QGEN_UNROLL
+      for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) {
         QGEN_UNROLL
-        for (int s = 0; s < 2; ++s) {
-          const int piece = 4 * window + 2 * s + q / 2;
-          const Bytes8 v = *reinterpret_cast<const Bytes8*>(x + x_place<kLane>(token, piece) + q % 2 * 4);
-          b[s][0] = v.word[0];
-          b[s][1] = v.word[1];
-        }
-      } else {
-        QGEN_UNROLL
-        for (int half = 0; half < kLane / 8; ++half) {
-          const int piece = kLane == 16 ? 2 * q + half : 4 * window + q;
-          const Bytes16 v = *reinterpret_cast<const Bytes16*>(x + x_place<kLane>(token, piece));
+        for (int n = 0; n < kMost; ++n) {
+          if constexpr (Grid::kMinimums) add_inputs(x_sum[n], b[n][s]);
           QGEN_UNROLL
-          for (int j = 0; j < 4; ++j) b[2 * half + j / 2][j % 2] = v.word[j];
+          for (int i = 0; i < 2; ++i) multiply_add<kCodes>(kGrouped ? part[n][i] : sum[i][first + n], a[s][i], b[n][s]);
         }
       }
-      QGEN_UNROLL
-      for (int of = 0; of < kGroups; ++of) {
-        [[maybe_unused]] float x_sum[4] = {};
-        if constexpr (Grid::kMinimums) {
-          QGEN_UNROLL
-          for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) add_inputs(x_sum, b[s]);
-        }
+      if constexpr (kGrouped) {
         QGEN_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          float part[4] = {};
-          float(&into)[4] = kGrouped ? part : sum[i][n];
+        for (int n = 0; n < kMost; ++n) {
           QGEN_UNROLL
-          for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) multiply_add<kCodes>(into, a[s][i], b[s]);
-          if constexpr (kGrouped) {
+          for (int i = 0; i < 2; ++i) {
             QGEN_UNROLL
             for (int j = 0; j < 4; ++j) {
-              float& to = sum[i][n][j];
+              float& to = sum[i][first + n][j];
               if constexpr (Grid::kMinimums && kMinimumsFirst)
-                to = fused_product(groups[i][j / 2].minimum(of), x_sum[j], to);
-              to = fused_product(groups[i][j / 2].scale(of), part[j], to);
+                to = fused_product(groups[i][j / 2].minimum(of), x_sum[n][j], to);
+              to = fused_product(groups[i][j / 2].scale(of), part[n][i][j], to);
               if constexpr (Grid::kMinimums && !kMinimumsFirst)
-                to = fused_product(groups[i][j / 2].minimum(of), x_sum[j], to);
+                to = fused_product(groups[i][j / 2].minimum(of), x_sum[n][j], to);
             }
           }
         }
       }
     }
   }
+
+  // This lane's columns of a window of a token.
+  QGEN_DEVICE static void load_inputs(const uint16_t* x, int token, int window, uint32_t (&b)[kLane / 4][2]) {
+    const int q = lane_index() % 4;
+    if constexpr (kGroups == 2) {
+      // Lanes have 4 neighbouring columns of each group, as part_groups() (gemv.cuh) leaves the codes there.
+      QGEN_UNROLL
+      for (int s = 0; s < 2; ++s) {
+        const int piece = 4 * window + 2 * s + q / 2;
+        const Bytes8 v = *reinterpret_cast<const Bytes8*>(x + x_place<kLane>(token, piece) + q % 2 * 4);
+        b[s][0] = v.word[0];
+        b[s][1] = v.word[1];
+      }
+    } else {
+      QGEN_UNROLL
+      for (int half = 0; half < kLane / 8; ++half) {
+        const int piece = kLane == 16 ? 2 * q + half : 4 * window + q;
+        const Bytes16 v = *reinterpret_cast<const Bytes16*>(x + x_place<kLane>(token, piece));
+        QGEN_UNROLL
+        for (int j = 0; j < 4; ++j) b[2 * half + j / 2][j % 2] = v.word[j];
+      }
+    }
+  }
+};
+
+// What a thread copies of a tile's codes: 16 bytes of some of its rows, the same in every step.
+template <typename Grid>
+class TileCodes {
+  static constexpr int kRowBytes = GemmWarp<Grid>::kRowBytes, kPieces = kRowBytes / 16;
+  static constexpr int kRowsAtOnce = kTileThreads / kPieces, kCopies = kBlockRows / kRowsAtOnce;
+
+ public:
+  // block.matrix(tile) has the rows of an MMA tile, row_of(row) where a row of the tile is there.
+  template <typename Block>
+  QGEN_DEVICE void begin(const Block& block) {
+    QGEN_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const int row = first() + i * kRowsAtOnce, from = block.row_of(row);
+      const Matrix& w = block.matrix(row / 16);
+      bytes_ = int(w.row_bytes);
+      row_[i] = from < w.rows ? w.codes + from * w.row_bytes : nullptr;
+    }
+  }
+  // Of a step, the byte that the thread's 16 begin with.
+  QGEN_DEVICE static int byte() { return thread_index() % kPieces * 16; }
+  // at: where it is in a row of the matrix.
+  QGEN_DEVICE void copy(int at, uint8_t* codes) const {
+    QGEN_UNROLL
+    for (int i = 0; i < kCopies; ++i)
+      copy_async16(codes + (first() + i * kRowsAtOnce) * kRowBytes + byte(), row_[i] + at,
+                   row_[i] != nullptr && at < bytes_);
+  }
+
+ private:
+  QGEN_DEVICE static int first() { return thread_index() / kPieces; }
+
+  const uint8_t* row_[kCopies];
+  int bytes_ = 0;  // of a row
 };
 
 // The first group that is loaded for the window that begins with `column`. Behind the last column any that exist will
@@ -130,14 +185,35 @@ QGEN_DEVICE int window_group(const Matrix& w, int column) {
   return own < last ? own : last;
 }
 
+// A weight's grid without its rows, to be held in registers.
+QGEN_DEVICE Matrix grid_of(const Matrix& w) {
+  Matrix grid;
+  grid.scale = w.scale;
+  grid.zero_point = w.zero_point;
+  grid.minimum = w.minimum;
+  grid.super_scale = w.super_scale;
+  grid.minimum_codes = w.minimum_codes;
+  grid.super_minimum = w.super_minimum;
+  grid.rows = w.rows;
+  grid.cols = w.cols;
+  grid.group_rows = w.group_rows;
+  grid.grid_cols = w.grid_cols;
+  grid.row_origin = w.row_origin;
+  grid.group_shift = w.group_shift;
+  grid.super_shift = w.super_shift;
+  return grid;
+}
+
 // What a block of tiles multiplies, step by step, through kStages stages of shared memory. `Block`: GemmBlock has a
 // description of its functions.
 template <typename Grid, typename Block>
 QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
   using Warp = GemmWarp<Grid>;
   constexpr bool kGrouped = Grid::kGrouped;
-  // All windows of a step, their scales loaded a step ahead; more numbers than a scale would not fit in registers.
+  // Scales of all windows of a step, where a code has no more numbers than that: else registers run out. Those of
+  // floats of 8 bits are loaded a step ahead, with their grids in registers.
   constexpr bool kOneWindow = Grid::kMinimums || Grid::kForm == ScaleForm::kTwoLevels;
+  constexpr bool kAhead = kGrouped && Grid::kCodes != Codes::kI8;
   constexpr int kWindowsAtOnce = kOneWindow ? 1 : Warp::kWindows;
   uint8_t* const memory = shared_memory<uint8_t>();
   const auto codes_of = [&](int step) { return memory + step % kStages * kStageBytes<Grid::kCodes>; };
@@ -151,35 +227,53 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
   };
 
   // Of this lane's rows: where their scale groups begin in the grid.
+  [[maybe_unused]] Matrix kept[2];
+  if constexpr (kAhead) {
+    QGEN_UNROLL
+    for (int i = 0; i < 2; ++i) kept[i] = grid_of(block.matrix(i));
+  }
+  const auto matrix = [&](int i) -> const Matrix& {
+    if constexpr (kAhead) return kept[i];
+    return block.matrix(i);
+  };
   int group[2][2];
   uint32_t bias[2][2];
   QGEN_UNROLL
   for (int i = 0; i < 2; ++i) {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const Matrix& w = block.matrix(i);
+      const Matrix& w = matrix(i);
       const int row = block.row_of(warp_index() / 2 * kWarpRows + i * 16 + lane_index() / 4 + 8 * h);
       group[i][h] = first_group(w, row < w.rows ? row : w.rows - 1);
       bias[i][h] = i8_bias(kGrouped ? 0 : zero_point_at<Grid>(w, group[i][h]));
     }
   }
+  const auto load_groups = [&](int step, int window, typename Warp::Groups& into) {
+    QGEN_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int of_row = window_group<Grid>(matrix(i), block.column_of(step, window));
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) into[i][h].load(matrix(i), group[i][h] + of_row);
+    }
+  };
+  const auto load_step = [&](int step, typename Warp::Groups(&into)[kWindowsAtOnce]) {
+    QGEN_UNROLL
+    for (int window = 0; window < kWindowsAtOnce; ++window) load_groups(step, window, into[window]);
+  };
+  typename Warp::Groups groups[kWindowsAtOnce];
+  [[maybe_unused]] typename Warp::Groups ahead[kWindowsAtOnce];
 
   QGEN_UNROLL
   for (int s = 0; s < kStages - 1; ++s) copy_step(s);
+  if constexpr (kAhead) load_step(0, ahead);
+  QGEN_UNROLL_BY(1)
   for (int step = 0; step < steps; ++step) {
-    typename Warp::Groups groups[kWindowsAtOnce];
-    const auto load_groups = [&](int window, typename Warp::Groups& into) {
+    if constexpr (kAhead) {
       QGEN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const Matrix& w = block.matrix(i);
-        const int of_row = window_group<Grid>(w, block.column_of(step, window));
-        QGEN_UNROLL
-        for (int h = 0; h < 2; ++h) into[i][h].load(w, group[i][h] + of_row);
-      }
-    };
-    if constexpr (kGrouped && !kOneWindow) {
-      QGEN_UNROLL
-      for (int window = 0; window < Warp::kWindows; ++window) load_groups(window, groups[window]);
+      for (int i = 0; i < kWindowsAtOnce * 4; ++i) groups[i / 4][i / 2 % 2][i % 2] = ahead[i / 4][i / 2 % 2][i % 2];
+      if (step + 1 < steps) load_step(step + 1, ahead);
+    } else if constexpr (kGrouped && !kOneWindow) {
+      load_step(step, groups);
     }
     copy_async_wait<kStages - 2>();
     barrier();  // all copies of this step have arrived, and no thread still reads the stage that is written next
@@ -187,11 +281,11 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
     QGEN_UNROLL_BY(kWindowsAtOnce)
     for (int window = 0; window < Warp::kWindows; ++window) {
       typename Warp::Groups& of_window = groups[kOneWindow ? 0 : window];
-      if constexpr (kOneWindow) load_groups(window, of_window);
+      if constexpr (kOneWindow) load_groups(step, window, of_window);
       const int column = block.column_of(step, window);
       const auto zero_bias = [&](int i, int h, int of) {
         if constexpr (kGrouped) {
-          const Matrix& w = block.matrix(i);
+          const Matrix& w = matrix(i);
           // Behind the last column any will do.
           const int tile = group[i][h] + (column >> w.group_shift) + of;
           return i8_bias(column < w.cols ? zero_point_at<Grid>(w, tile) : 0);
@@ -199,8 +293,8 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
           return bias[i][h];
         }
       };
-      warp.template multiply_window<Block::kMinimumsFirst>(codes_of(step), x_of(step), window, of_window, block.tiles(),
-                                                           zero_bias);
+      warp.template multiply_window<Block::kMinimumsFirst, Block::kTilesAtOnce>(codes_of(step), x_of(step), window,
+                                                                                of_window, block.tiles(), zero_bias);
     }
     block.end_step(step, warp);
   }
@@ -212,26 +306,25 @@ class GemmBlock {
  public:
   using Warp = GemmWarp<Grid>;
   static constexpr bool kMinimumsFirst = false;
+  static constexpr int kTilesAtOnce = Warp::kAtOnce;
 
   QGEN_DEVICE explicit GemmBlock(const GemmArgs& args)
-      : args_(args), first_row_(int(block_index().x) * kBlockRows), first_token_(int(block_index().y) * kBlockTokens) {}
+      : args_(args), first_row_(int(block_index().x) * kBlockRows), first_token_(int(block_index().y) * kBlockTokens) {
+    codes_.begin(*this);
+    const int left = (args.tokens - first_token_ - warp_index() % 2 * kWarpTokens + 7) / 8;
+    tiles_ = left < Warp::kTokenTiles ? left : Warp::kTokenTiles;
+  }
 
   // Where things are in W: rows of the tile, 16 of which are of matrix(i), and the first columns of a step's windows.
   QGEN_DEVICE int steps() const { return (args_.w.cols + kStepColumns - 1) / kStepColumns; }
   QGEN_DEVICE const Matrix& matrix(int) const { return args_.w; }
   QGEN_DEVICE int row_of(int row) const { return first_row_ + row; }
   QGEN_DEVICE int column_of(int step, int window) const { return step * kStepColumns + window * Warp::kWindow; }
-  QGEN_DEVICE int tiles() const { return Warp::kTokenTiles; }
+  // Of the warp's tokens, as many as there are.
+  QGEN_DEVICE int tiles() const { return tiles_; }
   // Begins the copies of a step's codes and inputs to shared memory.
   QGEN_DEVICE void copy_step(int step, uint8_t* codes, uint16_t* x) const {
-    constexpr int kPieces = Warp::kRowBytes / 16;
-    const Matrix& w = args_.w;
-    for (int i = thread_index(); i < kBlockRows * kPieces; i += kTileThreads) {
-      const int row = i / kPieces, piece = i % kPieces;
-      const int64_t at = int64_t(step) * Warp::kRowBytes + piece * 16;
-      const bool valid = first_row_ + row < w.rows && at < w.row_bytes;
-      copy_async16(codes + row * Warp::kRowBytes + piece * 16, w.codes + (first_row_ + row) * w.row_bytes + at, valid);
-    }
+    codes_.copy(step * Warp::kRowBytes + codes_.byte(), codes);
     for (int i = thread_index(); i < kBlockTokens * kStepColumns / 8; i += kTileThreads) {
       const int token = i / (kStepColumns / 8), piece = i % (kStepColumns / 8);
       const int64_t at = (first_token_ + token) * args_.x.stride + int64_t(step) * kStepColumns + piece * 8;
@@ -269,6 +362,8 @@ class GemmBlock {
  private:
   const GemmArgs& args_;
   const int first_row_, first_token_;
+  int tiles_ = 0;
+  TileCodes<Grid> codes_;
 };
 
 template <typename Grid>

@@ -21,6 +21,7 @@ class SplitGemmBlock {
  public:
   using Warp = GemmWarp<Grid>;
   static constexpr bool kMinimumsFirst = true;
+  static constexpr int kTilesAtOnce = Warp::kAtOnce < 2 ? Warp::kAtOnce : 2;
   static constexpr int kTokenTiles = Warp::kTokenTiles / 2;  // of a warp, each with two tiles of columns
 
   QGEN_DEVICE explicit SplitGemmBlock(const SplitGemmKernelArgs& args)
@@ -32,6 +33,7 @@ class SplitGemmBlock {
     slice_steps_ = (windows + kGemvWarps * Warp::kWindows - 1) / (kGemvWarps * Warp::kWindows);
     first_slice_ = int(block_index().y) * kGemvWarps / args.blocks_of_rows;
     while (tiles_ < kTokenTiles && token_of(2 * tiles_, warp_index() % 2) < products_.tokens) ++tiles_;
+    codes_.begin(*this);
   }
 
   // A slice has every kGemvWarps-th window.
@@ -46,14 +48,9 @@ class SplitGemmBlock {
   QGEN_DEVICE int row_of(int row) const { return first_row_ + (gated_ ? row / 32 * 16 + row % 16 : row); }
 
   QGEN_DEVICE void copy_step(int step, uint8_t* codes, uint16_t* x) const {
-    constexpr int kPieces = Warp::kRowBytes / 16, kWindowBytes = Warp::kWindow * Warp::kBytes;
-    for (int i = thread_index(); i < kBlockRows * kPieces; i += kTileThreads) {
-      const int row = i / kPieces, byte = i % kPieces * 16, from = row_of(row);
-      const Matrix& w = matrix(row / 16);
-      const int64_t at = int64_t(column_of(step, byte / kWindowBytes)) * Warp::kBytes + byte % kWindowBytes;
-      const bool valid = from < w.rows && at < w.row_bytes;
-      copy_async16(codes + row * Warp::kRowBytes + byte, w.codes + from * w.row_bytes + at, valid);
-    }
+    constexpr int kWindowBytes = Warp::kWindow * Warp::kBytes;
+    const int byte = codes_.byte();
+    codes_.copy(column_of(step, byte / kWindowBytes) * Warp::kBytes + byte % kWindowBytes, codes);
     const Fp16Rows& parts = args_.gemm.parts;
     for (int i = thread_index(); i < kBlockTokens * kStepColumns / 8; i += kTileThreads) {
       const int column = i / (kStepColumns / 8), piece = i % (kStepColumns / 8);
@@ -149,6 +146,7 @@ class SplitGemmBlock {
   int part_ = 0, first_row_ = 0;
   int slice_steps_ = 0, first_slice_ = 0;
   int tiles_ = 0;  // of tokens that this warp has
+  TileCodes<Grid> codes_;
   float total_[2][kTokenTiles][4] = {};
 };
 
