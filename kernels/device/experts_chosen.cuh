@@ -18,7 +18,7 @@ chosen_any_kernel(const ChosenArgs args, const LaunchTimes times) {
   const int row = int(block_index().y) * kRowWarps + warp_index();
   if (row >= product.like.rows) return;
   const Choice choice = choice_of(product, int(block_index().x));
-  const float* const x = input_of(args, choice);
+  const float* const x = input_of(args, int(block_index().x));
   const float up = row_product<kCodes>(product.up[choice.expert], row, x) * choice.factor;
   float gate = 0;
   if (product.gate != nullptr) gate = row_product<kCodes>(product.gate[choice.expert], row, x) * choice.factor;
@@ -40,14 +40,19 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const ExpertsProduct& product = args.chosen.product;
-  const Choice choice = choice_of(product, int(block_index().x));
+  // Inputs do not depend on the expert: on their way while that is found out.
+  const int number = int(block_index().x);
+  const float* const x = input_of(args.chosen, number);
+  HeldInputs<Traits> held;
+  held.load(x, pieces_of(product.like.cols));
+  const Choice choice = choice_of(product, number);
   GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
   copy_matrices(product, choice.expert, own->linear.part);
   if (thread_index() == 0) {
     GemvArgs& linear = own->linear;
     linear.gated = product.gate != nullptr;
     linear.parts = linear.gated ? 2 : 1;
-    linear.x = input_of(args.chosen, choice);
+    linear.x = x;
     linear.x_stride = 0;
     linear.norm = nullptr;
     linear.norm_eps = 0;
@@ -64,9 +69,8 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   block.place_shared_memory(kOwnArgsBytes);
   block.ask_first();
   block.load_first_groups(window, first);
-  block.measure_inputs();
   float* const y = result_of(product, choice);
-  multiply_tiles(block, *own, window, first, step, [&](int tile) {
+  multiply_tiles(block, *own, window, held, first, step, [&](int tile) {
     block.for_results(tile, [&](int, int row, const float(&result)[2]) {
       const float up = product.gate != nullptr ? result[1] : result[0];
       y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);

@@ -98,6 +98,25 @@ struct GemvWindow {
   GroupLoads<typename Traits::Grid> groups[Traits::kRowTiles][2];  // of two levels
 };
 
+// Rows of x and norms end in zeros, up to whole pieces of four.
+QGEN_DEVICE int pieces_of(int cols) { return int(round_up(cols, kPad) / 4); }
+
+// A thread's first pieces of token 0's inputs, in registers, asked for as soon as they exist: of kernels that have
+// registers left, all of a row of 4096 columns.
+template <typename Traits>
+struct HeldInputs {
+  static constexpr int kPieces = Traits::kGroups == 2 && Traits::kRowTiles == 2 ? 2 : 4;
+  Floats4 piece[kPieces];
+
+  QGEN_DEVICE static int at(int u) { return thread_index() + u * kGemvThreads; }
+  QGEN_DEVICE void load(const float* row, int pieces) {
+    QGEN_UNROLL
+    for (int u = 0; u < kPieces; ++u) {
+      if (at(u) < pieces) piece[u] = load_floats4(row + 4 * at(u));
+    }
+  }
+};
+
 // What becomes of the sum of a row and a token before the epilogue. `scale`: of a row that has one; `inverse`:
 // InputFactors.
 template <typename Grid>
@@ -106,8 +125,8 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
   return fused_product(total, inverse, w.bias != nullptr ? w.bias[row] : 0);
 }
 
-// A block's work: ask_first(), keep_norm() and load_first_groups(), which do not wait for the inputs, measure_inputs(),
-// then for each of its tiles multiply_tile(), store_sums() and write_results().
+// A block's work: ask_first(), keep_norm() and load_first_groups(), which do not wait for the inputs, measure_inputs()
+// and fill_first_inputs(), then for each of its tiles multiply_tile(), store_sums() and write_results().
 //
 // Weights come through a ring in shared memory. Each lane asks for its own codes, some windows ahead and on into the
 // block's next tiles, and reads back what it has asked for itself: no barrier among warps, and loads under way at all
@@ -119,6 +138,7 @@ class GemvBlock {
   static constexpr int kRowTiles = Traits::kRowTiles;
   static constexpr Codes kCodes = Traits::kCodes;
   using Window = GemvWindow<Traits>;
+  using Held = HeldInputs<Traits>;
   using Sums = float[kRowTiles][Traits::kSums][4];
 
   // The block has tile `first` and every `step`-th behind it.
@@ -130,6 +150,7 @@ class GemvBlock {
   }
 
   QGEN_DEVICE int cols() const { return args_.part[0].cols; }
+  QGEN_DEVICE int pieces() const { return pieces_of(cols()); }
 
   // Where the stages hand each other what they made, behind `used` bytes.
   QGEN_DEVICE void place_shared_memory(int used = 0) {
@@ -160,29 +181,72 @@ class GemvBlock {
       keep(load_floats4(args_.norm + 4 * c), x_ + 4 * c, x_ + stride() + 4 * c);
   }
 
-  // Each token's factor: that of its norm, times the power of two that suits F16.
-  QGEN_DEVICE void measure_inputs() {
-    for (int t = args_.tokens - 1; t >= 0; --t) measure_token(t);
-    barrier();
-    if (const int t = thread_index(); t < args_.tokens) {
-      const InputFactors of_token =
-          input_factors<Traits::kBf16>(scratch_ + t * kGemvWarps * 2, cols(), args_.norm != nullptr, args_.norm_eps);
-      factors_[t] = of_token.factor;
-      inverses_[t] = of_token.inverse;
+  // What the tokens' factors are made of. `held`: of token 0, which become weighted.
+  QGEN_DEVICE void measure_inputs(Held& held) {
+    for (int t = args_.tokens - 1; t > 0; --t) {
+      InputMeasure measure;
+      measure_pieces(t, 0, measure);
+      measure.store_of_warp(scratch_ + t * kGemvWarps * 2);
     }
+    InputMeasure measure;
+    QGEN_UNROLL
+    for (int u = 0; u < Held::kPieces; ++u) {
+      const int c = held.at(u);
+      if (c >= pieces()) continue;
+      const Floats4 x = held.piece[u];
+      if (args_.norm != nullptr)
+        held.piece[u] =
+            product(x, c < kept_pieces() ? kept(x_ + 4 * c, x_ + stride() + 4 * c) : load_floats4(args_.norm + 4 * c));
+      measure.add(x, held.piece[u]);
+    }
+    measure_pieces(0, Held::kPieces * kGemvThreads, measure);
+    measure.store_of_warp(scratch_);
     barrier();
   }
 
-  // Columns [begin, begin + slab) of x as pairs of 16-bit floats, zeros behind the last. kFirst: begin is 0.
-  template <bool kFirst>
+  // The first slab of x as pairs of 16-bit floats, zeros behind the last column. Every thread works out the factors for
+  // itself: that of a token's norm, times the power of two that suits F16.
+  QGEN_DEVICE void fill_first_inputs(const Held& held) {
+    for (int t = 0; t < args_.tokens; ++t) {
+      const InputFactors of_token =
+          input_factors<Traits::kBf16>(scratch_ + t * kGemvWarps * 2, cols(), args_.norm != nullptr, args_.norm_eps);
+      if (thread_index() == 0) {
+        factors_[t] = of_token.factor;
+        inverses_[t] = of_token.inverse;
+      }
+      if (args_.part[0].column_order != nullptr) {
+        fill_ordered(t, 0, of_token.factor);
+        continue;
+      }
+      const int there = kept_pieces();
+      int first = 0;
+      if (t == 0) {
+        QGEN_UNROLL
+        for (int u = 0; u < Held::kPieces; ++u) {
+          if (held.at(u) < there) put(0, held.at(u), held.piece[u], of_token.factor);
+        }
+        first = Held::kPieces * kGemvThreads;
+      }
+      QGEN_UNROLL_BY(4)
+      for (int c = first + thread_index(); c < there; c += kGemvThreads)
+        put(t, c, kept(highs_of(t) + 4 * c, lows_of(t) + 4 * c), of_token.factor);
+      fill_zeros(t, there);
+    }
+    barrier();
+  }
+  // The same of columns [begin, begin + slab) of a later slab.
   QGEN_DEVICE void fill_inputs(int begin) {
     for (int t = 0; t < args_.tokens; ++t) {
-      uint16_t* const highs = x_ + 2 * t * stride();
+      const float factor = factors_[t];
       if (args_.part[0].column_order != nullptr) {
-        fill_ordered(t, begin, highs, highs + stride());
-      } else {
-        fill_token<kFirst>(t, begin, highs, highs + stride());
+        fill_ordered(t, begin, factor);
+        continue;
       }
+      const int left = pieces() - begin / 4, there = left < gemv_.slab / 4 ? left : gemv_.slab / 4;
+      for_pieces(args_.x + t * args_.x_stride + begin, 0, there, [&](int c, const Floats4& x) {
+        put(t, c, args_.norm != nullptr ? product(x, load_floats4(args_.norm + begin + 4 * c)) : x, factor);
+      });
+      fill_zeros(t, there);
     }
   }
 
@@ -203,19 +267,15 @@ class GemvBlock {
     }
   }
 
-  // sum = all products of a tile. The first time, x is in shared memory at the end of measure_inputs().
-  QGEN_DEVICE void multiply_tile(int tile, Window& now, Sums& sum) {
-    const bool first = tile < step_;
+  // sum = all products of a tile. `first`: whether fill_first_inputs() has just left the first slab of x.
+  QGEN_DEVICE void multiply_tile(int tile, bool first, Window& now, Sums& sum) {
     const int slab = gemv_.slab;
     load_result(tile);
     load_biases();
     for (int begin = 0; begin < cols(); begin += slab) {
-      if (begin == 0 && first) {
-        fill_inputs<true>(0);
+      if (slab < cols() && !(first && begin == 0)) {
         barrier();
-      } else if (slab < cols()) {
-        barrier();
-        fill_inputs<false>(begin);
+        fill_inputs(begin);
         barrier();
       }
       // Each warp takes every kGemvWarps-th window; a slab has whole rounds of them.
@@ -546,9 +606,6 @@ class GemvBlock {
   // Of x in shared memory: high and low of token 0, of token 1, ...
   QGEN_DEVICE int columns() const { return 2 * args_.tokens; }
   QGEN_DEVICE int stride() const { return gemv_.slab + kSlabPadding; }
-  // Rows of x and norms end in zeros, up to whole pieces of four.
-  QGEN_DEVICE int pieces() const { return int(round_up(cols(), kPad) / 4); }
-
   QGEN_DEVICE uint32_t bias_of(int i, int group) const {
     return i8_bias(zero_point_at<typename Traits::Grid>(matrix(i), group));
   }
@@ -566,7 +623,7 @@ class GemvBlock {
     return Traits::Grid::kGroups == 2 ? q() % 2 * 8 + q() / 2 * 4 : q() * Traits::kLane;
   }
 
-  // Pieces of x that stay in shared memory between measure_token() and fill_token(): those of the first slab.
+  // Pieces of x that stay between measure_inputs() and fill_first_inputs(): those of the first slab.
   QGEN_DEVICE int kept_pieces() const {
     if (args_.part[0].column_order != nullptr) return 0;
     return pieces() < gemv_.slab / 4 ? pieces() : gemv_.slab / 4;
@@ -591,56 +648,46 @@ class GemvBlock {
     return out;
   }
 
-  // A token's sum of squares and largest weighted input, of each warp. The weighted inputs of the first slab stay in
-  // shared memory for fill_token(), in place of the norm's weights at last: a thread reads there what it has written.
-  QGEN_DEVICE void measure_token(int t) const {
-    uint16_t* const highs = x_ + 2 * t * stride();
+  // += a token's squares and largest weighted input, of pieces from `first` on. The weighted inputs of the first slab
+  // stay in shared memory for fill_first_inputs(), in place of the norm's weights at last: a thread reads there what it
+  // has written.
+  QGEN_DEVICE void measure_pieces(int t, int first, InputMeasure& measure) const {
     const float* const row = args_.x + t * args_.x_stride;
     const bool norm = args_.norm != nullptr;
-    InputMeasure measure;
-    for_pieces(row, 0, kept_pieces(), [&](int c, const Floats4& x) {
+    const int there = kept_pieces(), behind = first < there ? there : first;
+    for_pieces(row, first, there, [&](int c, const Floats4& x) {
       const Floats4 weighted = norm ? product(x, kept(x_ + 4 * c, x_ + stride() + 4 * c)) : x;
       measure.add(x, weighted);
-      keep(weighted, highs + 4 * c, highs + stride() + 4 * c);
+      keep(weighted, highs_of(t) + 4 * c, lows_of(t) + 4 * c);
     });
-    for_pieces(row, kept_pieces(), pieces(), [&](int c, const Floats4& x) {
+    for_pieces(row, behind, pieces(), [&](int c, const Floats4& x) {
       measure.add(x, norm ? product(x, load_floats4(args_.norm + 4 * c)) : x);
     });
-    measure.store_of_warp(scratch_ + t * kGemvWarps * 2);
   }
 
-  QGEN_DEVICE void fill_ordered(int t, int begin, uint16_t* highs, uint16_t* lows) const {
+  QGEN_DEVICE uint16_t* highs_of(int t) const { return x_ + 2 * t * stride(); }
+  QGEN_DEVICE uint16_t* lows_of(int t) const { return highs_of(t) + stride(); }
+  // Piece c of the slab.
+  QGEN_DEVICE void put(int t, int c, const Floats4& weighted, float factor) const {
+    Fp16Four high, low;
+    QGEN_UNROLL
+    for (int j = 0; j < 4; ++j) split<Traits::kBf16>(rounded_product(weighted.at[j], factor), high.at[j], low.at[j]);
+    *reinterpret_cast<Fp16Four*>(highs_of(t) + 4 * c) = high;
+    *reinterpret_cast<Fp16Four*>(lows_of(t) + 4 * c) = low;
+  }
+  QGEN_DEVICE void fill_zeros(int t, int there) const {
+    for (int c = there + thread_index(); c < gemv_.slab / 4; c += kGemvThreads) put(t, c, {}, 1);
+  }
+  QGEN_DEVICE void fill_ordered(int t, int begin, float factor) const {
     const float* const row = args_.x + t * args_.x_stride;
     for (int c = thread_index(); c < gemv_.slab; c += kGemvThreads) {
       float value = 0;
       if (begin + c < cols()) {
         const int from = args_.part[0].column_order[begin + c];
-        value = rounded_product(rounded_product(row[from], args_.norm != nullptr ? args_.norm[from] : 1), factors_[t]);
+        value = rounded_product(rounded_product(row[from], args_.norm != nullptr ? args_.norm[from] : 1), factor);
       }
-      split<Traits::kBf16>(value, highs[c], lows[c]);
+      split<Traits::kBf16>(value, highs_of(t)[c], lows_of(t)[c]);
     }
-  }
-
-  template <bool kFirst>
-  QGEN_DEVICE void fill_token(int t, int begin, uint16_t* highs, uint16_t* lows) const {
-    const float factor = factors_[t];
-    const auto put = [&](int c, const Floats4& values) {
-      Fp16Four high, low;
-      QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) split<Traits::kBf16>(rounded_product(values.at[j], factor), high.at[j], low.at[j]);
-      *reinterpret_cast<Fp16Four*>(highs + 4 * c) = high;
-      *reinterpret_cast<Fp16Four*>(lows + 4 * c) = low;
-    };
-    const int left = pieces() - begin / 4, there = left < gemv_.slab / 4 ? left : gemv_.slab / 4;
-    if constexpr (kFirst) {
-      QGEN_UNROLL_BY(4)
-      for (int c = thread_index(); c < there; c += kGemvThreads) put(c, kept(highs + 4 * c, lows + 4 * c));
-    } else {
-      for_pieces(args_.x + t * args_.x_stride + begin, 0, there, [&](int c, const Floats4& x) {
-        put(c, args_.norm != nullptr ? product(x, load_floats4(args_.norm + begin + 4 * c)) : x);
-      });
-    }
-    for (int c = there + thread_index(); c < gemv_.slab / 4; c += kGemvThreads) put(c, {});
   }
 
   // The columns of x of this lane's codes: of the high part and, for pairs, of the low part.
@@ -698,14 +745,16 @@ class GemvBlock {
   } result_;
 };
 
-// store(block, tile) for each tile of a block whose first weights are on their way, when its sums are there.
+// store(tile) for each tile of a block whose first weights and inputs are on their way, when its sums are there.
 template <typename Traits, typename Store>
 QGEN_DEVICE void multiply_tiles(GemvBlock<Traits>& block, const GemvKernelArgs& args, GemvWindow<Traits>& window,
-                                int first, int step, const Store& store) {
+                                HeldInputs<Traits>& held, int first, int step, const Store& store) {
+  block.measure_inputs(held);
+  block.fill_first_inputs(held);
   QGEN_UNROLL_BY(1)
   for (int tile = first; tile < args.tiles; tile += step) {
     float sum[Traits::kRowTiles][Traits::kSums][4] = {};
-    block.multiply_tile(tile, window, sum);
+    block.multiply_tile(tile, tile == first, window, sum);
     block.store_sums(sum);
     store(tile);
   }
@@ -726,8 +775,9 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   block.keep_norm();
   block.load_first_groups(window, first);
   scope.wait_for_inputs();
-  block.measure_inputs();
-  multiply_tiles(block, args, window, first, step, [&](int tile) { block.write_results(tile); });
+  HeldInputs<Traits> held;
+  held.load(args.linear.x, block.pieces());
+  multiply_tiles(block, args, window, held, first, step, [&](int tile) { block.write_results(tile); });
 }
 
 // The blocks of a launch, and how much of x each holds at once: as many blocks as the processors have room for at once,
