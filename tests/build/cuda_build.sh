@@ -40,7 +40,9 @@ if grep -hE '\bwarning\b' "$build"/cuda/*.log "$build"/cuda/timed/*.log; then
   bad=1
 fi
 if command -v cuobjdump > /dev/null; then
-  cuobjdump -sass -arch sm_90 "$build/cuda/gemv.o" | python3 tests/build/sass.py || bad=1
+  for object in gemv attend experts_grouped; do
+    cuobjdump -sass -arch sm_90 "$build/cuda/$object.o"
+  done | python3 tests/build/sass.py || bad=1
 else
   echo "cuda: no cuobjdump here, machine code was not looked at"
 fi

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What the machine code of the kernels for one token must keep to, read from `cuobjdump -sass -arch sm_90 gemv.o` on stdin.
+"""What the machine code of kernels must keep to, read from `cuobjdump -sass -arch sm_90` of gemv.o, attend.o and experts_grouped.o on stdin.
 
-Weights must be on their way before a kernel waits for the one before it (ptxas has moved such loads), and the loop over them may
-not take more instructions for 16 bytes of a lane than it did when the limits were noted. Exit code 1 where a kernel does not.
+Products of one token: weights must be on their way before a kernel waits for the one before it (ptxas has moved such loads), and the
+loop over them may not take more instructions for 16 bytes of a lane than it did when the limits were noted. Tiles of many tokens: their
+loop may not take more instructions for a matrix product, nor the whole kernel more than a cache of instructions should have to bring.
+Exit code 1 where a kernel does not.
 """
 
 import re
@@ -23,6 +25,13 @@ LIMITS = {
     "groups of 16": (("3", "8", "2", "0", "0"), 133.5, 119.5),  # (129.4, 115.9)
     "groups of 16, two levels": (("3", "8", "2", "2", "0"), 118, 108.5),  # (114.5, 105.1)
     "groups of 16 with minimums, two levels": (("3", "8", "2", "2", "1"), 161, 149),  # (156.1, 144.6)
+}
+# Of tiles: instructions of the loop for a matrix product of 16 rows (MMA), what is skipped in most rounds too, and of the whole kernel.
+TILES = {
+    "attention, heads of 64": (r"attend_tiles_kernelILb0ELi64E", 29.7, 4820),  # (28.8, 4680)
+    "attention, heads of 128": (r"attend_tiles_kernelILb0ELi128E", 16.7, 6560),  # (16.2, 6368)
+    "attention, heads of 256": (r"attend_tiles_kernelILb0ELi256E", 13.4, 8780),  # (13.0, 8528)
+    "experts, fp8, scales of blocks": (r"grouped_kernel.*CodesE4ELi16ELi1E", 4.9, 2320),  # (4.7, 2248)
 }
 NAME = re.compile(r"gemv_kernel.*CodesE(\d)ELi(\d+)ELi(\d)EL[^L]*ScaleFormE(\d)ELb(\d)EEELi(\d)ELb0E")
 
@@ -71,11 +80,33 @@ def loop_cost(code):
     return min(costs, default=float("inf"))
 
 
+def tile_cost(code):
+    """Instructions for a matrix product of the shortest loop that copies to shared memory and multiplies."""
+    index = {address: i for i, (address, _) in enumerate(code)}
+    costs = []
+    for i, (address, text) in enumerate(code):
+        match = re.search(r"BRA (?:!?U?P\d+, )?0x([0-9a-f]+)", text)
+        if match and int(match[1], 16) < address:
+            body = [t for _, t in code[index[int(match[1], 16)] : i + 1]]
+            products = sum("MMA" in t for t in body)
+            if products and any("LDGSTS" in t for t in body):
+                costs.append((len(body), len(body) / products))
+    return min(costs)[1] if costs else float("inf")
+
+
 def main():
     limits = {(*kind, rows): (name, limit) for name, (kind, *both) in LIMITS.items() for rows, limit in zip("12", both)}
-    bad, seen = [], set()
+    bad, seen, tiles = [], set(), set()
     for name, code in functions(sys.stdin):
-        if (count := first_loads(code)) < FIRST_LOADS:
+        for kind, (pattern, most, whole) in TILES.items():
+            if not re.search(pattern, name):
+                continue
+            tiles.add(kind)
+            if (cost := tile_cost(code)) > most:
+                bad.append(f"{kind}: {cost:.1f} instructions for a matrix product (expected at most {most})")
+            if len(code) > whole:
+                bad.append(f"{kind}: {len(code)} instructions (expected at most {whole})")
+        if "gemv_kernel" in name and (count := first_loads(code)) < FIRST_LOADS:
             bad.append(f"{name}: {count} loads of weights before it waits (expected at least {FIRST_LOADS})")
         match = NAME.search(name)
         if match and match.groups() in limits:
@@ -84,7 +115,8 @@ def main():
             if (cost := loop_cost(code)) > limit:
                 bad.append(f"{kind}, {name}: {cost:.1f} instructions for 16 bytes of weights (expected at most {limit})")
     bad += [f"no kernel for {name}" for kind, (name, _) in limits.items() if kind not in seen]
-    print("\n".join(f"sass: {line}" for line in bad) or f"sass: good, {len(seen)} loops counted")
+    bad += [f"no kernel for {name}" for name in TILES if name not in tiles]
+    print("\n".join(f"sass: {line}" for line in bad) or f"sass: good, {len(seen) + len(tiles)} loops counted")
     sys.exit(bool(bad))
 
 
