@@ -466,7 +466,7 @@ void store_keys(Stream& stream, const AttendArgs& args);
 // what store_keys() does.
 void attend(Stream& stream, const AttendArgs& args, bool store);
 // The same for many tokens of one sequence, side by side, whose keys are stored, in tiles of products of 16-bit floats;
-// heads of up to 256 elements and a cache in F16 or BF16.
+// heads of up to 256 elements and any cache but one in F32.
 bool can_attend_in_tiles(const AttendArgs& args);
 void attend_in_tiles(Stream& stream, const AttendArgs& args);
 

@@ -60,11 +60,11 @@ class Workspace {
   LinearDispatch linear;
   ExpertsDispatch experts_dispatch;
 
-  std::vector<RowBuffer> rows;                // of the plan
-  std::vector<ExpertBanks> experts;           // one a step
-  std::vector<float*> fixed;                  // (slots, elements) of each state of fixed size
+  std::vector<RowBuffer> rows;       // of the plan
+  std::vector<ExpertBanks> experts;  // one a step
+  std::vector<float*> fixed;         // (slots, elements) of each state of fixed size
   float *keys = nullptr, *queries = nullptr, *rates = nullptr, *key_products = nullptr;  // see RecurArgs
-  float* gathered = nullptr;                  // inputs of scored tokens that are no neighbours
+  float* gathered = nullptr;  // inputs of scored tokens that are no neighbours
   float *wide_q = nullptr, *wide_k = nullptr, *wide_v = nullptr;
   float* partial = nullptr;  // see AttendArgs
   uint32_t* counter = nullptr;

@@ -77,14 +77,12 @@ void launch_attend(Stream& stream, const AttendArgs& args, bool store, int queri
   if constexpr (most_queries(kWidth) >= 8) launch_attend<kKind, 8, kWidth>(stream, args, store);
 }
 
-template <int kDim>
+template <CacheKind kKind, int kDim>
 void launch_tiles(Stream& stream, const AttendArgs& args) {
-  const auto launch_of = [&](auto* kernel) {
-    launch(stream, "attend in tiles", kernel, {blocks_of(args.tokens, kTileQueries), unsigned(args.heads)},
-           kTileAttendThreads, AttendTiles<kDim>::kBytes, args);
-  };
-  if (args.cache.kind == CacheKind::kBf16) return launch_of(attend_tiles_kernel<true, kDim>);
-  launch_of(attend_tiles_kernel<false, kDim>);
+  static_assert(AttendTiles<kKind, kDim>::kBytes <= kMostSharedBytes);
+  launch(stream, "attend in tiles", attend_tiles_kernel<kKind, kDim>,
+         {blocks_of(args.tokens, kTileQueries), unsigned(args.heads)}, kTileAttendThreads,
+         AttendTiles<kKind, kDim>::kBytes, args);
 }
 
 }  // namespace
@@ -113,15 +111,18 @@ void attend(Stream& stream, const AttendArgs& args, bool store) {
 }
 
 bool can_attend_in_tiles(const AttendArgs& args) {
-  return args.key_dim <= 256 && args.value_dim <= 256 &&
-         (args.cache.kind == CacheKind::kF16 || args.cache.kind == CacheKind::kBf16);
+  return args.key_dim <= 256 && args.value_dim <= 256 && args.cache.kind != CacheKind::kF32;
 }
 
 void attend_in_tiles(Stream& stream, const AttendArgs& args) {
-  const int dim = larger_of(args.key_dim, args.value_dim);
-  if (dim <= 64) return launch_tiles<64>(stream, args);
-  if (dim <= 128) return launch_tiles<128>(stream, args);
-  launch_tiles<256>(stream, args);
+  with_kind(args.cache.kind, [&]<CacheKind kKind>() {
+    if constexpr (kKind != CacheKind::kF32) {
+      const int dim = larger_of(args.key_dim, args.value_dim);
+      if (dim <= 64) return launch_tiles<kKind, 64>(stream, args);
+      if (dim <= 128) return launch_tiles<kKind, 128>(stream, args);
+      launch_tiles<kKind, 256>(stream, args);
+    }
+  });
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -11,32 +11,38 @@ constexpr int kTileAttendWarps = 4, kTileAttendThreads = kTileAttendWarps * kWar
 constexpr int kWarpQueries = kTileQueries / kTileAttendWarps;
 
 // kDim: the longer of key and value, or the next that there is; what lies between is zero.
-template <int kDim>
+template <CacheKind kKind, int kDim>
 struct AttendTiles {
   static constexpr bool kWide = kDim > 128;
   static constexpr int kKeys = kWide ? 32 : 64;  // of a tile; with more, the scores of wide heads find no registers
   static constexpr int kRowBytes = kDim * 2;
-  // Keys and values of a tile, of which two are there at once. Their 16 bytes are in another order in every row, so
-  // that lanes which read together find them in different banks: see key_unit() and value_unit().
-  static constexpr int kValuesAt = kKeys * kRowBytes, kStageBytes = 2 * kKeys * kRowBytes;
-  // Queries, as operands of MMA: those of wide heads stay in shared memory, others go by way of the second stage into
-  // registers.
-  static constexpr int kQueryBytes = kTileQueries * kRowBytes, kQueriesAt = kWide ? 2 * kStageBytes : kStageBytes;
-  static constexpr int kBytes = kWide ? 2 * kStageBytes + kQueryBytes : 2 * kStageBytes;
-  // Where each warp prepares a query, in floats.
-  static constexpr int kScratchAt = 2 * kStageBytes - kTileAttendWarps * kDim * 4;
+  // Keys and values of a tile, in 16-bit floats. Their 16 bytes are in another order in every row, so that lanes which
+  // read together find them in different banks: see key_unit() and value_unit().
+  static constexpr int kValuesAt = kKeys * kRowBytes, kTileBytes = 2 * kKeys * kRowBytes;
+  // Two tiles are there at once; of codes, those of two tiles behind one that they have become: keys, values, and the
+  // factors of both.
+  static constexpr bool kHasCodes = has_factors(kKind);
+  static constexpr int kFactorsAt = 2 * kKeys * kDim, kCodesBytes = kFactorsAt + 2 * kKeys * 4;
+  static constexpr int kTilesBytes = kTileBytes + (kHasCodes ? 2 * kCodesBytes : kTileBytes);
+  // Queries, as operands of MMA: those of wide heads stay in shared memory, others go into registers by way of a tile
+  // that is not used yet. Each warp prepares a query at that tile's end, in floats.
+  static constexpr int kUnusedAt = kHasCodes ? 0 : kTileBytes, kQueryBytes = kTileQueries * kRowBytes;
+  static constexpr int kQueriesAt = kWide ? kTilesBytes : kUnusedAt;
+  static constexpr int kScratchAt = kUnusedAt + kTileBytes - kTileAttendWarps * kDim * 4;
+  static constexpr int kBytes = kTilesBytes + (kWide ? kQueryBytes : 0);
   static_assert(kWide || kQueriesAt + kQueryBytes <= kScratchAt);
 };
 
-// A block's work: ask() for tiles ahead of attend(), and prepare_queries() between the first two; then write().
-template <bool kBf16, int kDim>
+// A block's work: ask() for each tile, one ahead of widen(), of codes, and attend(), and prepare_queries() between the
+// first two; then write().
+template <CacheKind kKind, int kDim>
 class TileAttention {
-  using Shape = AttendTiles<kDim>;
+  using Shape = AttendTiles<kKind, kDim>;
   static constexpr int kKeys = Shape::kKeys, kRowBytes = Shape::kRowBytes;
   static constexpr int kWindows = kDim / 32;  // of which each lane has 8 elements of a query or key
-  // Of a tile: units of 16 bytes of a row that threads copy, and rows at once.
-  static constexpr int kUnits = kRowBytes / 16, kRowsAtOnce = kTileAttendThreads / kUnits;
-  static constexpr Codes kCodes = kBf16 ? Codes::kBf16 : Codes::kF16;
+  // Products with keys and with values. Values of codes are multiplied by weights that have taken in their factors,
+  // which can be small: bf16 reaches that far, and has all codes exactly.
+  static constexpr bool kBf16Keys = kKind == CacheKind::kBf16, kBf16Values = kBf16Keys || Shape::kHasCodes;
 
  public:
   QGEN_DEVICE explicit TileAttention(const AttendArgs& args)
@@ -62,14 +68,54 @@ class TileAttention {
   QGEN_DEVICE void ask(int tile) {
     if (tile >= tiles_) return;
     const Cache& cache = args_.cache;
-    const int row = thread_index() / kUnits, key = begin_ + tile * kKeys;
+    const int key = begin_ + tile * kKeys;
     // A tile begins at a multiple of its keys, so it lies in one page.
-    const int64_t from = page_row(cache, page_, args_.kv_heads, kv_) + page_offset(cache, key) + row;
+    const int64_t from = page_row(cache, page_, args_.kv_heads, kv_) + page_offset(cache, key);
     if (tile + 1 < tiles_) page_ = page_of(tile + 1);  // there when it is needed
-    copy<true>(keys_of(tile), cache.keys + from * cache.key_bytes, cache.key_bytes, end_ - key - row);
-    copy<false>(keys_of(tile) + Shape::kValuesAt, cache.values + from * cache.value_bytes, cache.value_bytes,
-                end_ - key - row);
+    const uint8_t* const keys = cache.keys + from * cache.key_bytes;
+    const uint8_t* const values = cache.values + from * cache.value_bytes;
+    if constexpr (Shape::kHasCodes) {
+      uint8_t* const codes = codes_of(tile);
+      const auto plain = [](int, int unit) { return unit; };
+      copy<kDim>(codes, keys, cache.key_bytes, end_ - key, plain);
+      copy<kDim>(codes + kKeys * kDim, values, cache.value_bytes, end_ - key, plain);
+      if (const int row = thread_index(); row < 2 * kKeys) {
+        float* const factor = reinterpret_cast<float*>(codes + Shape::kFactorsAt) + row;
+        if (key + row % kKeys < end_) {
+          copy_once4(factor, (row < kKeys ? cache.key_factor : cache.value_factor) + from + row % kKeys);
+        } else {
+          *factor = 0;
+        }
+      }
+    } else {
+      copy<kRowBytes>(tile_at(tile), keys, cache.key_bytes, end_ - key,
+                      [](int row, int unit) { return key_unit(row, unit); });
+      copy<kRowBytes>(tile_at(tile) + Shape::kValuesAt, values, cache.value_bytes, end_ - key,
+                      [](int row, int unit) { return value_unit(row, unit); });
+    }
     copy_async_commit();
+  }
+
+  // The codes of a tile that has arrived become the tile.
+  QGEN_DEVICE void widen(int tile) const {
+    constexpr int kUnits = kDim / 8, kRowsAtOnce = kTileAttendThreads / kUnits;  // of 8 elements
+    constexpr Codes kCodes = kKind == CacheKind::kI8 ? Codes::kI8 : Codes::kE4M3;
+    const int first = thread_index() / kUnits, unit = thread_index() % kUnits;
+    const uint8_t* const codes = codes_of(tile);
+    QGEN_UNROLL_BY(4)
+    for (int row = first; row < 2 * kKeys; row += kRowsAtOnce) {
+      const Bytes8 eight = *reinterpret_cast<const Bytes8*>(codes + row * kDim + unit * 8);
+      Bytes16 wide;
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) four_codes<kCodes>(eight.word[i], i8_bias(0), wide.word[2 * i], wide.word[2 * i + 1]);
+      if (row >= kKeys) {
+        QGEN_UNROLL
+        for (int i = 0; i < 4; ++i)
+          wide.word[i] = bf16_pair(f16_value(uint16_t(wide.word[i])), f16_value(uint16_t(wide.word[i] >> 16)));
+      }
+      const int place = row < kKeys ? key_unit(row, unit) : value_unit(row, unit);
+      *reinterpret_cast<Bytes16*>(tile_at(tile) + row * kRowBytes + place * 16) = wide;
+    }
   }
 
   // Norm, rotation and scale of the warp's queries.
@@ -99,7 +145,8 @@ class TileAttention {
         const int i = 2 * (lane + s * kWarp);
         const float first = there && i < dim ? rounded_product(rotated[i], scale) : 0,
                     second = there && i + 1 < dim ? rounded_product(rotated[i + 1], scale) : 0;
-        *reinterpret_cast<uint32_t*>(row + (i / 32 * 2 * kWarp + i % 32 / 8) * 16 + i % 8 * 2) = pair(first, second);
+        *reinterpret_cast<uint32_t*>(row + (i / 32 * 2 * kWarp + i % 32 / 8) * 16 + i % 8 * 2) =
+            pair<kBf16Keys>(first, second);
       }
       warp_barrier();
     }
@@ -114,7 +161,10 @@ class TileAttention {
     const int key = begin_ + tile * kKeys, warp_at = position_ + warp_token_;
     if (key > warp_at + kWarpQueries - 1 || key + kKeys <= first_seen_) return;  // none of the warp's queries sees any
     float score[kKeys / 8][4] = {};
-    score_keys(keys_of(tile), score);
+    score_keys(tile_at(tile), score);
+    if constexpr (Shape::kHasCodes) {
+      for_factors(tile, 0, [&](int n, int j, float factor) { score[n][j] *= factor; });
+    }
     if (args_.softcap > 0) [[unlikely]] {
       QGEN_UNROLL
       for (int n = 0; n < kKeys / 8; ++n) {
@@ -124,7 +174,13 @@ class TileAttention {
     }
     if (key + kKeys - 1 > warp_at || key < all_see_) hide_keys(key, score);
     weigh(score);
-    add_values(keys_of(tile) + Shape::kValuesAt, score);
+    if constexpr (Shape::kHasCodes) {
+      // A factor of a key that a query does not see may be NaN.
+      for_factors(tile, kKeys, [&](int n, int j, float factor) {
+        if (score[n][j] != 0) score[n][j] *= factor;
+      });
+    }
+    add_values(tile_at(tile) + Shape::kValuesAt, score);
   }
 
   QGEN_DEVICE void write() const {
@@ -155,8 +211,19 @@ class TileAttention {
   QGEN_DEVICE static int key_unit(int row, int unit) { return unit ^ row % 2 * 4; }
   QGEN_DEVICE static int value_unit(int row, int unit) { return unit ^ row % 8; }
 
-  QGEN_DEVICE static uint32_t pair(float low, float high) { return kBf16 ? bf16_pair(low, high) : f16_pair(low, high); }
-  QGEN_DEVICE static uint8_t* keys_of(int tile) { return shared_memory<uint8_t>() + tile % 2 * Shape::kStageBytes; }
+  template <bool kBf16>
+  QGEN_DEVICE static uint32_t pair(float low, float high) {
+    return kBf16 ? bf16_pair(low, high) : f16_pair(low, high);
+  }
+  template <bool kBf16>
+  static constexpr Codes kFloats = kBf16 ? Codes::kBf16 : Codes::kF16;
+  // Keys of a tile, then values; and the codes that they are made of.
+  QGEN_DEVICE static uint8_t* tile_at(int tile) {
+    return shared_memory<uint8_t>() + (Shape::kHasCodes ? 0 : tile % 2 * Shape::kTileBytes);
+  }
+  QGEN_DEVICE static uint8_t* codes_of(int tile) {
+    return shared_memory<uint8_t>() + Shape::kTileBytes + tile % 2 * Shape::kCodesBytes;
+  }
   // The warp's.
   QGEN_DEVICE static uint8_t* queries() {
     return shared_memory<uint8_t>() + Shape::kQueriesAt + warp_index() * kWarpQueries * kRowBytes;
@@ -166,17 +233,18 @@ class TileAttention {
     return page_at(args_.cache, table_, (begin_ + tile * kKeys) >> args_.cache.page_shift);
   }
 
-  // A thread's part of keys or values: 16 bytes of every kRowsAtOnce-th row from that at `from` on, where there are so
-  // many `rows`; zeros behind them.
-  template <bool kOfKeys>
-  QGEN_DEVICE static void copy(uint8_t* to, const uint8_t* from, int64_t row_bytes, int rows) {
+  // A thread's part of keys or values, kBytes of each row from `from` on, where there are so many `rows`; zeros behind
+  // them. place(row, unit): which 16 bytes of a row in shared memory those of `unit` become.
+  template <int kBytes, typename Place>
+  QGEN_DEVICE static void copy(uint8_t* to, const uint8_t* from, int64_t row_bytes, int rows, const Place& place) {
+    constexpr int kUnits = kBytes / 16, kRowsAtOnce = kTileAttendThreads / kUnits;
     const int first = thread_index() / kUnits, unit = thread_index() % kUnits;
     const bool inside = unit * 16 < row_bytes;
-    from += unit * 16;
+    from += first * row_bytes + unit * 16;
     QGEN_UNROLL
     for (int row = 0; row < kKeys; row += kRowsAtOnce) {
-      const int at = first + row, place = kOfKeys ? key_unit(at, unit) : value_unit(at, unit);
-      copy_async16(to + at * kRowBytes + place * 16, from, inside && row < rows);
+      const int at = first + row;
+      copy_async16(to + at * kBytes + place(at, unit) * 16, from, inside && at < rows);
       from += kRowsAtOnce * row_bytes;
     }
   }
@@ -186,6 +254,17 @@ class TileAttention {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h)
       rows[h] = *reinterpret_cast<const Bytes16*>(queries() + ((window * 2 + h) * kWarp + lane_index()) * 16);
+  }
+
+  // use(n, j, factor) for each of a lane's scores: with those of keys, or of values behind them.
+  template <typename Use>
+  QGEN_DEVICE static void for_factors(int tile, int first, const Use& use) {
+    const float* const factors = reinterpret_cast<const float*>(codes_of(tile) + Shape::kFactorsAt) + first;
+    QGEN_UNROLL
+    for (int n = 0; n < kKeys / 8; ++n) {
+      QGEN_UNROLL
+      for (int j = 0; j < 4; ++j) use(n, j, factors[n * 8 + 2 * (lane_index() % 4) + j % 2]);
+    }
   }
 
   QGEN_DEVICE void score_keys(const uint8_t* keys, float (&score)[kKeys / 8][4]) const {
@@ -208,7 +287,7 @@ class TileAttention {
           const uint32_t a[4] = {rows[0].word[2 * s], rows[1].word[2 * s], rows[0].word[2 * s + 1],
                                  rows[1].word[2 * s + 1]};
           const uint32_t b[2] = {key.word[2 * s], key.word[2 * s + 1]};
-          multiply_add<kCodes>(score[n], a, b);
+          multiply_add<kFloats<kBf16Keys>>(score[n], a, b);
         }
       }
     }
@@ -272,16 +351,19 @@ class TileAttention {
     const uint8_t* const own = values + key * kRowBytes;
     QGEN_UNROLL
     for (int s = 0; s < kKeys / 16; ++s) {
-      const uint32_t a[4] = {pair(weight[2 * s][0], weight[2 * s][1]), pair(weight[2 * s][2], weight[2 * s][3]),
-                             pair(weight[2 * s + 1][0], weight[2 * s + 1][1]),
-                             pair(weight[2 * s + 1][2], weight[2 * s + 1][3])};
+      uint32_t a[4];
+      QGEN_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float* const two = weight[2 * s + i / 2] + i % 2 * 2;
+        a[i] = pair<kBf16Values>(two[0], two[1]);
+      }
       QGEN_UNROLL
       for (int n = 0; n < kDim / 16; ++n) {
         uint32_t b[4];
         load_transposed(b, own + s * 16 * kRowBytes + n / 4 * 128 + value_unit(key, n % 4 * 2 + half) * 16);
         const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        multiply_add<kCodes>(sums_[2 * n], a, left);
-        multiply_add<kCodes>(sums_[2 * n + 1], a, right);
+        multiply_add<kFloats<kBf16Values>>(sums_[2 * n], a, left);
+        multiply_add<kFloats<kBf16Values>>(sums_[2 * n + 1], a, right);
       }
     }
   }
@@ -298,12 +380,12 @@ class TileAttention {
   Running running_[2] = {{kLowest, 0}, {kLowest, 0}};  // of the same; a lane's own part of the sum
 };
 
-template <bool kBf16, int kDim>
+template <CacheKind kKind, int kDim>
 QGEN_KERNEL(kTileAttendThreads, 2)
 attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
-  TileAttention<kBf16, kDim> block(args);
+  TileAttention<kKind, kDim> block(args);
   block.ask(0);
   block.prepare_queries();
   QGEN_UNROLL_BY(1)
@@ -311,6 +393,10 @@ attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
     copy_async_wait<0>();
     barrier();  // the tile is there, and nobody reads the one before it any more
     block.ask(tile + 1);
+    if constexpr (has_factors(kKind)) {
+      block.widen(tile);
+      barrier();
+    }
     block.attend(tile);
   }
   block.write();

@@ -223,7 +223,7 @@ std::vector<Attention> attentions() {
           {4, 2, 64, 0, kF32, true, 4},    {4, 1, 32, 9, kI8, true, 2},    {3, 1, 64, 0, kE4M3, false, 3},
           {2, 2, 256, 0, kF16, false, 2},  {2, 1, 12, 0, kF16, true, 1},   {2, 2, 2, 0, kF32, false, 1},
           {4, 4, 128, 33, kE4M3, true, 7}, {8, 1, 64, 0, kI8, false, 1},   {2, 1, 192, 0, kBf16, true, 2},
-          {3, 1, 160, 50, kF16, true, 3}};
+          {3, 1, 160, 50, kF16, true, 3},  {2, 1, 256, 70, kI8, true, 2}};
 }
 
 TEST_CASE("kernels: smoke, attention of one token, a few and many") {
