@@ -19,11 +19,11 @@ QGEN_DEVICE Highest highest_of(const float* values, int count) {
   for (int i = lane_index(); i < count; i += kWarp) {
     if (values[i] > best.value) best = {values[i], i};
   }
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    const float value = shuffle_xor(best.value, mask);
-    const int index = int(shuffle_xor(float(best.index), mask));  // exact: there are few experts
-    if (value > best.value || (value == best.value && index < best.index)) best = {value, index};
-  }
+  // Numbers in the order of their bits: those below zero the other way round.
+  const uint32_t bits = float_bits(best.value + 0.0f), key = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  const uint32_t largest = largest_lane_bits(key);
+  best.index = int(smallest_lane_bits(key == largest ? uint32_t(best.index) : ~0u));
+  best.value = bits_float(largest >> 31 != 0 ? largest & 0x7FFFFFFFu : ~largest);
   return best;
 }
 

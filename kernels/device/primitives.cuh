@@ -73,6 +73,9 @@ QGEN_DEVICE float largest_lane(float value, int lanes = kWarp) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) value = larger(value, shuffle_xor(value, mask));
   return value;
 }
+// The largest and the smallest of the warp's lanes, in each of them.
+QGEN_DEVICE uint32_t largest_lane_bits(uint32_t value) { return __reduce_max_sync(0xFFFFFFFFu, value); }
+QGEN_DEVICE uint32_t smallest_lane_bits(uint32_t value) { return __reduce_min_sync(0xFFFFFFFFu, value); }
 
 // Whether it is so in any lane of the warp.
 QGEN_DEVICE bool any_lane(bool mine) { return __any_sync(0xFFFFFFFFu, mine); }

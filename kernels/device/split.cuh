@@ -55,7 +55,7 @@ struct InputMeasure {
   }
   // The warp's, to the two numbers that each warp has in `parts`.
   QGEN_DEVICE void store_of_warp(float* parts) const {
-    const float sum = sum_lanes(squares), largest = largest_lane(bits_float(peak));
+    const float sum = sum_lanes(squares), largest = bits_float(largest_lane_bits(peak));
     if (lane_index() != 0) return;
     parts[2 * warp_index()] = sum;
     parts[2 * warp_index() + 1] = largest;

@@ -63,21 +63,26 @@ void sum_lanes_each(float (&values)[kCount], int lanes) {
 inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
 inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, lanes, larger); }
 
-QGEN_UNCHECKED inline bool any_lane(bool mine) {
-  const uint32_t value = mine;
+// What `combine` makes of all lanes' numbers, two at a time.
+template <typename Combine>
+QGEN_UNCHECKED uint32_t combine_bits(uint32_t value, const Combine& combine) {
   const std::byte* slots = exchange(&value, sizeof(value));
-  bool any = false;
   for (int i = 0; i < kWarp; ++i) {
     uint32_t other;
     std::memcpy(&other, slots + size_t(i) * kExchangeBytes, sizeof(other));
-    any |= other != 0;
+    value = combine(value, other);
   }
-  return any;
+  return value;
 }
+inline uint32_t larger_bits(uint32_t a, uint32_t b) { return std::max(a, b); }
+inline uint32_t largest_lane_bits(uint32_t value) { return combine_bits(value, larger_bits); }
+inline uint32_t smallest_lane_bits(uint32_t value) {
+  return combine_bits(value, [](uint32_t a, uint32_t b) { return std::min(a, b); });
+}
+inline bool any_lane(bool mine) { return largest_lane_bits(mine) != 0; }
 
 inline uint32_t float_bits(float value) { return std::bit_cast<uint32_t>(value); }
 inline float bits_float(uint32_t bits) { return std::bit_cast<float>(bits); }
-inline uint32_t larger_bits(uint32_t a, uint32_t b) { return std::max(a, b); }
 
 struct alignas(16) Bytes16 {
   uint32_t word[4];
