@@ -407,7 +407,7 @@ class CudaBackend : public Backend {
     work_.experts_dispatch.run(device_.stream(), layer, int(batch.tokens.size()), batch.kernels);
   }
 
-  void execute(const ConvStep& step, size_t, const Batch&) {
+  void execute(const ConvStep& step, size_t, const Batch& batch) {
     ConvArgs args;
     args.x = at(step.in);
     args.x_stride = stride(step.in);
@@ -420,6 +420,7 @@ class CudaBackend : public Backend {
     args.segments = work_.inputs.segments();
     args.taps = int(step.taps);
     args.cols = int(step.in.cols);
+    args.tokens = int(batch.tokens.size());
     convolve(device_.stream(), args);
   }
 
@@ -521,7 +522,7 @@ class CudaBackend : public Backend {
     // By the shape of the step alone: a token comes out the same in every batch.
     const int blocks = kBlocksPerProcessor * device_.properties().processors;
     args.splits = std::clamp(
-        blocks / (args.kv_heads * attend_tiles(args.heads / args.kv_heads, std::max(args.key_dim, args.value_dim))), 1,
+        blocks / (args.kv_heads * query_tiles(args.heads / args.kv_heads, std::max(args.key_dim, args.value_dim))), 1,
         Workspace::kMostSplits);
     args.partial = work_.partial;
     args.counter = work_.counter;

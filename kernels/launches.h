@@ -350,7 +350,7 @@ struct ConvArgs {
   float* y = nullptr;      // (tokens, y_stride); may be x
   int64_t y_stride = 0;
   Segments segments;
-  int taps = 0, cols = 0;
+  int taps = 0, cols = 0, tokens = 0;
 };
 void convolve(Stream& stream, const ConvArgs& args);
 
@@ -457,9 +457,9 @@ struct AttendArgs {
   // token of the launch, key-value head and tile of queries.
   int splits = 1;
   float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim)), then (tokens, heads, splits, 2)
-  uint32_t* counter = nullptr;  // (tokens, kv_heads, attend_tiles())
+  uint32_t* counter = nullptr;  // (tokens, kv_heads, query_tiles())
 };
-int attend_tiles(int queries, int dim);  // of one key-value head; dim: the larger one of key_dim and value_dim
+int query_tiles(int queries, int dim);  // of one key-value head; dim: the larger one of key_dim and value_dim
 // Norm and rotation of the keys, and keys and values into the cache.
 void store_keys(Stream& stream, const AttendArgs& args);
 // For each token its queries' norm, rotation and attention; with `store`, for tokens of sequences of their own, also

@@ -57,7 +57,7 @@ AttendTile tile_of(const AttendArgs& args, int queries, int width) {
 template <CacheKind kKind, int kQueries, int kWidth>
 void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
   const int group = args.heads / args.kv_heads;
-  const int tiles = attend_tiles(group, larger_of(args.key_dim, args.value_dim));
+  const int tiles = query_tiles(group, larger_of(args.key_dim, args.value_dim));
   const AttendTile tile = tile_of(args, kQueries, kWidth);
   constexpr int kThreads = attend_warps(kWidth) * kWarp;
   launch(stream, "attend", attend_kernel<kKind, kQueries, kWidth>,
@@ -79,15 +79,15 @@ void launch_attend(Stream& stream, const AttendArgs& args, bool store, int queri
 
 template <CacheKind kKind, int kDim>
 void launch_tiles(Stream& stream, const AttendArgs& args) {
-  static_assert(AttendTiles<kKind, kDim>::kBytes <= kMostSharedBytes);
+  static_assert(TileShape<kKind, kDim>::kBytes <= kMostSharedBytes);
   launch(stream, "attend in tiles", attend_tiles_kernel<kKind, kDim>,
          {blocks_of(args.tokens, kTileQueries), unsigned(args.heads)}, kTileAttendThreads,
-         AttendTiles<kKind, kDim>::kBytes, args);
+         TileShape<kKind, kDim>::kBytes, args);
 }
 
 }  // namespace
 
-int attend_tiles(int queries, int dim) {
+int query_tiles(int queries, int dim) {
   const int at_once = queries_at_once(queries, dim);
   return (queries + at_once - 1) / at_once;
 }

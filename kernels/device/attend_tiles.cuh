@@ -12,15 +12,14 @@ constexpr int kWarpQueries = kTileQueries / kTileAttendWarps;
 
 // kDim: the longer of key and value, or the next that there is; what lies between is zero.
 template <CacheKind kKind, int kDim>
-struct AttendTiles {
+struct TileShape {
   static constexpr bool kWide = kDim > 128;
   static constexpr int kKeys = kWide ? 32 : 64;  // of a tile; with more, the scores of wide heads find no registers
   static constexpr int kRowBytes = kDim * 2;
   // Keys and values of a tile, in 16-bit floats. Their 16 bytes are in another order in every row, so that lanes which
   // read together find them in different banks: see key_unit() and value_unit().
   static constexpr int kValuesAt = kKeys * kRowBytes, kTileBytes = 2 * kKeys * kRowBytes;
-  // Two tiles are there at once; of codes, those of two tiles behind one that they have become: keys, values, and the
-  // factors of both.
+  // Two of them. Of caches of 8 bits one, and behind it two of codes: keys, values, and the factors of both.
   static constexpr bool kHasCodes = has_factors(kKind);
   static constexpr int kFactorsAt = 2 * kKeys * kDim, kCodesBytes = kFactorsAt + 2 * kKeys * 4;
   static constexpr int kTilesBytes = kTileBytes + (kHasCodes ? 2 * kCodesBytes : kTileBytes);
@@ -33,11 +32,11 @@ struct AttendTiles {
   static_assert(kWide || kQueriesAt + kQueryBytes <= kScratchAt);
 };
 
-// A block's work: ask() for each tile, one ahead of widen(), of codes, and attend(), and prepare_queries() between the
-// first two; then write().
+// A block's work: ask(0), prepare_queries(), then for each tile ask(tile + 1), widen(tile) where there are codes, and
+// attend(tile); at last write().
 template <CacheKind kKind, int kDim>
 class TileAttention {
-  using Shape = AttendTiles<kKind, kDim>;
+  using Shape = TileShape<kKind, kDim>;
   static constexpr int kKeys = Shape::kKeys, kRowBytes = Shape::kRowBytes;
   static constexpr int kWindows = kDim / 32;  // of which each lane has 8 elements of a query or key
   // Products with keys and with values. Values of codes are multiplied by weights that have taken in their factors,
@@ -81,11 +80,8 @@ class TileAttention {
       copy<kDim>(codes + kKeys * kDim, values, cache.value_bytes, end_ - key, plain);
       if (const int row = thread_index(); row < 2 * kKeys) {
         float* const factor = reinterpret_cast<float*>(codes + Shape::kFactorsAt) + row;
-        if (key + row % kKeys < end_) {
-          copy_once4(factor, (row < kKeys ? cache.key_factor : cache.value_factor) + from + row % kKeys);
-        } else {
-          *factor = 0;
-        }
+        copy_async4(factor, (row < kKeys ? cache.key_factor : cache.value_factor) + from + row % kKeys,
+                    key + row % kKeys < end_);
       }
     } else {
       copy<kRowBytes>(tile_at(tile), keys, cache.key_bytes, end_ - key,
@@ -381,7 +377,7 @@ class TileAttention {
 };
 
 template <CacheKind kKind, int kDim>
-QGEN_KERNEL(kTileAttendThreads, 2)
+QGEN_KERNEL(kTileAttendThreads, kDim == 64 ? 3 : 2)
 attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();

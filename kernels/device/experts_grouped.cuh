@@ -104,28 +104,30 @@ class GroupedBlock {
         }
       }
     }
-    barrier();
     const ExpertsProduct& product = args_.product;
-    const int rows = gated_ ? kBlockRows / 2 : kBlockRows, end = args_.first_row + args_.rows;
-    QGEN_UNROLL_BY(1)
-    for (int slot = warp_index(); slot < tile_.count; slot += kTileWarps) {
+    Place* const places = reinterpret_cast<Place*>(sums + kBlockTokens * kSumsRow);
+    if (const int slot = thread_index(); slot < tile_.count) {
       const int place = tile_.first + slot;
       const Choice choice = choice_of(product, args_.groups.choice[place]);
-      const float factor = args_.x.factor[x_row(place)] * choice.factor;
-      float* const y = (args_.y_in_places ? product.y + place * product.y_choice_stride : result_of(product, choice)) -
-                       args_.first_row;
-      const float* const of_slot = sums + slot * kSumsRow;
-      const auto result_at = [&](int matrix_index, int at, int row) {
-        const Matrix& w = w_[matrix_index];
-        return of_slot[at] * (Grid::kGrouped ? 1 : scale_at(w, first_group(w, row))) * factor;
-      };
+      places[slot].y = args_.y_in_places ? product.y + place * product.y_choice_stride : result_of(product, choice);
+      places[slot].factor = args_.x.factor[x_row(place)] * choice.factor;
+    }
+    barrier();
+    const int rows = gated_ ? kBlockRows / 2 : kBlockRows, end = args_.first_row + args_.rows;
+    QGEN_UNROLL_BY(1)
+    for (int r = lane_index(); r < rows; r += kWarp) {
+      const int row = first_row_ + r, at = gated_ ? r / 16 * 32 + r % 16 : r;
+      if (row >= end) break;
+      const auto scale_of = [&](const Matrix& w) { return Grid::kGrouped ? 1 : scale_at(w, first_group(w, row)); };
+      const float scale = scale_of(w_[0]), up_scale = gated_ ? scale_of(w_[1]) : 0;
       QGEN_UNROLL_BY(1)
-      for (int r = lane_index(); r < rows; r += kWarp) {
-        const int row = first_row_ + r;
-        if (row >= end) break;
-        const int at = gated_ ? r / 16 * 32 + r % 16 : r;
-        y[row] = gated_ ? expert_result(product, tile_.expert, row, result_at(0, at, row), result_at(1, at + 16, row))
-                        : expert_result(product, tile_.expert, row, 0, result_at(0, at, row));
+      for (int slot = warp_index(); slot < tile_.count; slot += kTileWarps) {
+        const float* const of_slot = sums + slot * kSumsRow + at;
+        const auto [y, factor] = places[slot];
+        const float first = of_slot[0] * scale * factor;
+        y[row - args_.first_row] =
+            gated_ ? expert_result(product, tile_.expert, row, first, of_slot[16] * up_scale * factor)
+                   : expert_result(product, tile_.expert, row, 0, first);
       }
     }
   }
@@ -137,7 +139,12 @@ class GroupedBlock {
   static constexpr uint32_t kNothing = ~0u;
   // Floats from choice to choice, so that the lanes that store sums together find them in different banks.
   static constexpr int kSumsRow = kBlockRows + 4;
-  static_assert(kBlockTokens * kSumsRow * 4 <= kStages * kStageBytes<Grid::kCodes>);
+  // Where a choice's results go, and what they are multiplied by.
+  struct Place {
+    float* y;
+    float factor;
+  };
+  static_assert(kBlockTokens * (kSumsRow * 4 + sizeof(Place)) <= kStages * kStageBytes<Grid::kCodes>);
   QGEN_DEVICE static int copied_row(int i) { return thread_index() / kRowPieces + i * kRowsAtOnce; }
   QGEN_DEVICE static int copied_piece() { return thread_index() % kRowPieces; }
   // Which of the tile's choices a row of x has: by turns eight for each of the two warps that share rows of W, so that
@@ -155,7 +162,7 @@ class GroupedBlock {
   const Matrix* const w_;
   const bool gated_;
   int first_row_ = 0;
-  int tiles_ = 0, looked_at_ = 0;  // of this warp; rows of x that any warp looks at, of each two warps
+  int tiles_ = 0, looked_at_ = 0;  // of this warp; rows of each half of x that a warp may read
   TileCodes<Grid> codes_;
   uint32_t x_[kCopiedRows];  // where rows of x begin, in 16 bytes, or kNothing
 };

@@ -21,6 +21,7 @@ class SplitGemmBlock {
  public:
   using Warp = GemmWarp<Grid>;
   static constexpr bool kMinimumsFirst = true;
+  // A token has two tiles of columns, and what is behind the last token is not copied.
   static constexpr int kTilesAtOnce = Warp::kAtOnce < 2 ? Warp::kAtOnce : 2;
   static constexpr int kTokenTiles = Warp::kTokenTiles / 2;  // of a warp, each with two tiles of columns
 

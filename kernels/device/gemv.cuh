@@ -101,8 +101,8 @@ struct GemvWindow {
 // Rows of x and norms end in zeros, up to whole pieces of four.
 QGEN_DEVICE int pieces_of(int cols) { return int(round_up(cols, kPad) / 4); }
 
-// A thread's first pieces of token 0's inputs, in registers, asked for as soon as they exist: of kernels that have
-// registers left, all of a row of 4096 columns.
+// The first pieces of token 0's inputs, in registers, asked for as soon as they exist: of 4096 columns, fewer where
+// registers are short.
 template <typename Traits>
 struct HeldInputs {
   static constexpr int kPieces = Traits::kGroups == 2 && Traits::kRowTiles == 2 ? 2 : 4;
@@ -204,18 +204,21 @@ class GemvBlock {
     barrier();
   }
 
-  // The first slab of x as pairs of 16-bit floats, zeros behind the last column. Every thread works out the factors for
-  // itself: that of a token's norm, times the power of two that suits F16.
+  // The first slab of x as pairs of 16-bit floats, zeros behind the last column. Of one token every thread works out
+  // the factor for itself, of several each warp that of one.
   QGEN_DEVICE void fill_first_inputs(const Held& held) {
+    float of_only = 0;
+    if (args_.tokens == 1) {
+      of_only = find_factors(0, thread_index() == 0);
+    } else {
+      static_assert(kGemvTokens <= kGemvWarps);
+      if (warp_index() < args_.tokens) find_factors(warp_index(), lane_index() == 0);
+      barrier();
+    }
     for (int t = 0; t < args_.tokens; ++t) {
-      const InputFactors of_token =
-          input_factors<Traits::kBf16>(scratch_ + t * kGemvWarps * 2, cols(), args_.norm != nullptr, args_.norm_eps);
-      if (thread_index() == 0) {
-        factors_[t] = of_token.factor;
-        inverses_[t] = of_token.inverse;
-      }
+      const float factor = args_.tokens == 1 ? of_only : factors_[t];
       if (args_.part[0].column_order != nullptr) {
-        fill_ordered(t, 0, of_token.factor);
+        fill_ordered(t, 0, factor);
         continue;
       }
       const int there = kept_pieces();
@@ -223,13 +226,13 @@ class GemvBlock {
       if (t == 0) {
         QGEN_UNROLL
         for (int u = 0; u < Held::kPieces; ++u) {
-          if (held.at(u) < there) put(0, held.at(u), held.piece[u], of_token.factor);
+          if (held.at(u) < there) put(0, held.at(u), held.piece[u], factor);
         }
         first = Held::kPieces * kGemvThreads;
       }
       QGEN_UNROLL_BY(4)
       for (int c = first + thread_index(); c < there; c += kGemvThreads)
-        put(t, c, kept(highs_of(t) + 4 * c, lows_of(t) + 4 * c), of_token.factor);
+        put(t, c, kept(highs_of(t) + 4 * c, lows_of(t) + 4 * c), factor);
       fill_zeros(t, there);
     }
     barrier();
@@ -523,8 +526,8 @@ class GemvBlock {
         for (int m = 0; m < Traits::kLaneNumbers; ++m) {
           const int number = m * kWarp + lane_index();
           if (number < Traits::kNumbers)
-            copy_once4(stage(u) + Traits::kCodesBytes + number * 4,
-                       whole_word(asked_numbers_[m] + int64_t{group} * Traits::kNumberBytes));
+            copy_async4(stage(u) + Traits::kCodesBytes + number * 4,
+                        whole_word(asked_numbers_[m] + int64_t{group} * Traits::kNumberBytes), true);
         }
       }
     }
@@ -663,6 +666,17 @@ class GemvBlock {
     for_pieces(row, behind, pieces(), [&](int c, const Floats4& x) {
       measure.add(x, norm ? product(x, load_floats4(args_.norm + 4 * c)) : x);
     });
+  }
+
+  // A token's factor: that of its norm, times the power of two that suits F16.
+  QGEN_DEVICE float find_factors(int t, bool stores) const {
+    const InputFactors of_token =
+        input_factors<Traits::kBf16>(scratch_ + t * kGemvWarps * 2, cols(), args_.norm != nullptr, args_.norm_eps);
+    if (stores) {
+      factors_[t] = of_token.factor;
+      inverses_[t] = of_token.inverse;
+    }
+    return of_token.factor;
   }
 
   QGEN_DEVICE uint16_t* highs_of(int t) const { return x_ + 2 * t * stride(); }

@@ -129,7 +129,8 @@ QGEN_DEVICE bool store_element(uint8_t* row, int i, float value) {
   } else if constexpr (kKind == CacheKind::kI8) {
     row[i] = uint8_t(int8_t(round_to_even(value)));
   } else {
-    row[i] = e4m3_bits(value);
+    // Where a row has a NaN its factor is NaN, and enough: a NaN code would reach queries that do not see the row.
+    row[i] = value == value ? e4m3_bits(value) : 0;
   }
   return false;
 }

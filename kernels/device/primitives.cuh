@@ -176,7 +176,7 @@ QGEN_DEVICE float round_to_even(float value) { return rintf(value); }
 // code whose bits must agree between kernels uses these.
 QGEN_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 QGEN_DEVICE float fused_product(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-// 2 to the power of `value`; what is smaller than floats with all their bits is zero.
+// 2 to the power of `value`; subnormal values and results are zero.
 QGEN_DEVICE float exp2_fast(float value) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
@@ -223,17 +223,19 @@ QGEN_DEVICE void copy_async16(void* shared_target, const void* source, bool vali
   const uint32_t bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
 }
-// The same of 16, 8 or 4 bytes of weights, which are read once a token. The 256 bytes around codes come into L2
+// The same of 4 bytes.
+QGEN_DEVICE void copy_async4(void* shared_target, const void* source, bool valid) {
+  const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
+  const uint32_t bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
+}
+// 16 or 8 bytes of weights in the same way, which are read once a token. The 256 bytes around codes come into L2
 // together, since other warps read those next.
 QGEN_DEVICE void copy_once16(void* shared_target, const void* source, bool valid) {
   const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
   const uint32_t bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes)
                : "memory");
-}
-QGEN_DEVICE void copy_once4(void* shared_target, const void* source) {
-  const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
 }
 QGEN_DEVICE void copy_once8(void* shared_target, const void* source, bool valid) {
   const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));

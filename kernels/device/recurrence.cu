@@ -4,22 +4,30 @@
 
 namespace qgen::QGEN_BACKEND {
 
-void convolve(Stream& stream, const ConvArgs& args) {
-  launch(stream, "convolve", args.taps == 4 ? convolve_kernel<4> : convolve_kernel<0>,
-         {blocks_of(args.cols, kWarp), unsigned(args.segments.count)}, kConvThreads,
-         size_t(2 * (args.taps - 1 + kConvTile)) * kWarp * sizeof(float), args);
-}
-
 namespace {
+
+template <int kWarps>
+void convolve_by(Stream& stream, const ConvArgs& args) {
+  launch(stream, "convolve", args.taps == 4 ? convolve_kernel<4, kWarps> : convolve_kernel<0, kWarps>,
+         {blocks_of(args.cols, kWarp), unsigned(args.segments.count)}, kWarps * kWarp,
+         size_t(2 * (args.taps - 1 + conv_tile(kWarps))) * kWarp * sizeof(float), args);
+}
 
 template <int kFours>
 void recur_in_chunks(Stream& stream, const RecurArgs& args) {
   const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kChunkColumns), unsigned(args.segments.count)};
+  static_assert(RecurChunk<kFours>::kSize * sizeof(float) <= kMostSharedBytes);
   launch(stream, "recur chunks", args.delta ? recur_chunks_kernel<true, kFours> : recur_chunks_kernel<false, kFours>,
          grid, kChunkWarps * kWarp, size_t(RecurChunk<kFours>::kSize) * sizeof(float), args);
 }
 
 }  // namespace
+
+void convolve(Stream& stream, const ConvArgs& args) {
+  // Of segments of a few tokens only one of several warps would have work.
+  if (args.tokens <= args.segments.count * conv_tile(1)) return convolve_by<1>(stream, args);
+  convolve_by<8>(stream, args);
+}
 
 void recur(Stream& stream, const RecurArgs& args) {
   launch(stream, "recur inputs", recur_inputs_kernel, {unsigned(args.tokens)}, kRecurWarps * kWarp, 0, args);

@@ -5,18 +5,19 @@
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kConvWarps = 8, kConvThreads = kConvWarps * kWarp;
-constexpr int kConvTokens = 16, kConvTile = kConvWarps * kConvTokens;  // of a warp, and of a block at once
+constexpr int kConvTokens = 16;  // of a warp at once
+constexpr int conv_tile(int warps) { return warps * kConvTokens; }
 constexpr int kRecurWarps = 4;
 
 // 32 columns (x of the grid) of a segment (y), a lane a column, each warp some neighbouring tokens of a tile; the next
 // tile's inputs are on their way meanwhile. shared: twice (taps - 1 + kConvTile, 32), the inputs of a tile behind those
 // before it. kTaps: how many there are, or 0 for any.
-template <int kTaps>
-QGEN_KERNEL(kConvThreads, 1)
+template <int kTaps, int kWarps>
+QGEN_KERNEL(kWarps* kWarp, 1)
 convolve_kernel(const ConvArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
+  constexpr int kConvTile = conv_tile(kWarps);
   const int taps = kTaps > 0 ? kTaps : args.taps, before = taps - 1;
   const int warp = warp_index(), c = int(block_index().x) * kWarp + lane_index(), segment = int(block_index().y);
   const int first = args.segments.first[segment], end = args.segments.first[segment + 1];
@@ -209,7 +210,8 @@ QGEN_KERNEL(kProductsWarps* kWarp, 1) recur_products_kernel(const RecurArgs args
 constexpr int kChunkWarps = kRecurChunk;  // each brings a token's inputs
 constexpr int kLaneColumns = 2, kChunkColumns = kLaneColumns * kWarp;
 
-// Where the shared memory of recur_chunks_kernel() has what (floats). kFours: of keys, that a warp has.
+// Where the shared memory of recur_chunks_kernel() has what (floats). kFours: groups of 4 keys that each
+// warp has.
 template <int kFours>
 struct RecurChunk {
   static constexpr int kRow = kFours * 4 * kChunkWarps;
@@ -266,7 +268,7 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
     return first + kRecurChunk < last ? first + kRecurChunk : last;
   };
   const auto inputs_of = [&](int chunk) { return shared + chunk % 2 * Shared::kInputs; };
-  // The inputs of a chunk on their way; as if nothing happened in tokens that it has not.
+  // The inputs of a chunk on their way, zeros of tokens that it has not.
   const auto ask = [&](int first, int chunk) {
     float* const inputs = inputs_of(chunk);
     const bool there = first + warp < end_of(first);
@@ -277,25 +279,17 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
       copy_async16(inputs + warp * Shared::kRow + i, args.keys + at * args.key_dim + i, valid);
       copy_async16(inputs + (kRecurChunk + warp) * Shared::kRow + i, args.queries + at * args.key_dim + i, valid);
     }
-    const auto put = [](float* to, const float* from, bool valid, float otherwise) {
-      if (valid) {
-        copy_once4(to, from);
-      } else {
-        *to = otherwise;
-      }
-    };
     QGEN_UNROLL
     for (int c = 0; c < kLaneColumns; ++c) {
-      put(inputs + Shared::kValues + warp * kChunkColumns + c * kWarp + lane,
-          args.v.x + token * args.v.stride + h * args.v.head_stride + column + c * kWarp, there && inside(c), 0);
+      copy_async4(inputs + Shared::kValues + warp * kChunkColumns + c * kWarp + lane,
+                  args.v.x + token * args.v.stride + h * args.v.head_stride + column + c * kWarp, there && inside(c));
     }
     if (lane < kRecurProducts / 4) {
       copy_async16(inputs + Shared::kProducts + warp * kRecurProducts + lane * 4,
                    args.products + at * kRecurProducts + lane * 4, there);
     }
     if (lane < 2)
-      put(inputs + Shared::kRates + warp * 2 + lane, args.rates + (token * args.heads + h) * 2 + lane, there,
-          lane == 0 ? 1 : 0);
+      copy_async4(inputs + Shared::kRates + warp * 2 + lane, args.rates + (token * args.heads + h) * 2 + lane, there);
     copy_async_commit();
   };
   ask(begin, 0);
@@ -347,7 +341,8 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
     float change[kRecurChunk][kLaneColumns], decay = 1;
     QGEN_UNROLL
     for (int t = 0; t < kRecurChunk; ++t) {
-      const float now = inputs[Shared::kRates + 2 * t], rate = inputs[Shared::kRates + 2 * t + 1];
+      const float now = first + t < next ? inputs[Shared::kRates + 2 * t] : 1,
+                  rate = inputs[Shared::kRates + 2 * t + 1];
       decay *= now;
       const float* const products = inputs + Shared::kProducts + t * kRecurProducts;
       QGEN_UNROLL

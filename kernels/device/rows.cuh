@@ -43,55 +43,61 @@ QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchT
   const float* const x = args.x != nullptr ? args.x + token * args.x_stride : nullptr;
   const float* const gate = args.gate != nullptr ? args.gate + token * args.gate_stride : nullptr;
   float* const out = args.out + token * args.out_stride;
+  const bool normalizes = args.norm.kind != Norm::Kind::kNone, whole = args.norm.group == args.cols;
   const auto gate_at = [&](int c) { return gate != nullptr ? gate[args.one_gate ? 0 : c] : 0; };
-  const auto put = [&](int c, float value, float of_gate) {
+  const auto x_at = [&](int c) { return x != nullptr ? args.x_scale * x[c] : 0; };
+  const auto result = [&](float value, float of_gate, float of_x) {
     value *= args.y_scale;
-    if (gate != nullptr) value *= activated(args.activation, of_gate);
-    out[c] = x != nullptr ? args.x_scale * x[c] + value : value;
+    if (gate != nullptr)
+      value *= args.activation == Activation::kSilu ? silu(of_gate) : activated(args.activation, of_gate);
+    return of_x + value;
   };
-  // A group of columns that begins at `begin`, of which this thread has every count-th from `first` on.
-  const auto put_group = [&](int begin, int first, int count, const auto& sum) {
-    const int group = args.norm.group, behind = first + kRowHeld * count;
-    float held[kRowHeld], gates[kRowHeld];
-    QGEN_UNROLL
-    for (int u = 0; u < kRowHeld; ++u) {
-      if (const int c = first + u * count; c < group) {
-        held[u] = y[begin + c];
-        gates[u] = gate_at(begin + c);
-      }
-    }
-    const auto for_values = [&](const auto& use) {
+  // What threads that share a group add up: warps, or all.
+  const auto sum = [&](float value) {
+    if (!whole) return sum_lanes(value);
+    float unused = 0;
+    barrier();  // the sum before this one has been read
+    reduce<kRowThreads / kWarp>(value, unused, shared_memory<float>());
+    return value;
+  };
+  // `cols` columns that begin at `begin`, of which this thread has every count-th from `first` on. All loads come
+  // before the first store, behind which they would have to wait.
+  const auto put_group = [&](int begin, int cols, int first, int count) {
+    const int behind = first + kRowHeld * count;
+    float held[kRowHeld], gates[kRowHeld], of_x[kRowHeld];
+    const auto for_held = [&](const auto& use) {
       QGEN_UNROLL
       for (int u = 0; u < kRowHeld; ++u) {
-        if (first + u * count < group) use(held[u]);
+        if (first + u * count < cols) use(u, first + u * count);
       }
-      for (int c = behind; c < group; c += count) use(y[begin + c]);
     };
-    const GroupNorm norm = group_norm(args.norm, for_values, sum);
-    QGEN_UNROLL
-    for (int u = 0; u < kRowHeld; ++u) {
-      if (const int c = first + u * count; c < group)
-        put(begin + c, normalized(args.norm, norm, held[u], begin, c), gates[u]);
-    }
-    for (int c = behind; c < group; c += count)
-      put(begin + c, normalized(args.norm, norm, y[begin + c], begin, c), gate_at(begin + c));
-  };
-  if (args.norm.kind == Norm::Kind::kNone) {
-    for (int c = block * kRowThreads + thread_index(); c < args.cols; c += blocks * kRowThreads)
-      put(c, y[c], gate_at(c));
-  } else if (args.norm.group == args.cols) {
-    float* const shared = shared_memory<float>();
-    put_group(0, thread_index(), kRowThreads, [&](float value) {
-      float unused = 0;
-      barrier();  // the sum before this one has been read
-      reduce<kRowThreads / kWarp>(value, unused, shared);
-      return value;
+    for_held([&](int u, int c) {
+      held[u] = y[begin + c];
+      gates[u] = gate_at(begin + c);
+      of_x[u] = x_at(begin + c);
     });
+    GroupNorm norm{0, 1};
+    if (normalizes) {
+      const auto for_values = [&](const auto& use) {
+        for_held([&](int u, int) { use(held[u]); });
+        for (int c = behind; c < cols; c += count) use(y[begin + c]);
+      };
+      norm = group_norm(args.norm, for_values, sum);
+      for_held([&](int u, int c) { held[u] = normalized(args.norm, norm, held[u], begin, c); });
+    }
+    for_held([&](int u, int c) { out[begin + c] = result(held[u], gates[u], of_x[u]); });
+    for (int c = begin + behind; c < begin + cols; c += count) {
+      const float value = normalizes ? normalized(args.norm, norm, y[c], begin, c - begin) : y[c];
+      out[c] = result(value, gate_at(c), x_at(c));
+    }
+  };
+  if (!normalizes || whole) {
+    put_group(0, args.cols, block * kRowThreads + thread_index(), blocks * kRowThreads);
   } else {
     constexpr int kWarps = kRowThreads / kWarp;
     const int group = args.norm.group;
     for (int begin = (block * kWarps + warp_index()) * group; begin < args.cols; begin += blocks * kWarps * group)
-      put_group(begin, lane_index(), kWarp, [](float value) { return sum_lanes(value); });
+      put_group(begin, group, lane_index(), kWarp);
   }
   if (block > 0) return;
   for (int c = args.cols + thread_index(); c < args.cols + args.zeros; c += kRowThreads) out[c] = 0;

@@ -153,6 +153,7 @@ inline uint8_t e4m3_bits(float value) {
   return uint8_t(value != value ? 0x7F : best | (std::signbit(value) ? 0x80 : 0));
 }
 inline float round_to_even(float value) { return std::nearbyint(value); }
+// A GPU makes zeros of subnormal numbers.
 inline float exp2_fast(float value) { return std::exp2(value); }
 // By way of a rounded exponent of two, as GPUs have it.
 inline float exp_fast(float value) { return exp2_fast(value * 1.4426950408889634f); }
@@ -241,10 +242,10 @@ inline void copy_async16(void* shared_target, const void* source, bool valid) {
 inline void copy_once16(void* shared_target, const void* source, bool valid) {
   copy_async16(shared_target, source, valid);
 }
-inline void copy_once4(void* shared_target, const void* source) {
+inline void copy_async4(void* shared_target, const void* source, bool valid) {
   check_alignment(shared_target, 4);
-  check_alignment(source, 4);
-  copy_later(shared_target, source, 4);
+  if (valid) check_alignment(source, 4);
+  copy_later(shared_target, valid ? source : nullptr, 4);
 }
 inline void copy_once8(void* shared_target, const void* source, bool valid) {
   check_alignment(shared_target, 8);

@@ -127,6 +127,7 @@ TEST_CASE("kernels: causal convolutions, of a few and of many tokens, in place t
       args.state = state_there.data();
       args.segments = {first.data(), slots_there.data(), marked.data(), marks_there.data(), segments};
       args.taps = shape.taps;
+      args.tokens = tokens;
       convolve(device.stream(), args);
 
       std::vector<float> expected(x.size()), after = state;
