@@ -134,7 +134,7 @@ class TileAttention {
       if (r + 1 < kWarpQueries) load(r + 1);
       if (there) now.prepare(args_, args_.q_norm, head_, dim, padded(dim), true, rotated);
       const float scale = query_scale(args_, position_ + token);
-      // As query() reads them: of each window, for rows up to 7 and for those behind, 16 bytes of each lane.
+      // As load_query() reads them: of each window, for rows up to 7 and for those behind, 16 bytes of each lane.
       uint8_t* const row = queries() + (r / 8 * kWarp + r % 8 * 4) * 16;
       QGEN_UNROLL
       for (int s = 0; s < kSlots / 2; ++s) {
@@ -171,7 +171,7 @@ class TileAttention {
     if (key + kKeys - 1 > warp_at || key < all_see_) hide_keys(key, score);
     weigh(score);
     if constexpr (Shape::kHasCodes) {
-      // A factor of a key that a query does not see may be NaN.
+      // A key that a query does not see has weight 0, and may have a NaN factor: 0 * NaN would be NaN.
       for_factors(tile, kKeys, [&](int n, int j, float factor) {
         if (score[n][j] != 0) score[n][j] *= factor;
       });
@@ -387,7 +387,7 @@ attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
   QGEN_UNROLL_BY(1)
   for (int tile = 0; tile < block.tiles(); ++tile) {
     copy_async_wait<0>();
-    barrier();  // the tile is there, and nobody reads the one before it any more
+    barrier();  // all copies of this tile have arrived, and no thread still reads the tile before it
     block.ask(tile + 1);
     if constexpr (has_factors(kKind)) {
       block.widen(tile);

@@ -43,7 +43,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   // Inputs do not depend on the expert: on their way while that is found out.
   const int number = int(block_index().x);
   const float* const x = input_of(args.chosen, number);
-  HeldInputs<Traits> held;
+  HeldInputs<Traits::kHeld> held;
   held.load(x, pieces_of(product.like.cols));
   const Choice choice = choice_of(product, number);
   GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();

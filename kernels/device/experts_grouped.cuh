@@ -90,7 +90,7 @@ class GroupedBlock {
   // By way of shared memory, so that neighbouring lanes have neighbouring rows of a choice, and what becomes of a
   // product is there once and not for each of a thread's sums.
   QGEN_DEVICE void write_results(const Warp& warp) const {
-    barrier();  // nobody reads codes and inputs any more
+    barrier();  // no thread still reads the stages of codes and inputs, which the sums overwrite
     float* const sums = shared_memory<float>();
     const int g = lane_index() / 4, q = lane_index() % 4;
     QGEN_UNROLL

@@ -185,22 +185,16 @@ QGEN_DEVICE int window_group(const Matrix& w, int column) {
   return own < last ? own : last;
 }
 
-// A weight's grid without its rows, to be held in registers.
+// What is read of a weight of 8-bit floats but its rows, to be held in registers.
 QGEN_DEVICE Matrix grid_of(const Matrix& w) {
   Matrix grid;
   grid.scale = w.scale;
-  grid.zero_point = w.zero_point;
-  grid.minimum = w.minimum;
-  grid.super_scale = w.super_scale;
-  grid.minimum_codes = w.minimum_codes;
-  grid.super_minimum = w.super_minimum;
   grid.rows = w.rows;
   grid.cols = w.cols;
   grid.group_rows = w.group_rows;
   grid.grid_cols = w.grid_cols;
   grid.row_origin = w.row_origin;
   grid.group_shift = w.group_shift;
-  grid.super_shift = w.super_shift;
   return grid;
 }
 

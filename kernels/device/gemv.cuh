@@ -38,6 +38,8 @@ struct GemvTraits {
   static constexpr int kStages = kPairs ? 32 / kLaneBytes : kRowTiles == 2 ? 4 : 64 / kLaneBytes;
   static constexpr int kRound = kStages * kGemvWarps * kWindow;  // columns that a block takes at once
   static constexpr int kPieces = 2 * kRowTiles;  // of a lane in a window: rows g and g + 8 of each MMA tile
+  static constexpr int kHeld =
+      Grid::kGroups == 2 && kRowTiles == 2 ? 2 : 4;  // pieces of HeldInputs; few registers are left
   // Scales, then minimums, that come through the ring with the codes: (kinds, groups, rows). Numbers of two levels, of
   // one byte each, are loaded from where they lie.
   static constexpr int kRows = kRowTiles * kMmaRows, kGroups = Grid::kGroups < 1 ? 1 : Grid::kGroups;
@@ -98,25 +100,6 @@ struct GemvWindow {
   GroupLoads<typename Traits::Grid> groups[Traits::kRowTiles][2];  // of two levels
 };
 
-// Rows of x and norms end in zeros, up to whole pieces of four.
-QGEN_DEVICE int pieces_of(int cols) { return int(round_up(cols, kPad) / 4); }
-
-// The first pieces of token 0's inputs, in registers, asked for as soon as they exist: of 4096 columns, fewer where
-// registers are short.
-template <typename Traits>
-struct HeldInputs {
-  static constexpr int kPieces = Traits::kGroups == 2 && Traits::kRowTiles == 2 ? 2 : 4;
-  Floats4 piece[kPieces];
-
-  QGEN_DEVICE static int at(int u) { return thread_index() + u * kGemvThreads; }
-  QGEN_DEVICE void load(const float* row, int pieces) {
-    QGEN_UNROLL
-    for (int u = 0; u < kPieces; ++u) {
-      if (at(u) < pieces) piece[u] = load_floats4(row + 4 * at(u));
-    }
-  }
-};
-
 // What becomes of the sum of a row and a token before the epilogue. `scale`: of a row that has one; `inverse`:
 // InputFactors.
 template <typename Grid>
@@ -138,7 +121,7 @@ class GemvBlock {
   static constexpr int kRowTiles = Traits::kRowTiles;
   static constexpr Codes kCodes = Traits::kCodes;
   using Window = GemvWindow<Traits>;
-  using Held = HeldInputs<Traits>;
+  using Held = HeldInputs<Traits::kHeld>;
   using Sums = float[kRowTiles][Traits::kSums][4];
 
   // The block has tile `first` and every `step`-th behind it.
@@ -632,25 +615,6 @@ class GemvBlock {
     return pieces() < gemv_.slab / 4 ? pieces() : gemv_.slab / 4;
   }
 
-  // Four floats where split() will put their parts: the upper halves of their bits, and the lower ones.
-  QGEN_DEVICE static void keep(const Floats4& values, uint16_t* highs, uint16_t* lows) {
-    Fp16Four high, low;
-    QGEN_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      high.at[j] = uint16_t(float_bits(values.at[j]) >> 16);
-      low.at[j] = uint16_t(float_bits(values.at[j]));
-    }
-    *reinterpret_cast<Fp16Four*>(highs) = high;
-    *reinterpret_cast<Fp16Four*>(lows) = low;
-  }
-  QGEN_DEVICE static Floats4 kept(const uint16_t* highs, const uint16_t* lows) {
-    const Fp16Four high = *reinterpret_cast<const Fp16Four*>(highs), low = *reinterpret_cast<const Fp16Four*>(lows);
-    Floats4 out;
-    QGEN_UNROLL
-    for (int j = 0; j < 4; ++j) out.at[j] = bits_float(uint32_t(high.at[j]) << 16 | low.at[j]);
-    return out;
-  }
-
   // += a token's squares and largest weighted input, of pieces from `first` on. The weighted inputs of the first slab
   // stay in shared memory for fill_first_inputs(), in place of the norm's weights at last: a thread reads there what it
   // has written.
@@ -683,11 +647,7 @@ class GemvBlock {
   QGEN_DEVICE uint16_t* lows_of(int t) const { return highs_of(t) + stride(); }
   // Piece c of the slab.
   QGEN_DEVICE void put(int t, int c, const Floats4& weighted, float factor) const {
-    Fp16Four high, low;
-    QGEN_UNROLL
-    for (int j = 0; j < 4; ++j) split<Traits::kBf16>(rounded_product(weighted.at[j], factor), high.at[j], low.at[j]);
-    *reinterpret_cast<Fp16Four*>(highs_of(t) + 4 * c) = high;
-    *reinterpret_cast<Fp16Four*>(lows_of(t) + 4 * c) = low;
+    store_split<Traits::kBf16>(weighted, factor, highs_of(t) + 4 * c, lows_of(t) + 4 * c);
   }
   QGEN_DEVICE void fill_zeros(int t, int there) const {
     for (int c = there + thread_index(); c < gemv_.slab / 4; c += kGemvThreads) put(t, c, {}, 1);
@@ -762,7 +722,7 @@ class GemvBlock {
 // store(tile) for each tile of a block whose first weights and inputs are on their way, when its sums are there.
 template <typename Traits, typename Store>
 QGEN_DEVICE void multiply_tiles(GemvBlock<Traits>& block, const GemvKernelArgs& args, GemvWindow<Traits>& window,
-                                HeldInputs<Traits>& held, int first, int step, const Store& store) {
+                                HeldInputs<Traits::kHeld>& held, int first, int step, const Store& store) {
   block.measure_inputs(held);
   block.fill_first_inputs(held);
   QGEN_UNROLL_BY(1)
@@ -789,7 +749,7 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   block.keep_norm();
   block.load_first_groups(window, first);
   scope.wait_for_inputs();
-  HeldInputs<Traits> held;
+  HeldInputs<Traits::kHeld> held;
   held.load(args.linear.x, block.pieces());
   multiply_tiles(block, args, window, held, first, step, [&](int tile) { block.write_results(tile); });
 }

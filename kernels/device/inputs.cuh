@@ -129,12 +129,7 @@ split_kernel(const Fp16Args args, const LaunchTimes times) {
   const InputFactors of_token = input_factors<kBf16>(parts, args.cols, args.norm != nullptr, args.norm_eps);
   uint16_t* const highs = args.out.values + 2 * token * args.out.stride;
   for_pieces(row, 0, pieces, [&](int c, const Floats4& x) {
-    const Floats4 values = weighted(c, x);
-    Fp16Four high, low;
-    QGEN_UNROLL
-    for (int j = 0; j < 4; ++j) split<kBf16>(rounded_product(values.at[j], of_token.factor), high.at[j], low.at[j]);
-    *reinterpret_cast<Fp16Four*>(highs + 4 * c) = high;
-    *reinterpret_cast<Fp16Four*>(highs + args.out.stride + 4 * c) = low;
+    store_split<kBf16>(weighted(c, x), of_token.factor, highs + 4 * c, highs + args.out.stride + 4 * c);
   });
   if (thread_index() == 0) args.out.factor[token] = of_token.inverse;
 }

@@ -48,8 +48,7 @@ QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchT
   const auto x_at = [&](int c) { return x != nullptr ? args.x_scale * x[c] : 0; };
   const auto result = [&](float value, float of_gate, float of_x) {
     value *= args.y_scale;
-    if (gate != nullptr)
-      value *= args.activation == Activation::kSilu ? silu(of_gate) : activated(args.activation, of_gate);
+    if (gate != nullptr) value *= activated(args.activation, of_gate);
     return of_x + value;
   };
   // What threads that share a group add up: warps, or all.

@@ -40,6 +40,24 @@ QGEN_DEVICE void for_pieces(const float* row, int begin, int end, const Use& use
   }
 }
 
+// Rows of x and norms end in zeros, up to whole pieces of four.
+QGEN_DEVICE int pieces_of(int cols) { return int(round_up(cols, kPad) / 4); }
+
+// A thread's first pieces of a row in registers, asked for as soon as they exist: four are those of 4096 columns.
+template <int kCount>
+struct HeldInputs {
+  static constexpr int kPieces = kCount;
+  Floats4 piece[kPieces];
+
+  QGEN_DEVICE static int at(int u) { return thread_index() + u * kGemvThreads; }
+  QGEN_DEVICE void load(const float* row, int pieces) {
+    QGEN_UNROLL
+    for (int u = 0; u < kPieces; ++u) {
+      if (at(u) < pieces) piece[u] = load_floats4(row + 4 * at(u));
+    }
+  }
+};
+
 // A thread's share of a token's sum of squares and largest weighted input. Magnitudes are compared by their bits, of
 // which NaN has the largest.
 struct InputMeasure {
@@ -87,6 +105,35 @@ QGEN_DEVICE void split(float value, uint16_t& high, uint16_t& low) {
   high = kBf16 ? bf16_bits(value) : f16_bits(value);
   const float rest = value - (kBf16 ? bf16_value(high) : f16_value(high));
   low = kBf16 ? bf16_bits(rest) : f16_bits(rest);
+}
+
+// Four floats, times `factor`, as such sums.
+template <bool kBf16>
+QGEN_DEVICE void store_split(const Floats4& values, float factor, uint16_t* highs, uint16_t* lows) {
+  Fp16Four high, low;
+  QGEN_UNROLL
+  for (int j = 0; j < 4; ++j) split<kBf16>(rounded_product(values.at[j], factor), high.at[j], low.at[j]);
+  *reinterpret_cast<Fp16Four*>(highs) = high;
+  *reinterpret_cast<Fp16Four*>(lows) = low;
+}
+
+// Four floats where store_split() will put their parts: the upper halves of their bits, and the lower ones.
+QGEN_DEVICE void keep(const Floats4& values, uint16_t* highs, uint16_t* lows) {
+  Fp16Four high, low;
+  QGEN_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    high.at[j] = uint16_t(float_bits(values.at[j]) >> 16);
+    low.at[j] = uint16_t(float_bits(values.at[j]));
+  }
+  *reinterpret_cast<Fp16Four*>(highs) = high;
+  *reinterpret_cast<Fp16Four*>(lows) = low;
+}
+QGEN_DEVICE Floats4 kept(const uint16_t* highs, const uint16_t* lows) {
+  const Fp16Four high = *reinterpret_cast<const Fp16Four*>(highs), low = *reinterpret_cast<const Fp16Four*>(lows);
+  Floats4 out;
+  QGEN_UNROLL
+  for (int j = 0; j < 4; ++j) out.at[j] = bits_float(uint32_t(high.at[j]) << 16 | low.at[j]);
+  return out;
 }
 
 }  // namespace qgen::QGEN_BACKEND
