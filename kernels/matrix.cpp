@@ -5,7 +5,7 @@
 namespace qgen::QGEN_BACKEND {
 
 GridKind grid_kind(const Matrix& matrix) {
-  if (matrix.kind == Codes::kF32 || matrix.nan_codes) return GridKind::kAny;
+  if (matrix.kind == Codes::kF32 || matrix.nan_codes || matrix.row_period > 0) return GridKind::kAny;
   const ScaleForm form = scale_form(matrix);
   const bool levels = form == ScaleForm::kTwoLevels, minimums = has_minimums(matrix);
   if ((levels || minimums) && matrix.kind != Codes::kI8) return GridKind::kAny;

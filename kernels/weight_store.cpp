@@ -272,6 +272,7 @@ void WeightStore::lay_out(DeviceLayout& layout) {
       m.group_cols = int32_t(grid.group_cols);
       m.grid_cols = int32_t(grid.cols);
       m.row_origin = int32_t(grid.row_origin);
+      m.row_period = int32_t(grid.row_period);
       m.group_shift = uint8_t(std::bit_width(uint32_t(m.group_cols)) - 1);
       m.f16_scales = is_q8_0(weight);
       // cuBLASLt wants rows of scales of blocks to be a multiple of 4 apart.

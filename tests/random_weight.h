@@ -74,6 +74,29 @@ inline Weight random_affine_weight(std::mt19937& random, int64_t rows, int64_t c
   return weight;
 }
 
+// Unsigned codes that are held as I8, in groups down the columns with zero points that are no integers, as HQQ has them
+// along axis 0. `type`: that of the grids, of floats.
+inline Weight random_column_groups(std::mt19937& random, int64_t rows, int64_t cols, int64_t period, ScaleType type) {
+  Weight weight = random_weight(random, Codes::kI8, rows, cols, 1, 0, false);
+  weight.code_shift = 128;
+  const auto make = [&](float low, float high) {
+    ScaleGrid grid = make_column_grid(rows, cols, period);
+    std::vector<std::byte> bytes;
+    for (int64_t i = 0; i < grid.rows * grid.cols; ++i) {
+      const float value = std::uniform_real_distribution<float>(low, high)(random);
+      const uint16_t half = type == ScaleType::kF16 ? float_to_f16(value) : float_to_bf16(value);
+      const auto* const from = type == ScaleType::kF32 ? reinterpret_cast<const std::byte*>(&value)
+                                                       : reinterpret_cast<const std::byte*>(&half);
+      bytes.insert(bytes.end(), from, from + scale_bytes(type));
+    }
+    set_values(grid, type, std::move(bytes));
+    return grid;
+  };
+  weight.scale = make(0.001f, 0.02f);
+  weight.zero_point = make(96, 160);
+  return weight;
+}
+
 // A random weight whose scales, and minimums, have two levels, as GGUF's super-blocks of 256 codes have them.
 inline Weight random_two_levels(std::mt19937& random, int64_t rows, int64_t cols, int64_t group_cols, bool minimums) {
   Weight weight = random_weight(random, Codes::kI8, rows, cols, 1, group_cols, false);

@@ -46,6 +46,12 @@ class PlanMaker {
     weight->ordered = true;
     for (int64_t k = 0; k < weight->cols; ++k) weight->column_order.push_back(int32_t(k * step % weight->cols));
   }
+  // Gives a matrix scale groups of `size` elements down its columns instead of what it has.
+  void group_columns(const Weight* matrix, int64_t size) {
+    Weight grouped = random_column_groups(random_, matrix->rows, matrix->cols, matrix->rows / size, ScaleType::kF16);
+    grouped.name = matrix->name;
+    *const_cast<Weight*>(matrix) = std::move(grouped);
+  }
   // A table with the same value in all columns of a token's row.
   const Weight* table(const std::function<float(int64_t token)>& value, int64_t cols) {
     Weight* const out = const_cast<Weight*>(matrix(kVocab, cols, Codes::kF32));
@@ -209,6 +215,26 @@ inline std::vector<StepCase> linear_cases() {
                    step.norm = m.rms(40);
                    step.projections = {m.project(50, 40, {result.row, 40, 50}), m.project(40, 40, {result.row, 0, 40})};
                    m.add(step);
+                 }});
+  out.push_back({"gated and added products with scale groups down the columns", [](PlanMaker& m) {
+                   LinearStep inner, back;
+                   inner.in = m.residual;
+                   inner.norm = m.rms(kHidden);
+                   inner.projections = {m.project(kInner, kHidden, m.row("inner", kInner)),
+                                        m.project(kHidden, kHidden, m.row("beside", kHidden))};
+                   Projection& gated = inner.projections[0];
+                   gated.gate = m.matrix(kInner, kHidden, Codes::kI8);
+                   gated.gate_bias = m.vector(kInner);
+                   gated.bias = m.vector(kInner);
+                   gated.activation = Activation::kSilu;
+                   m.group_columns(gated.gate, 16);
+                   m.group_columns(gated.weight, 20);
+                   m.add(inner);
+                   back.in = gated.out;
+                   back.projections = {m.project(kHidden, kInner, m.residual)};
+                   back.projections[0].add = true;
+                   m.group_columns(back.projections[0].weight, 64);
+                   m.add(back);
                  }});
   out.push_back({"four products, one of them added", [](PlanMaker& m) {
                    const View old = m.products("old", 30);
@@ -488,6 +514,17 @@ inline std::vector<StepCase> mixture_cases() {
                      m.order(step.gate[e], int64_t(2 * e) + 5);
                      m.order(step.up[e], int64_t(2 * e) + 5);
                      if (e != 2) m.order(step.down[e], e == 1 ? 3 : 7);
+                   }
+                   m.add(step);
+                 }});
+  out.push_back({"experts with scale groups down the columns", [=](PlanMaker& m) {
+                   const RouteStep route = add_route(m, 5, 2);
+                   m.add(route);
+                   const ExpertsStep step = make_experts(m, route, 40, Codes::kI8);
+                   for (size_t e = 1; e < 5; ++e) {  // the first has none
+                     m.group_columns(step.gate[e], 8);
+                     m.group_columns(step.up[e], 20);
+                     if (e != 2) m.group_columns(step.down[e], 16);
                    }
                    m.add(step);
                  }});

@@ -104,13 +104,15 @@ struct GroupLoads {
   }
 };
 
-// Where the scales of row n begin in the grid.
+// Where the scales of row n begin in the grid, if groups have neighbouring rows.
 QGEN_DEVICE int first_group(const Matrix& w, int n) { return (w.row_origin + n) / w.group_rows * w.grid_cols; }
 
 // W[n, stored column k].
 template <Codes kCodes>
 QGEN_DEVICE float element(const Matrix& w, int n, int k) {
-  const int64_t tile = w.scale == nullptr ? 0 : int64_t(first_group(w, n)) + k / w.group_cols;
+  const int64_t first =
+      w.row_period > 0 ? int64_t((w.row_origin + n) % w.row_period) * w.grid_cols : int64_t(first_group(w, n));
+  const int64_t tile = w.scale == nullptr ? 0 : first + k / w.group_cols;
   float code = code_value<kCodes>(w.codes + n * w.row_bytes, k);
   if (w.zero_point != nullptr) code -= w.zero_point[tile];
   const float scale = scale_at(w, tile);

@@ -4,6 +4,7 @@
 
 #include "kernels/device/dispatch.cuh"
 #include "kernels/device/gemv_any.cuh"
+#include "kernels/device/gemv_columns.cuh"
 #include "kernels/device/launch.cuh"
 
 namespace qgen::QGEN_BACKEND {
@@ -14,6 +15,13 @@ constexpr size_t kReduceBytes = 2 * (kRowThreads / kWarp) * sizeof(float);
 }  // namespace
 
 void gemv_any(Stream& stream, const GemvArgs& args) {
+  if (const Matrix& w = args.part[0]; w.row_period > 0 && w.kind == Codes::kI8) {
+    const unsigned rows = blocks_of(w.rows, w.row_period);  // that share a row of the grid
+    launch(stream, "gemv columns", gemv_columns_kernel,
+           {unsigned(w.row_period), blocks_of(rows, kColumnWarps * kColumnRows)}, kColumnWarps * kWarp, kColumnBytes,
+           args);
+    return;
+  }
   with_codes(args.part[0].kind, [&]<Codes kCodes>() {
     launch(stream, "gemv any", gemv_any_kernel<kCodes>, {blocks_of(args.part[0].rows, kAnyWarps)}, kAnyWarps * kWarp, 0,
            args);

@@ -206,7 +206,7 @@ class CpuBackend : public Backend {
     const bool together = count > 1;
     if (together) pool_->share(count, [&](int64_t t) { prepare(t, t); });
     bool ready = together;
-    const int64_t size = work_.task_rows(state.rows, count);
+    const int64_t size = work_.task_rows(state, count);
     pool_->share((state.rows + size - 1) / size, [&](int64_t task) {
       if (!ready) prepare(0, worker);
       ready = true;

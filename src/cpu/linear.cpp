@@ -18,9 +18,15 @@ bool fast_kernels_fit(const Weight& weight) {
   return aligned && std::min(grid.group_cols, weight.cols) <= kMaxIntegerRun;
 }
 
+bool is_float(ScaleType type) { return type == ScaleType::kF32 || type == ScaleType::kF16 || type == ScaleType::kBf16; }
+
 // Grids of few values are copied as floats: kernels then read them without a conversion. Those of groups along the rows
-// stay as they are, since their bytes count.
-bool is_copied(const ScaleGrid& grid) { return !grid.empty() && (grid.group_rows > 1 || grid.cols == 1); }
+// or down the columns stay as they are, since their bytes count; the latter as floats side by side.
+bool is_copied(const ScaleGrid& grid) {
+  if (grid.empty()) return false;
+  if (grid.row_period > 0) return !(is_float(grid.type) && grid.col_pitch == scale_bytes(grid.type));
+  return grid.group_rows > 1 || grid.cols == 1;
+}
 
 // Grids whose rows are columns of a tensor are copied as they are, so that a row's values lie side by side.
 bool is_transposed(const ScaleGrid& grid) {
@@ -83,6 +89,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   matrix_.group_cols = weight.scale.empty() ? weight.cols : weight.scale.group_cols;
   matrix_.grid_cols = weight.scale.empty() ? 1 : weight.scale.cols;
   matrix_.row_origin = weight.scale.empty() ? 0 : weight.scale.row_origin;
+  matrix_.row_period = weight.scale.row_period;
   matrix_.group_bytes = weight.in_blocks() ? weight.block_bytes : matrix_.group_cols * code_bytes(codes);
   copied_bytes_ = copied_values(weight) * sizeof(float) + transposed_bytes(weight) + widened_.size();
   matrix_.code_shift = float(weight.code_shift);
@@ -101,6 +108,11 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   }
   column_order_ = weight.column_order;
   ordered_ = weight.ordered;
+  if (matrix_.row_period == 0) return;
+  // Their kernels take care of offsets, and inputs are as they are.
+  kernels_ = target.column_groups;
+  matrix_.grid_cols = 1;
+  matrix_.has_offsets = false;
 }
 
 void LinearKernel::load(const Weight& weight) {

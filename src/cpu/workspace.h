@@ -43,8 +43,9 @@ class Workspace {
   void allocate();
 
   bool is_scored(const Step& step) const { return plan_.rows[size_t(result_of(step).row)].scored; }
-  // Rows of a task: whole panels, several tasks a worker so that a slow one does not hold up the rest.
-  int64_t task_rows(int64_t rows, int64_t tokens) const;
+  // Rows of a task: whole panels, several tasks a worker so that a slow one does not hold up the rest; of weights with
+  // column groups one.
+  int64_t task_rows(const LinearState& state, int64_t tokens) const;
   // Of each worker.
   std::byte* scratch(int worker) const { return scratch_ + worker * scratch_stride_; }
   float* temporary(int worker) const { return temporary_ + worker * temporary_stride_; }

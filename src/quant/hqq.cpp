@@ -1,8 +1,8 @@
 // HQQ: W_q with unsigned codes, the weight's elements in row order cut into groups; scale and zero with one value for
 // each. W = (code - zero) * scale, both floats, rounded to F32 after each operation here (hqq rounds to its
 // compute_dtype). With axis 1, where shapes say (groups, size), a group is `size` neighbours; with axis 0, (size,
-// groups), element i is in group i modulo groups. Groups along a row are held as int8 with zero points; others, which
-// no scale grid describes, as F32.
+// groups), element i is in group i modulo groups: as a rule rows n, n + period, n + 2 period, ... of a column. Groups
+// of one row or one column are held as int8 with zero points; others, which no scale grid describes, as F32.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -130,15 +130,20 @@ const TensorView& take_floats(Module& module, std::string_view suffix) {
   return tensor;
 }
 
-// Codes less their middle value, in the groups of their rows.
+// The grid of groups that are part of a row, or of a column; empty for others.
+ScaleGrid grid_shape(int64_t rows, int64_t cols, const Layout& layout) {
+  const int64_t group_size = rows * cols / layout.groups;
+  if (layout.neighbours) return cols % group_size == 0 ? make_grid(rows, cols, 1, group_size) : ScaleGrid();
+  return layout.groups % cols == 0 ? make_column_grid(rows, cols, layout.groups / cols) : ScaleGrid();
+}
+
+// Codes less their middle value, in the groups of a grid.
 Weight bind_groups(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
-                   const std::optional<TensorView>& nbits, const Layout& layout) {
+                   const std::optional<TensorView>& nbits, const Layout& layout, const ScaleGrid& shape) {
   Weight weight = module.codes_over(codes, Codes::kI8);
-  const int64_t group_cols = weight.rows * weight.cols / layout.groups;
   weight.file_codes = bits_name(layout.bits);
   weight.code_shift = 1 << (layout.bits - 1);
   weight.f32_steps = true;
-  const ScaleGrid shape = make_grid(weight.rows, weight.cols, 1, group_cols);
   weight.scale = grid_over(scale, shape);
   weight.zero_point = grid_over(zero, shape);
   const auto check = [codes = codes, nbits, layout](Weight&) { check_bits(codes, nbits, layout); };
@@ -200,11 +205,11 @@ Weight bind(Module& module) {
                              "nbits", "offload_meta", "optimize", "packing", "quant_scale", "quant_zero", "round_zero",
                              "stores_quant_config", "unpack_view_dtype", "view_as_float"})
     module.ignore(suffix);
-  const int64_t group_size = module.rows() * module.cols() / layout.groups;
   std::optional<TensorView> nbits;
   if (const TensorView* const said = module.peek("nbits")) nbits = *said;
-  const bool in_rows = layout.neighbours && module.cols() % group_size == 0;
-  return (in_rows ? bind_groups : bind_floats)(module, codes, scale, zero, nbits, layout);
+  const ScaleGrid shape = grid_shape(module.rows(), module.cols(), layout);
+  return shape.empty() ? bind_floats(module, codes, scale, zero, nbits, layout)
+                       : bind_groups(module, codes, scale, zero, nbits, layout, shape);
 }
 
 bool read(const QuantSource& source, Declaration& out) {
@@ -242,9 +247,8 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 const Format kHqqFormat = {
     "hqq",
-    "integer codes with float zeros and scales; 8 bits, or 4, 3, 2 or 1 held as 8; groups that are "
-    "no part of a row (axis 0) "
-    "held as F32",
+    "integer codes with float zeros and scales; 8 bits, or 4, 3, 2 or 1 held as 8; groups along rows (axis 1) or "
+    "columns (axis 0); those of several rows or columns held as F32",
     detect,
     bind,
     read,

@@ -83,6 +83,16 @@ ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t grou
   return grid;
 }
 
+ScaleGrid make_column_grid(int64_t rows, int64_t cols, int64_t period) {
+  ScaleGrid grid;
+  grid.group_rows = rows / period;
+  grid.group_cols = 1;
+  grid.row_period = period;
+  grid.rows = period;
+  grid.cols = cols;
+  return grid;
+}
+
 bool all_zero(const ScaleGrid& grid) {
   for (int64_t r = 0; r < grid.rows; ++r) {
     for (int64_t c = 0; c < grid.cols; ++c) {
@@ -123,6 +133,12 @@ namespace {
 // Rows first, first + step, ... of a grid.
 ScaleGrid rows_of(ScaleGrid grid, int64_t first, int64_t rows, int64_t step, const std::string& tensor) {
   if (grid.empty()) return grid;
+  if (grid.row_period > 0) {
+    if (step > 1)
+      fail(ErrorKind::kModel, fmt::format("{}: scales of columns over rows that alternate are not supported", tensor));
+    grid.row_origin = (grid.row_origin + first) % grid.row_period;
+    return grid;
+  }
   const int64_t begin = grid.row_origin + first, first_group = begin / grid.group_rows;
   grid.rows = (begin + (rows - 1) * step) / grid.group_rows + 1 - first_group;
   if (grid.data != nullptr) grid.data += first_group * grid.row_pitch;
@@ -245,7 +261,7 @@ Number element_of(const Weight& weight, Number code, int64_t r, int64_t c) {
 void dequantize_row(const Weight& weight, int64_t n, std::span<double> out) {
   decode_codes(weight, n, out);
   if (const ScaleGrid& grid = weight.scale; !grid.empty()) {
-    const int64_t r = (grid.row_origin + n) / grid.group_rows;
+    const int64_t r = grid.row_of(n);
     for (int64_t k = 0; k < weight.cols; ++k) {
       const int64_t c = k / grid.group_cols;
       out[k] = weight.f32_steps ? element_of(weight, float(out[k]), r, c) : element_of(weight, out[k], r, c);
@@ -264,7 +280,9 @@ std::string method_name(const Weight& weight) {
                        grid.empty() ? "" : ",");
   }
   if (grid.empty()) return name;
-  if (grid.group_rows >= weight.rows && grid.group_cols == weight.cols && grid.group_rows > 1) {
+  if (grid.row_period > 0) {
+    name += fmt::format(" column group {}", grid.group_rows);
+  } else if (grid.group_rows >= weight.rows && grid.group_cols == weight.cols && grid.group_rows > 1) {
     name += " tensor";
   } else if (grid.group_rows == 1 && grid.cols == 1) {
     name += " channel";

@@ -40,11 +40,15 @@ struct SuperScales {
 // One value for each scale group of group_rows x group_cols elements: stored * super-scale * factor; the last group of
 // a row or column may be partial. Tensor = (N, K), channel = (1, K), group = (1, g), block = (128, 128). Without
 // groups: 1 (scale) or 0 (the others).
+//
+// With a row period the rows of a group do not lie side by side: row n of the weight has row n modulo row_period of the
+// grid. Groups down a column (1 x K of the grid's row, HQQ's axis 0) have group_cols = 1.
 struct ScaleGrid {
   int64_t group_rows = 0;
   int64_t group_cols = 0;
-  int64_t rows = 0;  // of the grid: groups along N
-  int64_t cols = 0;  // groups along K
+  int64_t row_period = 0;  // 0: groups of neighbouring rows
+  int64_t rows = 0;        // of the grid: groups along N
+  int64_t cols = 0;        // groups along K
   ScaleType type = ScaleType::kF32;
   const std::byte* data = nullptr;  // of group (0, 0), possibly unaligned; in the mapped file or `owned`
   int64_t row_pitch = 0;            // bytes from a group to the one below it
@@ -56,6 +60,10 @@ struct ScaleGrid {
   std::shared_ptr<const std::vector<std::byte>> owned;  // values that no file has
 
   bool empty() const { return rows * cols == 0; }
+  // The row of the grid that row n of the weight has.
+  int64_t row_of(int64_t n) const {
+    return row_period > 0 ? (row_origin + n) % row_period : (row_origin + n) / group_rows;
+  }
   bool two_levels() const { return super.shift >= 0; }
   int64_t super_cols() const { return two_levels() ? (cols + (int64_t{1} << super.shift) - 1) >> super.shift : 0; }
   // Of the group in row r and column c of the grid: as it is stored, its super-scale (1 without), and the product of
@@ -65,7 +73,7 @@ struct ScaleGrid {
   double exact(int64_t r, int64_t c) const { return double(stored(r, c)) * super_scale(r, c) * factor; }
   float value(int64_t r, int64_t c) const { return float(exact(r, c)); }
   // Of element (n, k) of the weight.
-  float at(int64_t n, int64_t k) const { return value((row_origin + n) / group_rows, k / group_cols); }
+  float at(int64_t n, int64_t k) const { return value(row_of(n), k / group_cols); }
   size_t bytes() const {
     return size_t(rows * (cols * scale_bytes(type) + super_cols() * (two_levels() ? scale_bytes(super.type) : 0)));
   }
@@ -73,6 +81,9 @@ struct ScaleGrid {
 
 // A grid of one group shape over an (N, K) matrix; its values are to be set.
 ScaleGrid make_grid(int64_t rows, int64_t cols, int64_t group_rows, int64_t group_cols);
+// One of groups down the columns: each has rows n, n + period, n + 2 period, ... of a column. `rows` is a multiple of
+// the period.
+ScaleGrid make_column_grid(int64_t rows, int64_t cols, int64_t period);
 bool all_zero(const ScaleGrid& grid);
 // The grid's values, row by row: as floats, or as the bytes of a type.
 void set_values(ScaleGrid& grid, std::vector<float> values);
@@ -144,7 +155,8 @@ void decode_codes(const Weight& weight, int64_t n, std::span<double> out);
 // weights with f32_steps.
 void dequantize_row(const Weight& weight, int64_t n, std::span<double> out);
 
-// "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "bf16", "4 bits, held as 8, group 128".
+// "fp8 block 128x128", "int8 channel", "int8 group 32 asymmetric", "int8 column group 64 asymmetric", "bf16", "4 bits,
+// held as 8, group 128".
 std::string method_name(const Weight& weight);
 
 // A vector of a model (a norm's weight, a bias) in its file; its values are read when an engine asks for them.

@@ -150,6 +150,36 @@ TEST_CASE("W x for shifted codes with minimums") {
   }
 }
 
+TEST_CASE("W x for scale groups down the columns") {
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const int64_t tokens : {1, 2, 13, 26, 260}) {
+      for (const auto& [rows, cols, period] :
+           {std::array<int64_t, 3>{40, 100, 10}, {36, 7, 36}, {60, 200, 1}, {72, 515, 24}, {330, 64, 3}, {1, 1, 1}}) {
+        for (const ScaleType type : {ScaleType::kF32, ScaleType::kF16, ScaleType::kBf16}) {
+          INFO(std::string(target->name), " ", rows, "x", cols, " period ", period, " tokens ", tokens);
+          std::mt19937 random(uint32_t(rows * 1000 + cols + tokens));
+          const Weight weight = random_column_groups(random, rows, cols, period, type);
+          CHECK(multiply_error(*target, weight, tokens, random) < tolerance(cpu::Form::kF32));
+          if (rows < 40) continue;
+          const Weight part = slice_rows(weight, 7, 31);
+          CHECK(multiply_error(*target, part, tokens, random) < tolerance(cpu::Form::kF32));
+          std::vector<double> row(size_t(cols), NAN), expected(size_t(cols), NAN);
+          dequantize_row(part, 30, row);
+          dequantize_row(weight, 37, expected);
+          CHECK(row == expected);
+        }
+      }
+      // Grids that are no floats side by side.
+      std::mt19937 random(7);
+      Weight weight = random_column_groups(random, 24, 50, 8, ScaleType::kF32);
+      std::vector<std::byte> codes(size_t(8 * 50));
+      for (std::byte& code : codes) code = std::byte(random() % 200);
+      set_values(weight.zero_point, ScaleType::kU8, std::move(codes));
+      CHECK(multiply_error(*target, weight, tokens, random) < tolerance(cpu::Form::kF32));
+    }
+  }
+}
+
 TEST_CASE("W x for scales and minimums of two levels") {
   for (const IsaTarget* target : kernel_targets()) {
     for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {

@@ -129,6 +129,33 @@ TEST_CASE("kernels: layers of every code and grid, for one, a few and many token
   }
 }
 
+TEST_CASE("kernels: scale groups down the columns") {
+  struct Shape {
+    int64_t rows, cols, period;
+    ScaleType type;
+  };
+  for (const Shape& s : {Shape{40, 100, 10, ScaleType::kF32},
+                         {36, 20, 36, ScaleType::kF16},
+                         {60, 1040, 1, ScaleType::kBf16},
+                         {72, 2500, 24, ScaleType::kF16},
+                         {3, 7, 1, ScaleType::kF32}}) {
+    std::mt19937 random(uint32_t(s.rows * 1000 + s.cols));
+    const Weight whole = random_column_groups(random, s.rows, s.cols, s.period, s.type);
+    for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, s.rows}, {s.rows / 4, s.rows / 2}}) {
+      std::vector<Weight> weights;
+      weights.push_back(slice_rows(whole, first, rows));
+      Layers layers(std::move(weights));
+      for (const int tokens : {1, 5, 11, library_gemm_limits().fewest_tokens + 16}) {
+        INFO(rows, "x", s.cols, " period ", s.period, ", ", tokens, " tokens");
+        const bool many = tokens > LinearDispatch::kMostGemvTokens;
+        CHECK(layer_error(layers, tokens, {Activations::k16Bit, many}, tokens % 2 == 0, true, random) <
+              (many ? 1.5e-3 : 5e-6));
+        if (!many) CHECK(layer_error(layers, tokens, {Activations::kF32}, true, false, random) < 5e-6);
+      }
+    }
+  }
+}
+
 TEST_CASE("kernels: shifted codes with minimums") {
   for (const Shape& s : {Shape{Codes::kI8, 18, 160, 1, 32},
                          {Codes::kI8, 34, 576, 1, 64},

@@ -41,6 +41,7 @@ struct Tiles {
 // clang-format off
 #include "cpu/isa/common.inc"
 #include "cpu/isa/f32_linear.inc"
+#include "cpu/isa/column_groups.inc"
 #include "cpu/isa/elementwise.inc"
 #include "cpu/isa/recurrence.inc"
 #include "cpu/isa/kv_store.inc"

@@ -71,7 +71,8 @@ struct Matrix {
   int64_t group_rows, group_cols;  // elements of a scale group
   int64_t grid_cols;               // scale groups of a row
   int64_t row_origin;              // the row of the grids' matrix that is row 0
-  float decode_scale;              // multiplies what the vector decoder makes of a code
+  int64_t row_period;  // of groups down the columns: row n has row (row_origin + n) % row_period of the grids; else 0
+  float decode_scale;  // multiplies what the vector decoder makes of a code
 };
 
 // x (tokens, cols) in one form; rows are `stride` elements apart, zero beyond cols.
@@ -242,6 +243,7 @@ struct IsaTarget {
   int64_t (*int8_peak)(int64_t rounds);
 
   // What all targets compile from the same source.
+  CodeKernels column_groups;  // INT8 weights in scale groups down the columns, grids of floats side by side
   void (*attend[kCacheTypes])(AttendArguments& arguments);
   StoredRow (*store_kv[kCacheTypes])(const float* x, int64_t n, void* out, int64_t stride);  // elements `stride` apart
   // out = normalize(x) * weight + bias; both may be null.
