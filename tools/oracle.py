@@ -167,6 +167,11 @@ def packed_cases():
         config = {"quant_config": {"weight_quant_params": params}, "quant_method": "hqq", "skip_modules": ["lm_head"]}
         return packed(f"hqq-axis{axis}", lambda m, w, rng: packed_weights.hqq(m, w, rng, 8, axis), config)
 
+    def torchao(name, kind, write, **data):
+        config = {"quant_method": "torchao", "quant_type": {"default": {"_type": kind, "_version": 1, "_data": data}}}
+        config |= {"modules_to_not_convert": None, "include_input_output_embeddings": False}
+        return packed(f"torchao-{name}", write, config)
+
     def pack(bits):
         config = compressed("int8", "group", asymmetric=True).config
         for part in (config, config["config_groups"]["group_0"]):
@@ -193,6 +198,11 @@ def packed_cases():
         yield Case(family, method, (4, 2, 16), tied=False, config={"quantization": method.config}, note="embedding and head, too")
     yield Case("mistral", hqq(1), (3, 1, 8), note="groups of neighbours")
     yield Case("llama", hqq(0), (4, 1, 8), note="groups down the columns of (size, groups)")
+    wide = {"intermediate_size": 160}  # groups of 32, and scales in two tiles
+    yield Case("qwen3", torchao("mxfp8", "MXDynamicActivationMXWeightConfig", packed_weights.torchao_mxfp8), (4, 2, 8), config=wide)
+    yield Case("llama", torchao("nvfp4", "NVFP4WeightOnlyConfig", packed_weights.torchao_nvfp4), (4, 2, 8), config=wide)
+    int4 = torchao("int4", "Int4WeightOnlyConfig", partial(packed_weights.torchao_int4, group=8), group_size=8)
+    yield Case("qwen2", int4, (4, 2, 8), note="the plain layout")
     int8 = {"load_in_8bit": True, "llm_int8_skip_modules": None, "llm_int8_threshold": 6.0, "quant_method": "bitsandbytes"}
     yield Case("llama", packed("bnb-int8", packed_weights.llm_int8, int8), note="LLM.int8")
 
@@ -408,9 +418,10 @@ def draw_weights(config, rng):
             norm(layer + "self_attn.k_norm", d)
         norm(layer + "post_attention_layernorm", HIDDEN)
         mlp_bias = config.get("mlp_bias", False)
-        linear(layer + "mlp.gate_proj", INTERMEDIATE, HIDDEN, mlp_bias)
-        linear(layer + "mlp.up_proj", INTERMEDIATE, HIDDEN, mlp_bias)
-        linear(layer + "mlp.down_proj", HIDDEN, INTERMEDIATE, mlp_bias)
+        inner = config["intermediate_size"]
+        linear(layer + "mlp.gate_proj", inner, HIDDEN, mlp_bias)
+        linear(layer + "mlp.up_proj", inner, HIDDEN, mlp_bias)
+        linear(layer + "mlp.down_proj", HIDDEN, inner, mlp_bias)
     norm("model.norm", HIDDEN)
     if not config["tie_word_embeddings"]:
         weights["lm_head.weight"] = 0.5 * rng.standard_normal((VOCAB, HIDDEN))

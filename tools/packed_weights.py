@@ -6,6 +6,7 @@ would be read back, F32 operation by F32 operation where the scales are floats.
 """
 
 import numpy as np
+from quantize_demo import E4M3, e4m3_encode
 
 
 def words(values, bits):
@@ -136,3 +137,65 @@ def llm_int8(module, w, rng):
         module + ".weight_format": ("U8", np.array(0, np.uint8)),
     }
     return tensors, values
+
+
+def tiles(scales):
+    """A matrix of bytes as tensor cores want it (cuBLAS, 1D block scaling factors): tiles of 128 x 4, row r of one at 16 * (r % 32) + 4 *
+    (r // 32); filled up with ones, which nothing reads."""
+    rows, cols = scales.shape
+    down, across = -(-rows // 128), -(-cols // 4)
+    full = np.ones((down * 128, across * 4), np.uint8)
+    full[:rows, :cols] = scales
+    full = full.reshape(down, 4, 32, across, 4).transpose(0, 3, 2, 1, 4)
+    return full.reshape(down * 32, across * 16)
+
+
+def torchao_mxfp8(module, w, rng):
+    """torchao's MXTensor: E4M3 and a power of two for 32 columns, with the largest of them below 448."""
+    n, k = w.shape
+    blocks = w.reshape(n, k // 32, 32)
+    exponent = np.ceil(np.log2(np.abs(blocks).max(-1) / 448))
+    codes = e4m3_encode(blocks / 2.0 ** exponent[..., None])
+    values = np.where(codes & 0x80, -1, 1) * E4M3[codes & 0x7F] * 2.0 ** exponent[..., None]
+    tensors = {
+        module + "._weight_qdata": ("F8_E4M3", codes.reshape(n, k)),
+        module + "._weight_scale": ("F8_E8M0", tiles((exponent + 127).astype(np.uint8))),
+    }
+    return tensors, values.reshape(n, k).astype(np.float32)
+
+
+def torchao_nvfp4(module, w, rng):
+    """torchao's NVFP4Tensor: E2M1, two to a byte, E4M3 for 16 columns, and a float for the tensor."""
+    n, k = w.shape
+    blocks = w.reshape(n, k // 16, 16)
+    whole = np.float32(np.abs(w).max() / (6 * 448))
+    scale = e4m3_encode(np.abs(blocks).max(-1) / 6 / float(whole))
+    factor = E4M3[scale] * float(whole)
+    magnitudes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    codes = np.abs(np.abs(blocks / factor[..., None])[..., None] - magnitudes).argmin(-1)
+    values = np.sign(blocks) * magnitudes[codes] * factor[..., None]
+    codes = (codes | np.where(blocks < 0, 8, 0)).reshape(n, k).astype(np.uint8)
+    tensors = {
+        module + "._weight_qdata": ("U8", codes[:, ::2] | codes[:, 1::2] << 4),
+        module + "._weight_scale": ("F8_E4M3", tiles(scale)),
+        module + "._weight_per_tensor_scale": ("F32", np.array(whole)),
+    }
+    return tensors, values.reshape(n, k).astype(np.float32)
+
+
+def torchao_int4(module, w, rng, group):
+    """torchao's Int4Tensor: code * scale + zero_point, each operation rounded; codes of two's complement, two to a byte."""
+    n, k = w.shape
+    blocks = w.reshape(n, k // group, group)
+    low = blocks.min(-1)
+    scale = ((blocks.max(-1) - low) / 15).astype(np.float32)
+    zero = (low + 8 * scale).astype(np.float32)
+    codes = np.clip(np.rint((blocks - zero[..., None]) / scale[..., None].astype(float)), -8, 7)
+    values = codes.astype(np.float32) * scale[..., None] + zero[..., None]
+    nibbles = codes.reshape(n, k).astype(np.int8).view(np.uint8) & 15
+    tensors = {
+        module + "._weight_qdata": ("I8", (nibbles[:, ::2] | nibbles[:, 1::2] << 4).view(np.int8)),
+        module + "._weight_scale": ("F32", np.ascontiguousarray(scale.T)),
+        module + "._weight_zero_point": ("F32", np.ascontiguousarray(zero.T)),
+    }
+    return tensors, values.reshape(n, k)

@@ -93,16 +93,39 @@ def with_weights(source, weights):
     return plain
 
 
-def torchao(kind):
+def torchao(kind, dtype=torch.float32, **given):
     def write(source, out):
         from torchao import quantization
+        from torchao.prototype import mx_formats
+        from torchao.prototype.mx_formats import inference_workflow
+        from torchao.quantization.quantize_.workflows.int4 import int4_tensor
 
-        config = getattr(quantization, kind)()
-        model = load(source, quantization_config=transformers.TorchAoConfig(config))
+        inference_workflow.is_sm_at_least_100 = lambda: True  # weights are rounded on the CPU, and no product is computed
+        if int4_tensor.pack_int4 is None:  # MSLK has FBGEMM's functions, but no package for CPUs
+            from fbgemm_gpu.experimental.gen_ai import quantize
+
+            int4_tensor.pack_int4, int4_tensor.int4_row_quantize_zp = quantize.pack_int4, quantize.int4_row_quantize_zp
+        int4_tensor.Int4Tensor.dequantize = dequantize_int4
+        config = getattr(quantization if hasattr(quantization, kind) else mx_formats, kind)(**given)
+        model = load(source, dtype=dtype, quantization_config=transformers.TorchAoConfig(config))
         model.save_pretrained(out)
         return with_dequantized(source, model)
 
     return write
+
+
+def torchao_mx(codes):
+    """MXTensor rounds BF16 only, and what it dequantizes is exact in it."""
+    return torchao("MXDynamicActivationMXWeightConfig", torch.bfloat16, activation_dtype=codes, weight_dtype=codes)
+
+
+def dequantize_int4(tensor):
+    """torchao's Int4Tensor, which has no function for it: code * scale + zero_point, in groups of columns, codes of two's complement."""
+    low, high = (tensor.qdata << 4) >> 4, tensor.qdata >> 4
+    codes = torch.stack([low, high], dim=-1).flatten(-2).float()
+    group = tensor.block_size[-1]
+    scale, zero = (x.t().float().repeat_interleave(group, dim=1)[:, : codes.shape[1]] for x in (tensor.scale, tensor.zero_point))
+    return codes * scale + zero
 
 
 def quanto(kind):
@@ -338,6 +361,11 @@ FORMATS = {
     "ct-nvfp4": ("llmcompressor", llm_compressor("NVFP4A16")),
     "torchao-int8": ("torchao", torchao("Int8WeightOnlyConfig")),
     "torchao-fp8": ("torchao", torchao("Float8WeightOnlyConfig")),
+    "torchao-mxfp8": ("torchao", torchao_mx(torch.float8_e4m3fn)),
+    "torchao-mxfp8-e5m2": ("torchao", torchao_mx(torch.float8_e5m2)),
+    "torchao-mxfp4": ("torchao", torchao_mx(torch.float4_e2m1fn_x2)),
+    "torchao-nvfp4": ("torchao", torchao("NVFP4WeightOnlyConfig")),
+    "torchao-int4": ("torchao", torchao("Int4WeightOnlyConfig", group_size=64)),
     "quanto-int8": ("optimum.quanto", quanto("qint8")),
     "quanto-fp8": ("optimum.quanto", quanto("qfloat8")),
     "fbgemm-fp8": ("fbgemm_gpu.experimental", fbgemm),

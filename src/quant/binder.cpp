@@ -28,6 +28,9 @@ constexpr Ignorable kIgnorable[] = {
     {".qscale_act", "static activation scale; activations are not quantized"},
     {".scale_input", "static activation scale; activations are not quantized"},
     {".act_scale", "static activation scale; activations are not quantized"},
+    {"._weight_act_per_tensor_scale", "static activation scale; activations are not quantized"},
+    {"._weight_act_quant_scale", "static activation scale; activations are not quantized"},
+    {"._weight_act_quant_zero_point", "static activation zero point; activations are not quantized"},
     {".input_global_scale", "static activation scale; activations are not quantized"},
     {"_proj_input_scale", "static activation scale; activations are not quantized"},  // of stacks of experts
     {"_proj_activation_scale", "static activation scale; activations are not quantized"},
@@ -396,7 +399,7 @@ std::optional<Vector> Binder::bias(const std::string& module_name, int64_t rows,
 }
 
 std::optional<Vector> Binder::input_scale(const std::string& module, int64_t cols) {
-  for (const std::string_view suffix : {"div.mul_scale", "pre_quant_scale"}) {
+  for (const std::string_view suffix : {"div.mul_scale", "pre_quant_scale", "_weight_act_pre_scale"}) {
     const std::string tensor = fmt::format("{}.{}", module, suffix);
     if (has_tensor(tensor)) return vector(tensor, cols);
   }

@@ -234,7 +234,7 @@ void check_layout(const Json& quant, std::string_view method, bool trust_tensors
     }
     if (method == "gptq" && text != "gptq" && text != "gptq_v2" && !trust_tensors)
       layout->fail(fmt::format("the layout '{}' is not known (supported: gptq, gptq_v2)", layout->as_string()),
-                   "--trust-tensors reads the weights as their tensors look");
+                   std::string(kTrustTensors));
   }
   if (quant.flag_or("is_marlin_format", false))
     quant.at("is_marlin_format").fail("Marlin's layout is not supported", std::string(kOtherCheckpoint));
@@ -249,7 +249,7 @@ void check_method(const Json& quant, bool trust_tensors) {
   if (row != nullptr && !row->refusal.empty())
     method->fail(fmt::format("'{}' is not supported: {}", name, row->refusal), std::string(kOtherCheckpoint));
   if (row == nullptr && !trust_tensors)
-    method->fail(fmt::format("'{}' is not known", name), "--trust-tensors reads the weights as their tensors look");
+    method->fail(fmt::format("'{}' is not known", name), std::string(kTrustTensors));
   // Quark's rotations that are not part of the weights.
   if (const auto algorithms = quant.get("algo_config"); algorithms && algorithms->is_array()) {
     for (const Json& algorithm : algorithms->elements()) {
@@ -259,6 +259,13 @@ void check_method(const Json& quant, bool trust_tensors) {
           on->fail("rotations while running are not supported", "the weights alone would give wrong text");
       }
     }
+  }
+}
+
+// Whether the kinds of the method that the keys name are known.
+void check_kinds(const Json& quant, std::string_view method) {
+  for (const Format& format : formats()) {
+    if (format.check != nullptr) format.check(method, quant);
   }
 }
 
@@ -284,9 +291,11 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
     check_layout(side, out.method, trust_tensors);
     if (!quant) read_group_sizes(side, out);
   }
+  if (!quant && out.side_file != nullptr && !trust_tensors) check_kinds(side_object(*out.side_file), out.method);
   if (!quant) return out;
   check_method(*quant, trust_tensors);
   check_layout(*quant, out.method, trust_tensors);
+  if (!trust_tensors) check_kinds(*quant, out.method);
   read_group_sizes(*quant, out);
   if (const auto block = quant->get("weight_block_size")) out.groups.push_back(read_block(*block));
   if (const auto groups = quant->get("config_groups")) {

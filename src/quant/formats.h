@@ -30,6 +30,9 @@ struct Format {
   std::optional<Vector> (*bias)(Module&) = nullptr;
   // What the method calls the kind of a module's weights ("W8A16"); without it they are described as what they become.
   std::string (*kind)(const Module&) = nullptr;
+  // Of a checkpoint with weights: an error where the keys of a config.json name a kind of the method that is not known,
+  // whose tensors may hold something else than they seem to.
+  void (*check)(std::string_view method, const Json& quant) = nullptr;
 };
 std::span<const Format> formats();
 
@@ -51,6 +54,8 @@ std::span<const DeclaredMethod> declared_methods();
 // Null for an unknown name.
 const DeclaredMethod* find_declared_method(std::string_view name);
 
+// What to do about keys that are not known.
+constexpr std::string_view kTrustTensors = "--trust-tensors reads the weights as their tensors look";
 // What to do about weights that cannot be read.
 constexpr std::string_view kOtherCheckpoint = "look for an FP8, INT8 or GGUF Q8_0 checkpoint of the same model";
 

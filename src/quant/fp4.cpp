@@ -2,9 +2,10 @@
 // its lower half. Doubled they are integers, which are held as INT8.
 //   MXFP4: a power of two (E8M0) for 32 columns. gpt-oss: X.weight_blocks or X_blocks (N, K / 32, 16) with ..._scales;
 //     compressed-tensors mxfp4-pack-quantized: weight_packed (N, K / 2) with weight_scale.
-//   NVFP4: E4M3 for 16 columns, and a float for the tensor. ModelOpt: weight (N, K / 2), weight_scale, weight_scale_2,
-//     W = code * weight_scale * weight_scale_2; compressed-tensors nvfp4-pack-quantized: weight_packed, weight_scale,
-//     weight_global_scale, W = code * weight_scale / weight_global_scale.
+//   NVFP4: E4M3 for 16 columns (32 in ModelOpt's W4A8_NVFP4_FP8), and a float for the tensor. ModelOpt: weight (N, K /
+//     2), weight_scale, weight_scale_2, W = code * weight_scale * weight_scale_2; compressed-tensors
+//     nvfp4-pack-quantized: weight_packed, weight_scale, weight_global_scale, W = code * weight_scale /
+//     weight_global_scale.
 #include <cmath>
 #include <optional>
 
@@ -56,7 +57,8 @@ Weight bind(Module& module) {
   const Layout& layout = *find_layout(module);
   const int64_t rows = module.rows(), cols = module.cols();
   const bool nvfp4 = !layout.blocks && is_nvfp4(*module.peek(layout.scales));
-  const int64_t group = nvfp4 ? 16 : 32;
+  const bool narrow = nvfp4 && module.peek(layout.scales)->shape != std::vector<int64_t>{rows, cols / 32};
+  const int64_t group = narrow ? 16 : 32;
   if (cols % group != 0) {
     fail_tensor(module.take(layout.codes),
                 fmt::format("rows of {} columns are not a whole number of groups of {}", cols, group));

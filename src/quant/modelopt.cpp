@@ -55,6 +55,11 @@ std::vector<Algorithm> algorithms() {
     scheme.input_scales = input_scales;
     return scheme;
   };
+  const Scheme fp4 = make(Dtype::kU8, Dtype::kF8E4M3, 1, 16, false, false);
+  Scheme fp4_smoothed = fp4, fp4_wide = fp4;
+  fp4_smoothed.input_scales = true;
+  fp4_wide.group_cols = 32;
+  const Scheme mxfp4 = make(Dtype::kU8, Dtype::kU8, 1, 32, false, false);
   const Scheme blocks = make(Dtype::kF8E4M3, Dtype::kF32, kBlock, kBlock, false, false);
   Scheme nibbles = make(Dtype::kI8, Dtype::kF32, 1, kNibbleGroup, false, false);
   nibbles.bits = 4;
@@ -63,15 +68,19 @@ std::vector<Algorithm> algorithms() {
           {"FP8_PB_WO", blocks},
           {"FP8_PB_REAL", blocks},
           {"MXFP8", make(Dtype::kF8E4M3, Dtype::kU8, 1, 32, false, false)},
-          {"NVFP4", make(Dtype::kU8, Dtype::kF8E4M3, 1, 16, false, false)},
-          {"W4A16_NVFP4", make(Dtype::kU8, Dtype::kF8E4M3, 1, 16, false, false)},
+          {"NVFP4", fp4},
+          {"W4A16_NVFP4", fp4},
+          {"NVFP4_AWQ", fp4_smoothed},
+          {"W4A8_NVFP4_FP8", fp4_wide},
+          {"MXFP4", mxfp4},
+          {"W4A8_MXFP4_FP8", mxfp4},
           {"W4A16_AWQ", nibbles},
           {"W4A8_AWQ", nibbles},
           {"W8A16", make(Dtype::kI8, Dtype::kF32, 1, 0, false, false)},
           {"W8A8_SQ_PER_CHANNEL", make(Dtype::kI8, Dtype::kF32, 1, 0, true, true)}};
 }
 
-Scheme scheme_of(const Json& algorithm) {
+Scheme scheme_of(const Json& algorithm, std::string_view hint = {}) {
   std::string name(algorithm.as_string());
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return char(std::toupper(c)); });
   std::string known;
@@ -80,7 +89,21 @@ Scheme scheme_of(const Json& algorithm) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   }
   algorithm.fail(fmt::format("ModelOpt's '{}' is not supported", algorithm.as_string()),
-                 fmt::format("supported: {}", known));
+                 hint.empty() ? fmt::format("supported: {}", known) : std::string(hint));
+}
+
+// MIXED_PRECISION says it for each layer.
+void check(std::string_view method, const Json& quant) {
+  if (!method.starts_with("modelopt")) return;
+  const auto known = [](const Json& object) {
+    const auto algorithm = object.is_object() ? object.get("quant_algo") : std::nullopt;
+    if (algorithm && algorithm->is_string() && algorithm->as_string() != "MIXED_PRECISION")
+      scheme_of(*algorithm, kTrustTensors);
+  };
+  known(quant);
+  const auto layers = quant.get("quantized_layers");
+  if (!layers || !layers->is_object()) return;
+  for (const auto& [name, layer] : layers->members()) known(layer);
 }
 
 bool read(const QuantSource& source, Declaration& out) {
@@ -110,7 +133,16 @@ bool read(const QuantSource& source, Declaration& out) {
 }
 
 std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t cols) {
-  if (scheme.codes == Dtype::kU8) return kFp4Format.declare(scheme, rows, cols);
+  // About 0.75, so that random weights give activations that are not zero.
+  constexpr std::byte kSome{0x3F};
+  const DeclaredTensor pre_quant_scale = {"pre_quant_scale", Dtype::kF32, {cols}, kSome};
+  if (scheme.codes == Dtype::kU8) {
+    std::vector<DeclaredTensor> out = {{"weight", Dtype::kU8, {rows, cols / 2}},
+                                       {"weight_scale", scheme.scales, {rows, scheme_grid_cols(scheme, cols)}}};
+    if (scheme.scales == Dtype::kF8E4M3) out.push_back({"weight_scale_2", Dtype::kF32, {}, kSome});
+    if (scheme.input_scales) out.push_back(pre_quant_scale);
+    return out;
+  }
   if (scheme.bits == 4) {
     int64_t group = scheme.group_cols;
     while (cols % group != 0) group /= 2;  // groups are whole
@@ -127,8 +159,7 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
   }
   std::vector<DeclaredTensor> out = {{"weight", scheme.codes, {rows, cols}}, {"weight_scale", scheme.scales, shape}};
   if (scheme.static_inputs) out.push_back({"input_scale", scheme.scales, {}});
-  // About 0.75, so that random weights give activations that are not zero.
-  if (scheme.input_scales) out.push_back({"pre_quant_scale", Dtype::kF32, {cols}, std::byte{0x3F}});
+  if (scheme.input_scales) out.push_back(pre_quant_scale);
   return out;
 }
 
@@ -136,12 +167,15 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
 
 const Format kModelOptFormat = {
     "modelopt",
-    "NVIDIA ModelOpt: FP8 per tensor, channel or block, MXFP8, NVFP4, INT8 per channel, INT4 (AWQ) held as 8",
+    "NVIDIA ModelOpt: FP8 per tensor, channel or block, MXFP8, INT8 per channel; NVFP4, MXFP4 and INT4 (AWQ) held as 8",
     detect,
     bind,
     read,
     declare,
     "`weight` in F8_E4M3 or I8; `weight_scale` per tensor (0-d), channel (1-D), 32 columns (U8 exponents) or block of "
-    "128 x 128 (4-D); `pre_quant_scale` (K) multiplies the input. INT4: `weight` in U8, (N / 2, K)"};
+    "128 x 128 (4-D); `pre_quant_scale` (K) multiplies the input. INT4: `weight` in U8, (N / 2, K)",
+    nullptr,
+    nullptr,
+    check};
 
 }  // namespace qgen

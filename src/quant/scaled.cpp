@@ -128,17 +128,36 @@ Scheme preset_scheme(const Json& group, std::string_view name, const QuantSource
   return scheme;
 }
 
+constexpr std::string_view kLayouts[] = {"int-quantized",       "float-quantized", "naive-quantized",
+                                         "mxfp8-quantized",     "pack-quantized",  "nvfp4-pack-quantized",
+                                         "mxfp4-pack-quantized"};
+bool is_known(std::string_view layout) {
+  return std::find(std::begin(kLayouts), std::end(kLayouts), layout) != std::end(kLayouts);
+}
+
 // Whether the layout that an object names is packed.
 bool check_layout(const Json& object) {
   const auto format = object.get("format");
   if (!format) return false;
-  constexpr std::string_view kKnown[] = {"int-quantized",       "float-quantized", "naive-quantized",
-                                         "mxfp8-quantized",     "pack-quantized",  "nvfp4-pack-quantized",
-                                         "mxfp4-pack-quantized"};
   const std::string_view name = format->as_string();
-  if (std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown))
-    format->fail(fmt::format("'{}' is not supported", name), fmt::format("supported: {}", fmt::join(kKnown, ", ")));
+  if (!is_known(name))
+    format->fail(fmt::format("'{}' is not supported", name), fmt::format("supported: {}", fmt::join(kLayouts, ", ")));
   return name.ends_with("pack-quantized");
+}
+
+void check(std::string_view method, const Json& quant) {
+  if (method != "compressed-tensors") return;
+  const auto known = [](const Json& object) {
+    const auto format = object.is_object() ? object.get("format") : std::nullopt;
+    if (!format || !format->is_string()) return;
+    const std::string_view name = format->as_string();
+    if (!is_known(name) && name != "dense" && name != "mixed-precision")
+      format->fail(fmt::format("the layout '{}' is not known", name), std::string(kTrustTensors));
+  };
+  known(quant);
+  const auto groups = quant.get("config_groups");
+  if (!groups || !groups->is_object()) return;
+  for (const auto& [name, group] : groups->members()) known(group);
 }
 
 void read_compressed_tensors(const QuantSource& source, Declaration& out) {
@@ -239,6 +258,9 @@ const Format kScaledFormat = {
     declare,
     "`weight` in I8, F8_E4M3 or F8_E5M2; `weight_scale` per tensor, channel, group or block; "
     "`weight_zero_point` where asymmetric; `weight_g_idx` where in activation order. The same "
-    "tensors are read where config.json says nothing"};
+    "tensors are read where config.json says nothing",
+    nullptr,
+    nullptr,
+    check};
 
 }  // namespace qgen

@@ -181,6 +181,20 @@ void write_pre_quant_scale(const fs::path& golden, StoredTensors tensors, const 
   out.write("model.safetensors", write_tensors(with_input_scales(std::move(tensors), ".pre_quant_scale")));
 }
 
+// torchao's names, with scales of rows as columns.
+void write_torchao(const fs::path& golden, StoredTensors tensors, const TemporaryFolder& out) {
+  const std::string config = plain_config(golden);
+  out.write("config.json",
+            config.substr(0, config.size() - 1) + R"(,"quantization_config":{"quant_method":"torchao"}})");
+  StoredTensors renamed;
+  for (auto& [name, tensor] : with_input_scales(std::move(tensors), "._weight_act_pre_scale")) {
+    const bool scale = name.ends_with(kScale), codes = tensor.dtype == Dtype::kI8;
+    const std::string module = name.substr(0, name.rfind('.'));
+    renamed[scale ? module + "._weight_scale" : codes ? module + "._weight_qdata" : name] = std::move(tensor);
+  }
+  out.write("model.safetensors", write_tensors(renamed));
+}
+
 void write_wrapped_layers(const fs::path& golden, StoredTensors tensors, const TemporaryFolder& out) {
   tensors = with_input_scales(std::move(tensors), ".div.mul_scale");
   for (const std::string& module : quantized_modules(tensors)) {
@@ -324,6 +338,7 @@ TEST_CASE("models in the layouts of other methods give the same scores") {
                            {"msModelSlim smoothed norms", "llama-ct-int8-channel", write_smoothed_norms},
                            {"msModelSlim wrapped layers", "llama-ct-int8-channel", write_wrapped_layers},
                            {"ModelOpt pre_quant_scale", "llama-ct-int8-channel", write_pre_quant_scale},
+                           {"torchao act_pre_scale", "llama-ct-int8-channel", write_torchao},
                            {"F8_E4M3FNUZ", "llama-fp8-tensor", write_fnuz},
                            {"Quark groups", "llama-ct-int8-asym-group", write_quark_groups},
                            {"Mistral's own files", "mistral-fp8-tensor", write_mistral_native},

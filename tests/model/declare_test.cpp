@@ -357,9 +357,21 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
       "int8 group 16 asymmetric");
   CHECK(error(R"({"quant_method":"torchao","quant_type":{"default":{"_type":"Float8WeightOnlyConfig","_data":{}}}})") ==
         "fp8 channel");
-  CHECK(contains(
-      error(R"({"quant_method":"torchao","quant_type":{"default":{"_type":"Int4WeightOnlyConfig","_data":{}}}})"),
-      "torchao's 'Int4WeightOnlyConfig' is not supported"));
+  const auto torchao = [&](std::string_view type, std::string_view data) {
+    return error(fmt::format(
+        R"({{"quant_method":"torchao","quant_type":{{"default":{{"_type":"{}","_data":{{{}}}}}}}}})", type, data));
+  };
+  CHECK(torchao("Int4WeightOnlyConfig", R"("group_size":16,"int4_packing_format":"PLAIN")") ==
+        "4 bits, held as 8, group 16 asymmetric");
+  CHECK(contains(torchao("Int4WeightOnlyConfig", R"("int4_packing_format":"tile_packed_to_4d")"),
+                 "int4_packing_format: 'tile_packed_to_4d' is not supported"));
+  CHECK(torchao("NVFP4WeightOnlyConfig", "") == "fp4, held as 8, group 16");
+  CHECK(torchao("MXDynamicActivationMXWeightConfig", "") == "fp8 channel");  // rows of one group
+  CHECK(torchao("MXDynamicActivationMXWeightConfig", R"("weight_dtype":{"_data":"float4_e2m1fn_x2"})") ==
+        "fp4, held as 8, channel");
+  CHECK(contains(torchao("MXDynamicActivationMXWeightConfig", R"("weight_dtype":{"_data":"fp6_e2m3"})"),
+                 "'fp6_e2m3' is not supported"));
+  CHECK(contains(torchao("UIntXWeightOnlyConfig", ""), "torchao's 'UIntXWeightOnlyConfig' is not supported"));
   CHECK(error(R"({"quant_method":"quanto","weights":"int8"})") == "int8 channel");
   CHECK(contains(error(R"({"quant_method":"quanto","weights":"int4"})"), "weights: 'int4' is not supported"));
   CHECK(error(R"({"quant_method":"awq","bits":4,"group_size":16,"version":"gemm"})") ==
@@ -378,6 +390,7 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
   CHECK(contains(error(R"({"quant_method":"modelopt","quant_algo":"W4A8_FOO"})"),
                  "ModelOpt's 'W4A8_FOO' is not supported"));
   CHECK(error(R"({"quant_method":"modelopt","quant_algo":"NVFP4"})") == "fp4, held as 8, group 16");
+  CHECK(error(R"({"quant_method":"modelopt","quant_algo":"NVFP4_AWQ"})") == "fp4, held as 8, group 16");
   CHECK(contains(error(R"({"bits":8})"), "says no quant_method"));
   CHECK(contains(error(R"({"quant_method":"fp8","fmt":"e2m1"})"), "fmt: 'e2m1' is not supported"));
   CHECK(contains(error(group(R"({"num_bits":4,"type":"int","group_size":16})")), "num_bits 4 is not supported"));

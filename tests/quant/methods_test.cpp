@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "quant/binder.h"
 #include "quant/repack.h"
+#include "tests/random_weight.h"
 #include "tests/support.h"
 #include "tests/tensors.h"
 
@@ -624,8 +625,10 @@ TEST_CASE("bitsandbytes, torchao and quanto: codes with scales of their own name
     torchao["_weight_zero_point"].shape = {1, 4};
     CHECK(contains(problem(torchao, 4, 6), "m._weight_zero_point"));
     torchao.erase("_weight_zero_point");
-    torchao["_weight_act_pre_scale"] = tensor("F32", {6}, std::vector<float>(6));
-    CHECK(contains(problem(torchao, 4, 6), "m._weight_act_pre_scale: a quantization parameter that nothing"));
+    torchao["_weight_act_quant_scale"] = tensor("F32", {1}, std::vector<float>(1));
+    CHECK(load(torchao, 4, 6).method == "int8 channel");
+    torchao["_weight_other_scale"] = tensor("F32", {6}, std::vector<float>(6));
+    CHECK(contains(problem(torchao, 4, 6), "m._weight_other_scale: a quantization parameter that nothing"));
   }
   Tensors quanto;
   quanto["weight._data"] = tensor("I8", {4, 6}, codes);
@@ -641,6 +644,93 @@ double e2m1(const std::vector<uint8_t>& bytes, int64_t i) {
   constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const int code = bytes[size_t(i / 2)] >> (i % 2 * 4) & 15;
   return code & 8 ? -kValues[code & 7] : kValues[code];
+}
+
+TEST_CASE("torchao: scales in tiles of 128 x 4, codes of FP8 and E2M1") {
+  constexpr int64_t kRows = 200, kCols = 32 * 6, kAcross = 2;
+  std::mt19937 random(5);
+  const std::vector<uint8_t> exponents = random_codes(random, kRows * 6, 7);
+  std::vector<uint8_t> tiles(2 * kAcross * 512, 0xFF);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < 6; ++c)
+      tiles[size_t((r / 128 * kAcross + c / 4) * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4)] =
+          exponents[size_t(r * 6 + c)];
+  }
+  Tensors torchao;
+  torchao["_weight_scale"] = tensor("F8_E8M0", {32 * 2, 16 * kAcross}, tiles);
+  for (const std::string type : {"F8_E4M3", "F8_E5M2", "U8"}) {
+    const bool fp4 = type == "U8";
+    std::vector<uint8_t> codes = random_codes(random, fp4 ? kRows * kCols / 2 : kRows * kCols, 8);
+    for (uint8_t& code : codes) code = !fp4 && (code & 0x7C) == 0x7C ? 0x21 : code;  // no NaN
+    torchao["_weight_qdata"] = tensor(type, {kRows, fp4 ? kCols / 2 : kCols}, codes);
+    const Loaded loaded = load(torchao, kRows, kCols);
+    CHECK(loaded.method == (fp4                 ? "fp4, held as 8, group 32"
+                            : type == "F8_E4M3" ? "fp8 group 32"
+                                                : "fp8-e5m2 group 32"));
+    CHECK(loaded.planned == loaded.method);
+    for (int64_t n = 0; n < kRows; ++n) {
+      for (int64_t k = 0; k < kCols; ++k) {
+        const int64_t i = n * kCols + k;
+        const double code = fp4                 ? e2m1(codes, i)
+                            : type == "F8_E4M3" ? e4m3_to_float(codes[size_t(i)])
+                                                : e5m2_to_float(codes[size_t(i)]);
+        CHECK(loaded.w[size_t(n)][size_t(k)] == code * std::ldexp(1.0, exponents[size_t(n * 6 + k / 32)] - 127));
+      }
+    }
+  }
+  torchao["_weight_scale"].shape = {16 * kAcross, 32 * 2};
+  CHECK(contains(problem(torchao, kRows, kCols), "m._weight_scale: wrong shape (expected [200, 6] or [64, 32] for"));
+}
+
+TEST_CASE("kinds of a method that are not known are refused, whatever their tensors look like") {
+  Tensors plain;
+  plain["weight"] = tensor("I8", {2, 2}, std::vector<int8_t>{1, 2, 3, 4});
+  plain["weight_scale"] = tensor("F32", {2, 1}, std::vector<float>{1, 2});
+  const auto quantization = [](std::string_view keys) { return fmt::format(R"("quantization_config":{{{}}})", keys); };
+  const auto refused = [&](std::string_view keys, std::string_view why) {
+    INFO(keys);
+    CHECK(contains(problem(plain, 2, 2, quantization(keys)), why));
+  };
+  refused(R"("quant_method":"modelopt","quant_algo":"NVFP5")", "ModelOpt's 'NVFP5' is not supported");
+  refused(R"("quant_algo":"MIXED_PRECISION","quantized_layers":{"m":{"quant_algo":"NVFP4_SVDQUANT"}})",
+          "ModelOpt's 'NVFP4_SVDQUANT' is not supported");
+  refused(R"("quant_method":"compressed-tensors","format":"rotated-quantized")",
+          "the layout 'rotated-quantized' is not known");
+  refused(R"("quant_method":"compressed-tensors","config_groups":{"g":{"format":"odd"}})",
+          "the layout 'odd' is not known");
+  for (const char* keys :
+       {R"("quant_method":"modelopt","quant_algo":"w8a16")", R"("quant_method":"modelopt","quant_algo":null)",
+        R"("quant_algo":"MIXED_PRECISION","quantized_layers":{"m":{"quant_algo":"W8A16"}})",
+        R"("quant_method":"compressed-tensors","format":"mixed-precision")"}) {
+    INFO(keys);
+    CHECK(load(plain, 2, 2, quantization(keys)).method == "int8 channel");
+  }
+}
+
+TEST_CASE("torchao: int4 in the plain layout, and layouts of one device") {
+  constexpr int64_t kRows = 5, kCols = 24, kGroup = 8;
+  std::mt19937 random(6);
+  const std::vector<uint8_t> codes = random_codes(random, kRows * kCols / 2, 8);
+  const std::vector<float> scales = normal(random, 3 * kRows), zeros = normal(random, 3 * kRows);
+  Tensors torchao;
+  torchao["_weight_qdata"] = tensor("I8", {kRows, kCols / 2}, codes);
+  torchao["_weight_scale"] = tensor("F32", {3, kRows}, scales);
+  torchao["_weight_zero_point"] = tensor("F32", {3, kRows}, zeros);
+  const Loaded loaded = load(torchao, kRows, kCols);
+  CHECK(loaded.method == "4 bits, held as 8, group 8 asymmetric");
+  for (int64_t n = 0; n < kRows; ++n) {
+    for (int64_t k = 0; k < kCols; ++k) {
+      const int nibble = codes[size_t((n * kCols + k) / 2)] >> (k % 2 * 4) & 15;
+      const auto group = size_t(k / kGroup * kRows + n);
+      const volatile float product = float(nibble < 8 ? nibble : nibble - 16) * scales[group];
+      const volatile float expected = product + zeros[group];
+      CHECK(loaded.w[size_t(n)][size_t(k)] == double(expected));
+    }
+  }
+  torchao["_weight_zero_point"] = tensor("F32", {kRows, 3}, zeros);
+  CHECK(contains(problem(torchao, kRows, kCols), "m._weight_zero_point: wrong shape (expected [3, 5], found [5, 3])"));
+  torchao["_weight_qdata"] = tensor("I32", {kRows, kCols / 8}, std::vector<int32_t>(size_t(kRows * kCols / 8)));
+  CHECK(contains(problem(torchao, kRows, kCols), "torchao's int4 layouts of one device"));
 }
 
 TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors and gpt-oss") {
@@ -673,6 +763,11 @@ TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors
   modelopt["weight_scale_2"] = tensor("F32", {}, global);
   modelopt["input_scale"] = tensor("F32", {}, global);
   check(modelopt, "fp4, held as 8, group 16", [&](int64_t n, int64_t k) { return e4m3_of(n, k) * double(global[0]); });
+  std::vector<uint8_t> wide(e4m3.begin(), e4m3.begin() + kRows * kCols / 32);
+  modelopt["weight_scale"] = tensor("F8_E4M3", {kRows, kCols / 32}, wide);
+  check(modelopt, "fp4, held as 8, group 32",
+        [&](int64_t n, int64_t k) { return double(e4m3_to_float(wide[size_t(n * 2 + k / 32)])) * double(global[0]); });
+  modelopt["weight_scale"] = tensor("F8_E4M3", {kRows, kCols / 16}, e4m3);
   Tensors compressed;
   compressed["weight_packed"] = modelopt["weight"];
   compressed["weight_scale"] = modelopt["weight_scale"];
@@ -688,6 +783,16 @@ TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors
   gpt_oss["weight_blocks"] = tensor("U8", {kRows, kCols / 32, 16}, codes);
   gpt_oss["weight_scales"] = tensor("U8", {kRows, kCols / 32}, exponents);
   check(gpt_oss, "fp4, held as 8, group 32", exponent_of);
+
+  Tensors torchao;  // rows of scales as they are
+  torchao["_weight_qdata"] = modelopt["weight"];
+  torchao["_weight_scale"] = modelopt["weight_scale"];
+  check(torchao, "fp4, held as 8, group 16", e4m3_of);
+  torchao["_weight_per_tensor_scale"] = tensor("F32", {}, global);
+  torchao["_weight_act_per_tensor_scale"] = tensor("F32", {}, global);
+  check(torchao, "fp4, held as 8, group 16", [&](int64_t n, int64_t k) { return e4m3_of(n, k) * double(global[0]); });
+  torchao["_weight_scale"].shape = {kRows / 2, kCols / 8};
+  CHECK(contains(problem(torchao, kRows, kCols), "m._weight_scale: wrong shape (expected [4, 4] or [32, 16]"));
 
   // A stack of two experts of two rows, whose halves are gate and up.
   Tensors stack;
