@@ -69,16 +69,16 @@ std::vector<int64_t> tiled_shape(int64_t rows, int64_t cols) {
   return {32 * ((rows + kTileRows - 1) / kTileRows), 16 * ((cols + kTileCols - 1) / kTileCols)};
 }
 
-// A grid's values row by row.
+// A grid's values row by row: four of a row lie side by side in a tile.
 void untile(ScaleGrid& grid, std::span<const std::byte> tiles) {
   const int64_t across = (grid.cols + kTileCols - 1) / kTileCols;
   std::vector<std::byte> values(size_t(grid.rows * grid.cols));
   for (int64_t r = 0; r < grid.rows; ++r) {
-    for (int64_t c = 0; c < grid.cols; ++c) {
-      const int64_t tile = r / kTileRows * across + c / kTileCols, row = r % kTileRows;
-      values[size_t(r * grid.cols + c)] =
-          tiles[size_t(tile * kTileRows * kTileCols + row % 32 * 16 + row / 32 * kTileCols + c % kTileCols)];
-    }
+    const std::byte* const from =
+        tiles.data() + r / kTileRows * across * kTileRows * kTileCols + r % 32 * 16 + r % kTileRows / 32 * kTileCols;
+    std::byte* const row = values.data() + r * grid.cols;
+    for (int64_t c = 0; c < grid.cols; c += kTileCols)
+      std::memcpy(row + c, from + c * kTileRows, size_t(std::min(kTileCols, grid.cols - c)));
   }
   set_values(grid, grid.type, std::move(values));
 }
