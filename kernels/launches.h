@@ -40,8 +40,8 @@ struct Matrix {
   int32_t rows = 0, cols = 0;
   int32_t group_rows = 1, group_cols = 0, grid_cols = 1;
   int32_t row_origin = 0;  // the row of the grid's matrix that is row 0 here
-  int32_t row_period =
-      0;  // of groups down the columns: row n has row (row_origin + n) % row_period of the grid; else 0
+  // Of groups down the columns: row n has row (row_origin + n) % row_period of the grid; else 0.
+  int32_t row_period = 0;
   Codes kind = Codes::kF32;
   uint8_t group_shift = 0;  // log2(group_cols) where that is a power of two
   uint8_t super_shift = 0;

@@ -7,11 +7,14 @@
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kColumnWarps = 8, kColumnRows = 2;  // of a block; of a warp
-constexpr int kColumnLoads = 2;                   // of 16 codes by each lane: a piece of the columns
-constexpr int kLoadColumns = kWarp * 16, kPieceColumns = kColumnLoads * kLoadColumns;
-// Of 16 inputs that a lane reads, those 4 q to 4 q + 3 lie beside the ones of the other lanes, and the four runs a
-// quarter of the banks apart: then neither a lane's four nor 32 neighbouring columns meet in a bank.
+constexpr int kColumnWarps = 8;  // of a block
+constexpr int kColumnRows = 2;   // of the weight, of each warp
+// A lane loads 16 codes of a row at once, kColumnLoads times: columns are taken in pieces of as many as a warp loads
+// so.
+constexpr int kColumnLoads = 2, kLoadColumns = kWarp * 16, kPieceColumns = kColumnLoads * kLoadColumns;
+// Scaled inputs lie in shared memory as lanes read them, four at once: run q has columns 4 q to 4 q + 3 of each lane's
+// 16, lane by lane. The runs begin a quarter of the banks apart, so that 32 neighbouring columns are stored without a
+// conflict.
 constexpr int kRunFloats = 4 * kWarp + 8, kLoadFloats = 4 * kRunFloats;
 constexpr size_t kColumnBytes = (kColumnLoads * kLoadFloats + kGemvTokens * kColumnWarps) * sizeof(float);
 
@@ -20,15 +23,7 @@ QGEN_DEVICE int scaled_at(int column) {
   return column / kLoadColumns * kLoadFloats + in_lane / 4 * kRunFloats + lane * 4 + in_lane % 4;
 }
 
-// Four codes as floats: a byte u below 0x4B0000 is the F32 number 2^23 + u; u is the code + 128.
-QGEN_DEVICE void four_floats(uint32_t word, float (&out)[4]) {
-  const uint32_t moved = word ^ 0x80808080u;
-  QGEN_UNROLL
-  for (int i = 0; i < 4; ++i)
-    out[i] = bits_float(permute_bytes(moved, 0x4B000000u, 0x7440u + uint32_t(i))) - 8388736.0f;
-}
-
-// A block of the grid: a row of the weight's grids, and by y as many rows as kColumnWarps warps have.
+// Block (x, y): of the rows that have row x of the weight's grids, part y.
 QGEN_KERNEL(kColumnWarps* kWarp, 2)
 gemv_columns_kernel(const GemvArgs args, const LaunchTimes times) {
   KernelScope scope(times);
@@ -75,10 +70,9 @@ gemv_columns_kernel(const GemvArgs args, const LaunchTimes times) {
           const Floats4 x = load_floats4(scaled + j * kLoadFloats + q * kRunFloats + lane * 4);
           QGEN_UNROLL
           for (int i = 0; i < kColumnRows; ++i) {
-            float code[4];
-            four_floats(codes[i][j].word[q], code);
+            const uint32_t turned = codes[i][j].word[q] ^ 0x80808080;
             QGEN_UNROLL
-            for (int e = 0; e < 4; ++e) sum[t][i] = fused_product(code[e], x.at[e], sum[t][i]);
+            for (int e = 0; e < 4; ++e) sum[t][i] = fused_product(turned_i8_value(turned, e), x.at[e], sum[t][i]);
           }
         }
       }

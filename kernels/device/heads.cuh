@@ -181,11 +181,9 @@ QGEN_DEVICE void widen(const Elements<kKind, kCount>& stored, float (&out)[kCoun
       out[i + 1] = kKind == CacheKind::kF16 ? f16_value(high) : bf16_value(high);
     } else {
       if constexpr (kKind == CacheKind::kI8) {
-        // As the lowest byte of a float of 2^23 and more; conversions are slow.
-        const uint32_t shifted = stored.word[i / 4] ^ 0x80808080;
+        const uint32_t turned = stored.word[i / 4] ^ 0x80808080;
         QGEN_UNROLL
-        for (int j = 0; j < 2; ++j)
-          out[i + j] = bits_float(permute_bytes(shifted, 0x4B000000, uint32_t(0x7440 + i % 4 + j))) - (0x1p23f + 128);
+        for (int j = 0; j < 2; ++j) out[i + j] = turned_i8_value(turned, i % 4 + j);
       } else {
         // Where a row has a NaN its factor is NaN, whatever becomes of the code.
         const uint32_t pair = e4m3_pair_to_f16(stored.word[i / 4] >> (i % 4 * 8) & 0xFFFF);

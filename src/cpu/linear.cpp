@@ -24,7 +24,8 @@ bool is_float(ScaleType type) { return type == ScaleType::kF32 || type == ScaleT
 // or down the columns stay as they are, since their bytes count; the latter as floats side by side.
 bool is_copied(const ScaleGrid& grid) {
   if (grid.empty()) return false;
-  if (grid.row_period > 0) return !(is_float(grid.type) && grid.col_pitch == scale_bytes(grid.type));
+  if (grid.row_period > 0)
+    return !(is_float(grid.type) && grid.col_pitch == scale_bytes(grid.type) && grid.factor == 1);
   return grid.group_rows > 1 || grid.cols == 1;
 }
 
@@ -108,11 +109,11 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   }
   column_order_ = weight.column_order;
   ordered_ = weight.ordered;
-  if (matrix_.row_period == 0) return;
-  // Their kernels take care of offsets, and inputs are as they are.
-  kernels_ = target.column_groups;
-  matrix_.grid_cols = 1;
-  matrix_.has_offsets = false;
+  if (matrix_.row_period > 0) {  // their kernels take care of offsets, and of inputs as they are
+    kernels_ = target.column_groups;
+    matrix_.grid_cols = 1;
+    matrix_.has_offsets = false;
+  }
 }
 
 void LinearKernel::load(const Weight& weight) {

@@ -40,7 +40,8 @@ class LinearKernel {
   bool has_offsets() const { return matrix_.has_offsets; }
   std::span<const int32_t> column_order() const { return column_order_; }
   bool ordered() const { return ordered_; }
-  // Whether its scale groups lie down the columns: a task should then have as many rows as it can.
+  // Whether its scale groups lie down the columns: tasks of one token should then have as many rows as they can,
+  // because inputs are multiplied with the scales once a task.
   bool has_column_groups() const { return matrix_.row_period > 0; }
   const CodeKernels& kernels() const { return kernels_; }
   const Kernel& kernel(int64_t tokens, const Choice& choice) const {

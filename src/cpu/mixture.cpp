@@ -9,6 +9,8 @@
 namespace qgen::cpu {
 namespace {
 
+constexpr int64_t kTaskRows = 256;
+
 std::vector<const LinearKernel*> kernels_of(std::initializer_list<const std::vector<const Weight*>*> banks,
                                             const std::function<const LinearKernel*(const Weight&)>& kernel_of) {
   std::vector<const LinearKernel*> out;
@@ -55,12 +57,8 @@ ExpertsKernel::ExpertsKernel(const ExpertsStep& step, const IsaTarget& target, i
       order_(size_t(entries_)),
       group_of_(size_t(entries_)) {
   check_orders(step);
-  const auto has_column_groups = [](const auto& layers) {
-    return std::ranges::any_of(layers, &LinearKernel::has_column_groups);
-  };
-  if (!has_column_groups(in_) && !has_column_groups(down_)) return;
-  most_rows_ = std::max(step.width(), step.out.cols);
-  tasks_ = 1;
+  column_groups_ = std::ranges::any_of(in_, &LinearKernel::has_column_groups) ||
+                   std::ranges::any_of(down_, &LinearKernel::has_column_groups);
 }
 
 void ExpertsKernel::lay_out(Arena& arena) {
@@ -70,7 +68,8 @@ void ExpertsKernel::lay_out(Arena& arena) {
 
 int64_t ExpertsKernel::temporary_floats() const {
   // An expert has at most every token once; or a row that is put in order.
-  return std::max(entries_ / step_.chosen() * std::max(most_rows_, target_.panel_rows), inner_.stride());
+  const int64_t of_tokens = entries_ / step_.chosen() * std::max(kTaskRows, target_.panel_rows);
+  return std::max({of_tokens, inner_.stride(), column_groups_ ? std::max(step_.width(), step_.out.cols) : 0});
 }
 
 void ExpertsKernel::group(const Batch& batch, const std::vector<RowBuffer>& rows) {
@@ -141,12 +140,16 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     }
   };
   const int64_t unit = target_.panel_rows;
+  // Of one token for each expert, products of weights with column groups are best done in few tasks.
+  const bool few_tasks = column_groups_ && int64_t(groups_.size()) == entries;
+  const int64_t tasks_of_all = few_tasks ? workers_ : workers_ * 8;
+  const int64_t most_rows = few_tasks ? std::max(width, step_.out.cols) : kTaskRows;
   const auto task_rows = [&](int64_t most, int64_t tasks) {
-    return std::clamp(most / std::max<int64_t>(1, tasks) / unit * unit, unit, std::max(unit, most_rows_ / unit * unit));
+    return std::clamp(most / std::max<int64_t>(1, tasks) / unit * unit, unit, std::max(unit, most_rows / unit * unit));
   };
 
   // Several tasks a worker, however few experts there are.
-  const int64_t groups = int64_t(groups_.size()), wanted = (workers_ * tasks_ + groups - 1) / groups;
+  const int64_t groups = int64_t(groups_.size()), wanted = (tasks_of_all + groups - 1) / groups;
   const int64_t size = task_rows(width, wanted), blocks = (width + size - 1) / size;
   pool.share(groups * blocks, [&](int64_t task) {
     const Group& of = groups_[size_t(task / blocks)];
@@ -175,7 +178,7 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
 
   // A task adds up its columns of all experts, so that sums have one order.
   const RowBuffer &out = rows[size_t(step_.out.row)], &route = rows[size_t(step_.route.row)];
-  const int64_t hidden = step_.out.cols, out_size = task_rows(hidden, workers_ * tasks_);
+  const int64_t hidden = step_.out.cols, out_size = task_rows(hidden, tasks_of_all);
   pool.share((hidden + out_size - 1) / out_size, [&](int64_t task) {
     const Range range = range_of(task, out_size, hidden);
     const int64_t count = range.end - range.begin;

@@ -50,8 +50,7 @@ class ExpertsKernel {
   const IsaTarget& target_;
   const int64_t entries_;  // tokens times chosen experts, at most
   const int workers_;
-  // Of a task and of a worker; those of weights with column groups are as large as can be.
-  int64_t most_rows_ = 256, tasks_ = 8;
+  bool column_groups_;                          // of some weight
   std::vector<const LinearKernel*> in_, down_;  // in_: a gate where there are any, then an up, of each expert
   InputForms input_, inner_;
   std::vector<Group> groups_;      // of the experts that have tokens

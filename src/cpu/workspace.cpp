@@ -48,7 +48,7 @@ void Workspace::allocate() {
 
 int64_t Workspace::task_rows(const LinearState& state, int64_t tokens) const {
   const int64_t unit = tokens == 1 ? 4 : target_.panel_rows;
-  if (std::ranges::any_of(state.layers, &LinearKernel::has_column_groups))
+  if (tokens == 1 && std::ranges::any_of(state.layers, &LinearKernel::has_column_groups))
     return round_up((state.rows + workers - 1) / workers, unit);
   const int64_t wanted = state.rows / (workers * 8);
   return std::clamp(wanted / unit * unit, unit, std::max(unit, kMaxTaskRows / unit * unit));
@@ -78,7 +78,8 @@ LinearState Workspace::make_linear(const Step& step) {
   }
   const int64_t tokens = scored ? scored_tokens : batch_tokens;
   state.input = std::make_unique<InputForms>(state.layers, tokens, workers);
-  temporary_floats_ = std::max(temporary_floats_, temporaries * tokens * task_rows(state, tokens));
+  for (const int64_t count : {int64_t{1}, tokens})
+    temporary_floats_ = std::max(temporary_floats_, temporaries * count * task_rows(state, count));
   return state;
 }
 

@@ -43,8 +43,8 @@ class Workspace {
   void allocate();
 
   bool is_scored(const Step& step) const { return plan_.rows[size_t(result_of(step).row)].scored; }
-  // Rows of a task: whole panels, several tasks a worker so that a slow one does not hold up the rest; of weights with
-  // column groups one.
+  // Rows of a task: whole panels, several tasks a worker so that a slow one does not hold up the rest; one of a
+  // token's where weights have column groups.
   int64_t task_rows(const LinearState& state, int64_t tokens) const;
   // Of each worker.
   std::byte* scratch(int worker) const { return scratch_ + worker * scratch_stride_; }

@@ -1,8 +1,6 @@
 // AWQ (AutoAWQ's "gemm" layout): qweight packs 4-bit codes along N, (K, N / 8) words, and is stored transposed; qzeros
 // (groups, N / 8) likewise; scales are (groups, N). A word has its eight columns in the order 0, 2, 4, 6, 1, 3, 5, 7.
 // W[n, k] = (code - zero_point[g]) * scale[g]. Codes less 8 are held as int8.
-#include <algorithm>
-#include <cctype>
 
 #include <fmt/format.h>
 
@@ -38,9 +36,8 @@ bool read(const QuantSource& source, Declaration& out) {
       bits->fail(fmt::format("{} bits are not supported", bits->as_integer()), "supported: 4");
   }
   if (const auto version = json.get("version"); version && version->is_string()) {
-    std::string name(version->as_string());
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-    if (name != "gemm") version->fail(fmt::format("the layout '{}' is not supported", name), "supported: gemm");
+    if (lower(version->as_string()) != "gemm")
+      version->fail(fmt::format("the layout '{}' is not supported", version->as_string()), "supported: gemm");
   }
   Scheme scheme;
   scheme.bits = kNibbleBits;

@@ -367,14 +367,20 @@ std::optional<Codes> byte_codes(const TensorView& tensor) {
   return {};
 }
 
-void drop_zeros_at_load(Weight& weight) {
+void change_at_load(Weight& weight, std::function<void(Weight&)> change) {
   auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [before = weight.repack](Weight& w) {
+  repack->prepare = [before = weight.repack, change = std::move(change)](Weight& w) {
     if (before != nullptr) before->prepare(w);
-    if (all_zero(w.zero_point)) w.zero_point = {};
+    change(w);
   };
   if (weight.repack != nullptr) repack->rows = weight.repack->rows;
   weight.repack = std::move(repack);
+}
+
+void drop_zeros_at_load(Weight& weight) {
+  change_at_load(weight, [](Weight& w) {
+    if (all_zero(w.zero_point)) w.zero_point = {};
+  });
 }
 
 bool Binder::has_matrix(const std::string& module_name) const {
@@ -441,6 +447,7 @@ std::vector<Weight> Binder::stack(const std::string& name, int64_t count, int64_
 Weight Binder::bind(Module& module, const std::string& name) {
   for (const Format& format : formats()) {
     if (format.detect == nullptr || !format.detect(module)) continue;
+    config_.check_kind(module.name());
     Weight weight = format.bind(module);
     note(module);
     std::vector<std::string> tensors = module.taken();

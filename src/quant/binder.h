@@ -164,6 +164,8 @@ class Binder {
   std::vector<Binding> bindings_;
 };
 
+// Has `change` done when the model is loaded, after what the weight's repack prepares.
+void change_at_load(Weight& weight, std::function<void(Weight&)> change);
 // Zero points that turn out to be all zero when the model is loaded are left away.
 void drop_zeros_at_load(Weight& weight);
 

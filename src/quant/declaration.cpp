@@ -79,12 +79,6 @@ Dtype read_plain_type(const Json& config) {
   value->fail(fmt::format("'{}' is not supported", name), "supported: bfloat16, float16, float32");
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-  return out;
-}
-
 // The name of the method that `quant` declares, in lower case, or else a side file.
 std::string method_of(const std::optional<Json>& quant, const JsonDocument* side_file) {
   if (!quant) return side_file == nullptr ? "" : side_file->root().get("quantization") ? "modelopt" : "gptq";
@@ -199,6 +193,18 @@ std::unique_ptr<JsonDocument> read_description(const ModelFiles& files) {
   return JsonDocument::parse(files.read(name, kMaxDescriptionBytes), files.subject(name));
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  return out;
+}
+
+void QuantConfig::check_kind(std::string_view module) const {
+  for (const auto& [name, error] : unknown_kinds) {
+    if (module == name || (module.starts_with(name) && module[name.size()] == '.')) std::rethrow_exception(error);
+  }
+}
+
 std::optional<Json> QuantConfig::value(std::string_view key) const {
   std::optional<Json> found = json ? json->get(key) : std::nullopt;
   if (!found && side_file != nullptr && method == "gptq") found = side_object(*side_file).get(key);
@@ -263,9 +269,9 @@ void check_method(const Json& quant, bool trust_tensors) {
 }
 
 // Whether the kinds of the method that the keys name are known.
-void check_kinds(const Json& quant, std::string_view method) {
+void check_kinds(const Json& quant, QuantConfig& config) {
   for (const Format& format : formats()) {
-    if (format.check != nullptr) format.check(method, quant);
+    if (format.check != nullptr) format.check(quant, config);
   }
 }
 
@@ -291,11 +297,11 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
     check_layout(side, out.method, trust_tensors);
     if (!quant) read_group_sizes(side, out);
   }
-  if (!quant && out.side_file != nullptr && !trust_tensors) check_kinds(side_object(*out.side_file), out.method);
+  if (!quant && out.side_file != nullptr && !trust_tensors) check_kinds(side_object(*out.side_file), out);
   if (!quant) return out;
   check_method(*quant, trust_tensors);
   check_layout(*quant, out.method, trust_tensors);
-  if (!trust_tensors) check_kinds(*quant, out.method);
+  if (!trust_tensors) check_kinds(*quant, out);
   read_group_sizes(*quant, out);
   if (const auto block = quant->get("weight_block_size")) out.groups.push_back(read_block(*block));
   if (const auto groups = quant->get("config_groups")) {

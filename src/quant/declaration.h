@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -82,6 +83,8 @@ struct Declaration {
 int64_t scheme_grid_rows(const Scheme& scheme, int64_t rows);
 int64_t scheme_grid_cols(const Scheme& scheme, int64_t cols);
 
+std::string lower(std::string_view text);  // of ASCII
+
 // What config.json says about quantization where the weights are there: hints for reading scale grids, and reasons to
 // refuse.
 struct QuantConfig {
@@ -92,10 +95,14 @@ struct QuantConfig {
   // Of msModelSlim's description file, where there is one: its name, and what it says each tensor is ("W8A16").
   std::string description;
   std::map<std::string, std::string, std::less<>> types;
+  // Modules whose kind of quantization is not known, with the error that says so.
+  std::map<std::string, std::exception_ptr, std::less<>> unknown_kinds;
 
   // Throws a model Error on contents that are wrong or that change the arithmetic (rotations, sparsity), and on a
   // quant_method that is not known unless `trust_tensors`. `files` are those beside the weights.
   static QuantConfig read(const Json& config, const ModelFiles& files, bool trust_tensors = false);
+  // Throws the error of unknown_kinds that a module has, by its own name or that of a part of the model around it.
+  void check_kind(std::string_view module) const;
   // What the description file says of a tensor; "" where it says nothing.
   std::string_view type_of(std::string_view tensor) const;
   // A member of the object, or of GPTQ's side file where the object has none.

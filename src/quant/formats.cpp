@@ -20,6 +20,7 @@ constexpr UnsupportedLayout kUnsupported[] = {
     {"kronecker_rotation_m", "msModelSlim QuaRot (rotations while running)"},
     {"left_trans", "msModelSlim FlatQuant (transforms while running)"},
     {"weight._shift", "quanto with fewer than 8 bits"},
+    {"_weight_scale_and_zero", "tile_packed_to_4d (torchao's int4 for one kind of GPU)"},
     {"weight_scales", "EETQ"},
     {"trellis", "EXL3"},
     {"q_invperm", "EXL2"},

@@ -30,9 +30,10 @@ struct Format {
   std::optional<Vector> (*bias)(Module&) = nullptr;
   // What the method calls the kind of a module's weights ("W8A16"); without it they are described as what they become.
   std::string (*kind)(const Module&) = nullptr;
-  // Of a checkpoint with weights: an error where the keys of a config.json name a kind of the method that is not known,
-  // whose tensors may hold something else than they seem to.
-  void (*check)(std::string_view method, const Json& quant) = nullptr;
+  // Of a checkpoint with weights: an error where the keys of `quant` name a kind of the method that is not known, whose
+  // tensors may hold something else than they seem to. Where they say so of some modules only, it is one of
+  // `config.unknown_kinds`.
+  void (*check)(const Json& quant, QuantConfig& config) = nullptr;
 };
 std::span<const Format> formats();
 

@@ -128,11 +128,6 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
     if (scheme.scales == Dtype::kF8E4M3) out.push_back({"weight_global_scale", Dtype::kF32, {1}, std::byte{0x3F}});
     return out;
   }
-  if (scheme.scales == Dtype::kF8E4M3) {
-    return {{"weight", Dtype::kU8, {rows, cols / 2}},
-            {"weight_scale", scheme.scales, grid},
-            {"weight_scale_2", Dtype::kF32, {}, std::byte{0x3F}}};
-  }
   return {{"weight_blocks", Dtype::kU8, {rows, cols / 32, 16}}, {"weight_scales", Dtype::kU8, grid}};
 }
 
@@ -142,7 +137,7 @@ const Format kFp4Format = {
     "fp4",
     "MXFP4 (gpt-oss, compressed-tensors) and NVFP4 (ModelOpt, compressed-tensors): E2M1 codes, doubled and held as "
     "INT8, "
-    "with E8M0 scales for 32 columns, or E4M3 for 16 and a float for the tensor",
+    "with E8M0 scales for 32 columns, or E4M3 for 16 or 32 and a float for the tensor",
     detect,
     bind,
     read,

@@ -3,11 +3,12 @@
 // compressed-tensors, whose row binds them; this one reads what quantization_config or hf_quant_config.json declare.
 // Its own are INT4's: weight U8 (N / 2, K), rows 2 i and 2 i + 1 in the lower and upper halves of bytes, two's
 // complement; weight_scale (N, K / group). weight_scale_2, of W4A8, is for products in FP8 and no factor of W.
-#include <algorithm>
-#include <cctype>
+#include <exception>
+#include <optional>
 
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "quant/formats.h"
 #include "quant/repack.h"
 
@@ -59,6 +60,7 @@ std::vector<Algorithm> algorithms() {
   Scheme fp4_smoothed = fp4, fp4_wide = fp4;
   fp4_smoothed.input_scales = true;
   fp4_wide.group_cols = 32;
+  const Scheme rows = make(Dtype::kI8, Dtype::kF32, 1, 0, false, false);
   const Scheme mxfp4 = make(Dtype::kU8, Dtype::kU8, 1, 32, false, false);
   const Scheme blocks = make(Dtype::kF8E4M3, Dtype::kF32, kBlock, kBlock, false, false);
   Scheme nibbles = make(Dtype::kI8, Dtype::kF32, 1, kNibbleGroup, false, false);
@@ -73,37 +75,56 @@ std::vector<Algorithm> algorithms() {
           {"NVFP4_AWQ", fp4_smoothed},
           {"W4A8_NVFP4_FP8", fp4_wide},
           {"MXFP4", mxfp4},
+          {"W4A16_MXFP4", mxfp4},
           {"W4A8_MXFP4_FP8", mxfp4},
+          {"W4A8_MXFP4_MXFP8", mxfp4},
           {"W4A16_AWQ", nibbles},
           {"W4A8_AWQ", nibbles},
-          {"W8A16", make(Dtype::kI8, Dtype::kF32, 1, 0, false, false)},
+          {"FP8_BLOCK_SCALES", blocks},
+          {"W8A16", rows},
+          {"INT8_WO", rows},
           {"W8A8_SQ_PER_CHANNEL", make(Dtype::kI8, Dtype::kF32, 1, 0, true, true)}};
 }
 
-Scheme scheme_of(const Json& algorithm, std::string_view hint = {}) {
-  std::string name(algorithm.as_string());
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return char(std::toupper(c)); });
-  std::string known;
+std::optional<Scheme> find_algorithm(std::string_view name) {
   for (const Algorithm& row : algorithms()) {
-    if (row.name == name) return row.scheme;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+    if (lower(row.name) == lower(name)) return row.scheme;
   }
-  algorithm.fail(fmt::format("ModelOpt's '{}' is not supported", algorithm.as_string()),
-                 hint.empty() ? fmt::format("supported: {}", known) : std::string(hint));
+  return {};
 }
 
-// MIXED_PRECISION says it for each layer.
-void check(std::string_view method, const Json& quant) {
-  if (!method.starts_with("modelopt")) return;
-  const auto known = [](const Json& object) {
-    const auto algorithm = object.is_object() ? object.get("quant_algo") : std::nullopt;
-    if (algorithm && algorithm->is_string() && algorithm->as_string() != "MIXED_PRECISION")
-      scheme_of(*algorithm, kTrustTensors);
-  };
-  known(quant);
+[[noreturn]] void fail_algorithm(const Json& algorithm, const std::string& hint) {
+  algorithm.fail(fmt::format("ModelOpt's '{}' is not supported", algorithm.as_string()), hint);
+}
+
+Scheme scheme_of(const Json& algorithm) {
+  if (const auto scheme = find_algorithm(algorithm.as_string())) return *scheme;
+  std::string known;
+  for (const Algorithm& row : algorithms()) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
+  fail_algorithm(algorithm, fmt::format("supported: {}", known));
+}
+
+// With MIXED_PRECISION each entry of quantized_layers has a quant_algo of its own.
+void check_algorithm(const Json& object) {
+  const auto algorithm = object.is_object() ? object.get("quant_algo") : std::nullopt;
+  if (!algorithm || !algorithm->is_string()) return;
+  const std::string name = lower(algorithm->as_string());
+  if (name != "mixed_precision" && name != "no_quant" && !find_algorithm(name))
+    fail_algorithm(*algorithm, std::string(kTrustTensors));
+}
+
+void check(const Json& quant, QuantConfig& config) {
+  if (!config.method.starts_with("modelopt")) return;
+  check_algorithm(quant);
   const auto layers = quant.get("quantized_layers");
   if (!layers || !layers->is_object()) return;
-  for (const auto& [name, layer] : layers->members()) known(layer);
+  for (const auto& [name, layer] : layers->members()) {
+    try {
+      check_algorithm(layer);
+    } catch (const Error&) {  // of a layer that qgen may not need
+      config.unknown_kinds.emplace(name, std::current_exception());
+    }
+  }
 }
 
 bool read(const QuantSource& source, Declaration& out) {

@@ -145,8 +145,8 @@ bool check_layout(const Json& object) {
   return name.ends_with("pack-quantized");
 }
 
-void check(std::string_view method, const Json& quant) {
-  if (method != "compressed-tensors") return;
+void check(const Json& quant, QuantConfig& config) {
+  if (config.method != "compressed-tensors") return;
   const auto known = [](const Json& object) {
     const auto format = object.is_object() ? object.get("format") : std::nullopt;
     if (!format || !format->is_string()) return;

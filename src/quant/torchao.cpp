@@ -9,7 +9,6 @@
 // cores want them (cuBLAS, "1D block scaling factors layout"): tiles of 128 rows and 4 columns of the grid one after
 // the other, in a tile row r and column c at byte 16 (r mod 32) + 4 (r / 32) + c.
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <optional>
 
@@ -54,12 +53,10 @@ void bind_zero_points(Module& module, Weight& weight) {
   } else {
     weight.zero_point = module.take_zero_points(kSuffix, weight.scale);
   }
-  auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [wide, &zeros](Weight& w) {
+  change_at_load(weight, [wide, zeros = zeros](Weight& w) {
     if (wide) set_values(w.zero_point, integer_values(zeros));
     if (all_equal(w.zero_point, 0)) w.zero_point = {};
-  };
-  weight.repack = std::move(repack);
+  });
 }
 
 constexpr int64_t kMxGroup = 32, kNvGroup = 16;
@@ -93,7 +90,7 @@ Weight bind_blocks(Module& module) {
   const TensorView& scales = module.take("_weight_scale");
   const int64_t rows = module.rows(), cols = module.cols(),
                 group = scales.dtype == Dtype::kF8E4M3 ? kNvGroup : kMxGroup;
-  const bool fp4 = module.has("_weight_qdata") && module.peek("_weight_qdata")->dtype == Dtype::kU8;
+  const bool fp4 = module.peek("_weight_qdata")->dtype == Dtype::kU8;
   Weight weight = fp4 ? module.codes_over(module.take("_weight_qdata", {Dtype::kU8}, {rows, cols / 2}), Codes::kI8)
                       : module.take_byte_codes("_weight_qdata");
   weight.scale = make_grid(rows, cols, 1, group);
@@ -118,9 +115,7 @@ Weight bind_blocks(Module& module) {
     w.scale.factor = (fp4 ? 0.5 : 1) * (of_tensor ? tensor_values(*of_tensor).front() : 1);
   };
   if (!fp4) {
-    auto repack = std::make_shared<Weight::Repack>();
-    repack->prepare = prepare;
-    weight.repack = std::move(repack);
+    change_at_load(weight, prepare);
     return weight;
   }
   weight.file_codes = "fp4";
@@ -139,6 +134,8 @@ bool is_int4(const Module& module) {
 
 Weight bind_int4(Module& module) {
   const TensorView& codes = module.take("_weight_qdata", {Dtype::kI8}, {module.rows(), module.cols() / 2});
+  if (module.cols() % 2 != 0)
+    fail_tensor(codes, fmt::format("rows of {} columns are no whole bytes of 4-bit codes", module.cols()));
   const TensorView& scales = module.take("_weight_scale");
   const TensorView& zeros = module.take("_weight_zero_point", {scales.dtype}, scales.shape);
   Weight weight = module.codes_over(codes, Codes::kI8);
@@ -164,7 +161,7 @@ Weight bind(Module& module) {
   if (is_block_scaled(module)) return bind_blocks(module);
   const TensorView& codes = *module.peek("_weight_qdata");
   if (codes.dtype == Dtype::kI32) {
-    fail_tensor(codes, "torchao's int4 layouts of one device (tile_packed_to_4d, plain_int32) are not supported",
+    fail_tensor(codes, "torchao's int4 in the layout plain_int32, which is one of Intel's GPUs, is not supported",
                 "save it with int4_packing_format=\"plain\"");
   }
   if (is_int4(module)) return bind_int4(module);
@@ -200,7 +197,7 @@ bool read(const QuantSource& source, Declaration& out) {
   if (name == "Int8WeightOnlyConfig" || name == "Int8DynamicActivationInt8WeightConfig" ||
       name == "IntxWeightOnlyConfig") {
     scheme.codes = Dtype::kI8;
-    scheme.zero_points = true;  // be they zero
+    scheme.zero_points = true;  // the files have them even where all are zero
   } else if (name == "Float8WeightOnlyConfig" || name == "Float8DynamicActivationFloat8WeightConfig") {
     scheme.codes = Dtype::kF8E4M3;
   } else if (name == "MXDynamicActivationMXWeightConfig") {
@@ -218,6 +215,7 @@ bool read(const QuantSource& source, Declaration& out) {
     scheme.scales = source.plain;
     scheme.group_cols = 128;
     scheme.bits = 4;
+    scheme.whole_groups = true;
   } else {
     config.fail(fmt::format("torchao's '{}' is not supported", name),
                 "supported: Int8WeightOnlyConfig, IntxWeightOnlyConfig, Int4WeightOnlyConfig, Float8WeightOnlyConfig, "
@@ -231,9 +229,8 @@ bool read(const QuantSource& source, Declaration& out) {
   if (name == "Int4WeightOnlyConfig") {
     if (const auto packing = data.get("int4_packing_format")) {
       const Json format = packing->is_object() ? packing->at("_data") : *packing;
-      std::string text(format.as_string());
-      std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-      if (text != "plain") format.fail(fmt::format("'{}' is not supported", format.as_string()), "supported: plain");
+      if (lower(format.as_string()) != "plain")
+        format.fail(fmt::format("'{}' is not supported", format.as_string()), "supported: plain");
     }
   }
   if (scheme.scales == Dtype::kF8E8M0) {
@@ -275,7 +272,7 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
   if (scheme.scales == Dtype::kF8E8M0 || scheme.scales == Dtype::kF8E4M3) {
     std::vector<DeclaredTensor> out = {{"_weight_qdata", scheme.codes, {rows, scheme.bits == 4 ? cols / 2 : cols}},
                                        {"_weight_scale", scheme.scales, tiled_shape(grid[0], grid[1])}};
-    // About 0.75.
+    // About 0.75, so that random weights give activations that are not zero.
     if (scheme.scales == Dtype::kF8E4M3) out.push_back({"_weight_per_tensor_scale", Dtype::kF32, {}, std::byte{0x3F}});
     return out;
   }

@@ -28,7 +28,8 @@ constexpr int64_t kLeastRun = 32;
 // Whether the scales of `stored` are a grid of its transpose as well.
 bool turns_over(const Weight& stored, int64_t step) {
   const ScaleGrid& grid = stored.scale;
-  if (stored.in_blocks() || stored.repack != nullptr || stored.has_offsets() || stored.ordered || grid.two_levels())
+  if (stored.in_blocks() || stored.repack != nullptr || stored.has_offsets() || stored.ordered || grid.two_levels() ||
+      grid.row_period > 0)
     return false;
   if (grid.empty()) return true;
   const bool one_row = grid.row_origin + stored.rows <= grid.group_rows;

@@ -137,6 +137,11 @@ ScaleGrid rows_of(ScaleGrid grid, int64_t first, int64_t rows, int64_t step, con
     if (step > 1)
       fail(ErrorKind::kModel, fmt::format("{}: scales of columns over rows that alternate are not supported", tensor));
     grid.row_origin = (grid.row_origin + first) % grid.row_period;
+    if (grid.row_origin + rows > grid.row_period) return grid;
+    // Some rows of the grid, each for one row of the weight.
+    if (grid.data != nullptr) grid.data += grid.row_origin * grid.row_pitch;
+    grid.rows = grid.row_period = rows;
+    grid.row_origin = 0;
     return grid;
   }
   const int64_t begin = grid.row_origin + first, first_group = begin / grid.group_rows;

@@ -42,7 +42,7 @@ struct SuperScales {
 // groups: 1 (scale) or 0 (the others).
 //
 // With a row period the rows of a group do not lie side by side: row n of the weight has row n modulo row_period of the
-// grid. Groups down a column (1 x K of the grid's row, HQQ's axis 0) have group_cols = 1.
+// grid. So HQQ has groups down a column (axis 0): they have group_cols = 1, codes of INT8 and no minimums.
 struct ScaleGrid {
   int64_t group_rows = 0;
   int64_t group_cols = 0;

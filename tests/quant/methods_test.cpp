@@ -611,6 +611,11 @@ TEST_CASE("bitsandbytes, torchao and quanto: codes with scales of their own name
   bnb["SCB"] = tensor("F32", {1, 4}, row_scales);
   CHECK(contains(problem(bnb, 4, 6), "m.SCB: wrong shape (expected [4], found [1, 4])"));
 
+  Tensors fnuz;  // widened first, then zero points follow
+  fnuz["_weight_qdata"] = tensor("F8_E4M3FNUZ", {1, 2}, std::vector<uint8_t>{0x40, 0x38});
+  fnuz["_weight_scale"] = tensor("F32", {1, 1}, std::vector<float>{2});
+  fnuz["_weight_zero_point"] = tensor("I32", {1, 1}, std::vector<int32_t>{0});
+  CHECK(load(fnuz, 1, 2).w[0] == std::vector<double>{2, 1});
   for (const std::string type : {"I8", "I32", "I64"}) {
     Tensors torchao;
     torchao["_weight_qdata"] = tensor("I8", {4, 6}, codes);
@@ -678,6 +683,11 @@ TEST_CASE("torchao: scales in tiles of 128 x 4, codes of FP8 and E2M1") {
       }
     }
   }
+  std::vector<uint8_t> fnuz = random_codes(random, kRows * kCols, 7);
+  torchao["_weight_qdata"] = tensor("F8_E4M3FNUZ", {kRows, kCols}, fnuz);
+  const Loaded widened = load(torchao, kRows, kCols);  // FNUZ numbers are half of the others'
+  CHECK(widened.w[3][40] ==
+        doctest::Approx(e4m3_to_float(fnuz[3 * kCols + 40]) * std::ldexp(0.5, exponents[3 * 6 + 1] - 127)));
   torchao["_weight_scale"].shape = {16 * kAcross, 32 * 2};
   CHECK(contains(problem(torchao, kRows, kCols), "m._weight_scale: wrong shape (expected [200, 6] or [64, 32] for"));
 }
@@ -701,6 +711,8 @@ TEST_CASE("kinds of a method that are not known are refused, whatever their tens
   for (const char* keys :
        {R"("quant_method":"modelopt","quant_algo":"w8a16")", R"("quant_method":"modelopt","quant_algo":null)",
         R"("quant_algo":"MIXED_PRECISION","quantized_layers":{"m":{"quant_algo":"W8A16"}})",
+        R"("quant_algo":"mixed_precision","quantized_layers":{"mtp.0":{"quant_algo":"NVFP5"}})",
+        R"("quant_method":"modelopt","quant_algo":"NO_QUANT")", R"("quant_method":"modelopt","quant_algo":"int8_wo")",
         R"("quant_method":"compressed-tensors","format":"mixed-precision")"}) {
     INFO(keys);
     CHECK(load(plain, 2, 2, quantization(keys)).method == "int8 channel");
@@ -730,7 +742,14 @@ TEST_CASE("torchao: int4 in the plain layout, and layouts of one device") {
   torchao["_weight_zero_point"] = tensor("F32", {kRows, 3}, zeros);
   CHECK(contains(problem(torchao, kRows, kCols), "m._weight_zero_point: wrong shape (expected [3, 5], found [5, 3])"));
   torchao["_weight_qdata"] = tensor("I32", {kRows, kCols / 8}, std::vector<int32_t>(size_t(kRows * kCols / 8)));
-  CHECK(contains(problem(torchao, kRows, kCols), "torchao's int4 layouts of one device"));
+  CHECK(contains(problem(torchao, kRows, kCols), "torchao's int4 in the layout plain_int32"));
+  Tensors tiled;
+  tiled["_weight_qdata"] = torchao["_weight_qdata"];
+  tiled["_weight_scale_and_zero"] = tensor("F32", {3, kRows, 2}, std::vector<float>(3 * kRows * 2));
+  CHECK(contains(problem(tiled, kRows, kCols), "the tile_packed_to_4d (torchao's int4 for one kind of GPU) layout"));
+  torchao["_weight_qdata"] = tensor("I8", {kRows, 10}, std::vector<uint8_t>(kRows * 10));
+  torchao["_weight_scale"] = torchao["_weight_zero_point"] = tensor("F32", {1, kRows}, std::vector<float>(kRows));
+  CHECK(contains(problem(torchao, kRows, 21), "m._weight_qdata: rows of 21 columns are no whole bytes"));
 }
 
 TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors and gpt-oss") {
