@@ -181,8 +181,17 @@ const TensorView* Module::peek(std::string_view suffix) const {
 
 const TensorView& Module::take(std::string_view suffix) {
   const TensorView* const tensor = peek(suffix);
-  if (tensor == nullptr)
-    fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, tensor_name(suffix)));
+  if (tensor == nullptr) {
+    std::vector<std::string_view> others;
+    const std::string prefix = name_ + ".";
+    for (const TensorView& other : checkpoint_.tensors()) {
+      if (other.name.starts_with(prefix)) others.push_back(std::string_view(other.name).substr(prefix.size()));
+    }
+    fail(ErrorKind::kModel, fmt::format("{}: tensor {} is missing", checkpoint_.location().name, tensor_name(suffix)),
+         others.empty()
+             ? ""
+             : fmt::format("the module has {}: is a tensor of its quantization missing?", fmt::join(others, ", ")));
+  }
   taken_.push_back(tensor->name);
   return *tensor;
 }

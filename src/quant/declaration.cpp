@@ -151,7 +151,9 @@ std::string find_description(const ModelFiles& files) {
 // text_config.
 std::optional<Json> quantization_of(const Json& config) {
   for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
-    if (const auto json = config.get(key); json && json->is_object()) return json;
+    const auto json = config.get(key);
+    if (json && json->is_object()) return json;
+    if (json && !json->is_null() && key == std::string_view("quantization_config")) json->members();  // says what it is
   }
   if (const auto text = config.get("text_config"); text && text->is_object()) {
     if (const auto json = text->get("quantization_config"); json && json->is_object()) return json;

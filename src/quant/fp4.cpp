@@ -6,7 +6,6 @@
 //     2), weight_scale, weight_scale_2, W = code * weight_scale * weight_scale_2; compressed-tensors
 //     nvfp4-pack-quantized: weight_packed, weight_scale, weight_global_scale, W = code * weight_scale /
 //     weight_global_scale.
-#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -44,14 +43,6 @@ const Layout* find_layout(const Module& module) {
 bool detect(const Module& module) { return find_layout(module) != nullptr; }
 
 bool is_nvfp4(const TensorView& scales) { return scales.dtype == Dtype::kF8E4M3; }
-
-// A float of the whole tensor, as a factor of the scales.
-double tensor_factor(const TensorView& tensor, bool divides) {
-  const double value = tensor_values(tensor).front();
-  if (!std::isfinite(value) || (divides && value == 0))
-    fail_tensor(tensor, fmt::format("holds {}", value), "the file is damaged");
-  return divides ? 1 / value : value;
-}
 
 Weight bind(Module& module) {
   const Layout& layout = *find_layout(module);

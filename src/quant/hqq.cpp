@@ -79,15 +79,30 @@ struct Layout {
   }
 };
 
-// Codes whose shapes say another number of bits than `nbits` does: those of 3 bits that are viewed as floats may look
-// like 4. Called when the model is loaded: until then no values are read.
-void check_bits(const TensorView& codes, const std::optional<TensorView>& nbits, const Layout& layout) {
-  if (!nbits || nbits->elements() != 1 || (nbits->dtype != Dtype::kI32 && nbits->dtype != Dtype::kI64)) return;
-  int32_t said;  // the lower half of an I64
-  std::memcpy(&said, nbits->bytes.data(), sizeof said);
-  if (said == layout.bits) return;
-  fail_tensor(codes, fmt::format("{} {} holds codes of {} bits (expected {}, as nbits says)", dtype_name(codes.dtype),
-                                 codes.shape_text(), layout.bits, said));
+// What a module says of itself in tensors of one integer each; nothing where they have another form.
+struct Told {
+  std::optional<TensorView> nbits, axis;
+
+  static std::optional<int32_t> number(const std::optional<TensorView>& tensor) {
+    if (!tensor || tensor->elements() != 1 || (tensor->dtype != Dtype::kI32 && tensor->dtype != Dtype::kI64)) return {};
+    int32_t value;  // the lower half of an I64
+    std::memcpy(&value, tensor->bytes.data(), sizeof value);
+    return value;
+  }
+};
+
+// Codes whose shapes say another number of bits than `nbits` does (those of 3 bits that are viewed as floats may look
+// like 4), or another axis. Called when the model is loaded: until then no values are read.
+void check_told(const TensorView& codes, const Told& told, const Layout& layout) {
+  if (const auto bits = Told::number(told.nbits); bits && *bits != layout.bits) {
+    fail_tensor(codes, fmt::format("{} {} holds codes of {} bits (expected {}, as nbits says)", dtype_name(codes.dtype),
+                                   codes.shape_text(), layout.bits, *bits));
+  }
+  // One group of all elements looks the same along both.
+  if (const auto axis = Told::number(told.axis); axis && layout.groups > 1 && *axis != (layout.neighbours ? 1 : 0)) {
+    fail_tensor(codes, fmt::format("the shape of its scale is that of axis {} (expected {}, as the tensor axis says)",
+                                   layout.neighbours ? 1 : 0, *axis));
+  }
 }
 
 Layout read_layout(const Module& module, const TensorView& codes, const TensorView& scale) {
@@ -118,6 +133,13 @@ Layout read_layout(const Module& module, const TensorView& codes, const TensorVi
   }
   out.groups = scale.elements();
   out.neighbours = scale.shape[1] == 1;
+  // Rows of the codes are groups (axis 1), or have a code of each group (axis 0); floats may view several units as one.
+  const int64_t row = out.neighbours ? elements / out.groups : out.groups;
+  const int64_t row_bytes = row * int64_t(out.bits == 3 ? sizeof(uint32_t) : sizeof(uint8_t));
+  if (out.groups > 1 && (codes.shape.size() != 2 || int64_t(codes.bytes.size()) != row_bytes * codes.shape[0])) {
+    fail_tensor(codes, fmt::format("its shape {} does not fit that of its scale, {} (expected rows of {} bytes)",
+                                   codes.shape_text(), scale.shape_text(), row_bytes));
+  }
   return out;
 }
 
@@ -139,14 +161,14 @@ ScaleGrid grid_shape(int64_t rows, int64_t cols, const Layout& layout) {
 
 // Codes less their middle value, in the groups of a grid.
 Weight bind_groups(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
-                   const std::optional<TensorView>& nbits, const Layout& layout, const ScaleGrid& shape) {
+                   const Told& told, const Layout& layout, const ScaleGrid& shape) {
   Weight weight = module.codes_over(codes, Codes::kI8);
   weight.file_codes = bits_name(layout.bits);
   weight.code_shift = 1 << (layout.bits - 1);
   weight.f32_steps = true;
   weight.scale = grid_over(scale, shape);
   weight.zero_point = grid_over(zero, shape);
-  const auto check = [codes = codes, nbits, layout](Weight&) { check_bits(codes, nbits, layout); };
+  const auto check = [codes = codes, told, layout](Weight&) { check_told(codes, told, layout); };
   weight.repack = make_row_repack(check, [codes = codes, layout](const Weight& w, int64_t n, std::span<std::byte> out) {
     layout.unpack(codes.bytes, n * w.cols, uint8_t(w.code_shift), {reinterpret_cast<uint8_t*>(out.data()), out.size()});
   });
@@ -154,7 +176,7 @@ Weight bind_groups(Module& module, const TensorView& codes, const TensorView& sc
 }
 
 Weight bind_floats(Module& module, const TensorView& codes, const TensorView& scale, const TensorView& zero,
-                   const std::optional<TensorView>& nbits, const Layout& layout) {
+                   const Told& told, const Layout& layout) {
   Weight weight = module.codes_over(codes, Codes::kF32);
   weight.file_codes = layout.bits == 8 ? "8 bits" : bits_name(layout.bits);
   const int64_t group_size = weight.rows * weight.cols / layout.groups;
@@ -163,8 +185,8 @@ Weight bind_floats(Module& module, const TensorView& codes, const TensorView& sc
   };
   const auto values = std::make_shared<Values>();
   auto repack = std::make_shared<Weight::Repack>();
-  repack->prepare = [values, codes = codes, nbits, layout, scale = scale, zero = zero](Weight& w) {
-    check_bits(codes, nbits, layout);
+  repack->prepare = [values, codes = codes, told, layout, scale = scale, zero = zero](Weight& w) {
+    check_told(codes, told, layout);
     *values = {tensor_values(scale), tensor_values(zero)};
     own_codes(w);
   };
@@ -205,11 +227,12 @@ Weight bind(Module& module) {
                              "nbits", "offload_meta", "optimize", "packing", "quant_scale", "quant_zero", "round_zero",
                              "stores_quant_config", "unpack_view_dtype", "view_as_float"})
     module.ignore(suffix);
-  std::optional<TensorView> nbits;
-  if (const TensorView* const said = module.peek("nbits")) nbits = *said;
+  Told told;
+  if (const TensorView* const nbits = module.peek("nbits")) told.nbits = *nbits;
+  if (const TensorView* const axis = module.peek("axis")) told.axis = *axis;
   const ScaleGrid shape = grid_shape(module.rows(), module.cols(), layout);
-  return shape.empty() ? bind_floats(module, codes, scale, zero, nbits, layout)
-                       : bind_groups(module, codes, scale, zero, nbits, layout, shape);
+  return shape.empty() ? bind_floats(module, codes, scale, zero, told, layout)
+                       : bind_groups(module, codes, scale, zero, told, layout, shape);
 }
 
 bool read(const QuantSource& source, Declaration& out) {
@@ -221,7 +244,7 @@ bool read(const QuantSource& source, Declaration& out) {
     params.at("nbits").fail(fmt::format("{} bits are not supported", scheme.bits), "supported: 8, 4, 3, 2, 1");
   if (const auto group = params.get("group_size")) scheme.group_cols = group->as_integer(1, kMaxGroup);
   const auto axis = params.get("axis");
-  scheme.group_rows = axis && axis->as_integer() == 0 ? 0 : 1;
+  scheme.group_rows = axis && !axis->is_null() && axis->as_integer(0, 1) == 0 ? 0 : 1;
   scheme.scales = source.plain;
   out.schemes.push_back(std::move(scheme));
   out.excluded = read_names(*source.json, "skip_modules");

@@ -4,7 +4,7 @@
 // Its own are INT4's: weight U8 (N / 2, K), rows 2 i and 2 i + 1 in the lower and upper halves of bytes, two's
 // complement; weight_scale (N, K / group). weight_scale_2, of W4A8, is for products in FP8 and no factor of W.
 #include <exception>
-#include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -45,7 +45,7 @@ struct Algorithm {
   std::string_view name;
   Scheme scheme;
 };
-std::vector<Algorithm> algorithms() {
+std::vector<Algorithm> make_algorithms() {
   const auto make = [](Dtype codes, Dtype scales, int64_t rows, int64_t cols, bool static_inputs, bool input_scales) {
     Scheme scheme;
     scheme.codes = codes;
@@ -86,11 +86,17 @@ std::vector<Algorithm> algorithms() {
           {"W8A8_SQ_PER_CHANNEL", make(Dtype::kI8, Dtype::kF32, 1, 0, true, true)}};
 }
 
-std::optional<Scheme> find_algorithm(std::string_view name) {
+const std::vector<Algorithm>& algorithms() {
+  static const std::vector<Algorithm> all = make_algorithms();
+  return all;
+}
+
+// Null for an unknown name.
+const Scheme* find_algorithm(std::string_view name) {
   for (const Algorithm& row : algorithms()) {
-    if (lower(row.name) == lower(name)) return row.scheme;
+    if (lower(row.name) == lower(name)) return &row.scheme;
   }
-  return {};
+  return nullptr;
 }
 
 [[noreturn]] void fail_algorithm(const Json& algorithm, const std::string& hint) {
@@ -98,7 +104,7 @@ std::optional<Scheme> find_algorithm(std::string_view name) {
 }
 
 Scheme scheme_of(const Json& algorithm) {
-  if (const auto scheme = find_algorithm(algorithm.as_string())) return *scheme;
+  if (const Scheme* const scheme = find_algorithm(algorithm.as_string())) return *scheme;
   std::string known;
   for (const Algorithm& row : algorithms()) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   fail_algorithm(algorithm, fmt::format("supported: {}", known));
@@ -109,7 +115,7 @@ void check_algorithm(const Json& object) {
   const auto algorithm = object.is_object() ? object.get("quant_algo") : std::nullopt;
   if (!algorithm || !algorithm->is_string()) return;
   const std::string name = lower(algorithm->as_string());
-  if (name != "mixed_precision" && name != "no_quant" && !find_algorithm(name))
+  if (name != "mixed_precision" && name != "no_quant" && find_algorithm(name) == nullptr)
     fail_algorithm(*algorithm, std::string(kTrustTensors));
 }
 
@@ -139,7 +145,7 @@ bool read(const QuantSource& source, Declaration& out) {
       out.schemes.push_back(std::move(scheme));
     }
   } else if (source.method == "mxfp8") {
-    out.schemes.push_back(algorithms()[4].scheme);
+    out.schemes.push_back(*find_algorithm("MXFP8"));
   } else {
     Scheme scheme = scheme_of(json.at("quant_algo"));
     if (const auto group = json.get("group_size"); group && scheme.bits == 4)

@@ -1,6 +1,7 @@
 #include "quant/repack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -124,6 +125,13 @@ void set_byte_zero_points(Weight& weight, const TensorView& tensor, std::vector<
   set_values(weight.zero_point, ScaleType::kU8, std::move(values));
   weight.zero_point.row_pitch = 1;
   weight.zero_point.col_pitch = weight.zero_point.rows;
+}
+
+double tensor_factor(const TensorView& tensor, bool divides) {
+  const double value = tensor_values(tensor).front();
+  if (!std::isfinite(value) || (divides && value == 0))
+    fail_tensor(tensor, fmt::format("holds {}", value), "the file is damaged");
+  return divides ? 1 / value : value;
 }
 
 void own_codes(Weight& weight) {

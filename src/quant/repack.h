@@ -49,6 +49,10 @@ ScaleGrid byte_zero_points(const ScaleGrid& scale, const TensorView& tensor);
 // Their values, of codes that are held less `middle`: where all are `middle` too, there are none and no shift.
 void set_byte_zero_points(Weight& weight, const TensorView& tensor, std::vector<std::byte> values, int middle);
 
+// A float of the whole tensor, as a factor of its scales; `divides`: scales are divided by it. A model Error where it
+// is not finite.
+double tensor_factor(const TensorView& tensor, bool divides = false);
+
 // Gives a weight its memory for the repacked codes, (N, row_bytes).
 void own_codes(Weight& weight);
 

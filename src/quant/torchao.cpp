@@ -112,7 +112,7 @@ Weight bind_blocks(Module& module) {
   if (module.has("_weight_per_tensor_scale")) of_tensor = module.take("_weight_per_tensor_scale", {Dtype::kF32}, {});
   const auto prepare = [is_tiled, scales = scales, of_tensor, fp4](Weight& w) {
     if (is_tiled) untile(w.scale, scales.bytes);
-    w.scale.factor = (fp4 ? 0.5 : 1) * (of_tensor ? tensor_values(*of_tensor).front() : 1);
+    w.scale.factor = (fp4 ? 0.5 : 1) * (of_tensor ? tensor_factor(*of_tensor) : 1);
   };
   if (!fp4) {
     change_at_load(weight, prepare);
@@ -126,10 +126,8 @@ Weight bind_blocks(Module& module) {
 }
 
 bool is_int4(const Module& module) {
-  const TensorView* const zeros = module.peek("_weight_zero_point");
-  return module.peek("_weight_qdata")->shape == std::vector<int64_t>{module.rows(), module.cols() / 2} &&
-         zeros != nullptr &&
-         (zeros->dtype == Dtype::kBf16 || zeros->dtype == Dtype::kF16 || zeros->dtype == Dtype::kF32);
+  const TensorView& codes = *module.peek("_weight_qdata");
+  return codes.dtype == Dtype::kI8 && codes.shape == std::vector<int64_t>{module.rows(), module.cols() / 2};
 }
 
 Weight bind_int4(Module& module) {
@@ -137,11 +135,15 @@ Weight bind_int4(Module& module) {
   if (module.cols() % 2 != 0)
     fail_tensor(codes, fmt::format("rows of {} columns are no whole bytes of 4-bit codes", module.cols()));
   const TensorView& scales = module.take("_weight_scale");
+  if (scales.shape.size() != 2 || scales.shape[1] != module.rows()) {
+    fail_tensor(scales,
+                fmt::format("wrong shape (expected [groups, {}], found {})", module.rows(), scales.shape_text()));
+  }
+  const ScaleGrid grid = module.transposed_groups(scales);
   const TensorView& zeros = module.take("_weight_zero_point", {scales.dtype}, scales.shape);
   Weight weight = module.codes_over(codes, Codes::kI8);
   weight.file_codes = bits_name(4);
-  weight.scale = module.transposed_groups(scales);
-  weight.minimum = weight.scale;
+  weight.scale = weight.minimum = grid;
   weight.minimum.data = zeros.bytes.data();
   weight.minimum.tensor = fmt::format("{}: tensor {}", zeros.file, zeros.name);
   weight.f32_steps = true;
@@ -163,6 +165,11 @@ Weight bind(Module& module) {
   if (codes.dtype == Dtype::kI32) {
     fail_tensor(codes, "torchao's int4 in the layout plain_int32, which is one of Intel's GPUs, is not supported",
                 "save it with int4_packing_format=\"plain\"");
+  }
+  if (codes.dtype == Dtype::kU8) {
+    fail_tensor(module.take("_weight_scale"),
+                fmt::format("wrong type for codes in U8 (expected F8_E8M0 or F8_E4M3, found {})",
+                            dtype_name(module.peek("_weight_scale")->dtype)));
   }
   if (is_int4(module)) return bind_int4(module);
   Weight weight = module.take_byte_codes("_weight_qdata");
@@ -254,7 +261,11 @@ bool read(const QuantSource& source, Declaration& out) {
     if (kind == "PerTensor") scheme.group_rows = 0;
     if (kind == "PerGroup") scheme.group_cols = granularity->at("_data").at("group_size").as_integer(1, kMaxGroup);
   }
-  if (const auto group = data.get("group_size")) scheme.group_cols = group->as_integer(1, kMaxGroup);
+  const bool in_blocks = scheme.scales == Dtype::kF8E8M0 || scheme.scales == Dtype::kF8E4M3;
+  if (const auto size = data.get("block_size"); in_blocks && size && size->as_integer() != scheme.group_cols)
+    size->fail(fmt::format("{} is not supported", size->as_integer()), fmt::format("supported: {}", scheme.group_cols));
+  if (const auto group = data.get("group_size"); group && !in_blocks)
+    scheme.group_cols = group->as_integer(1, kMaxGroup);
   out.schemes.push_back(std::move(scheme));
   out.excluded = read_names(*source.json, "modules_to_not_convert");
   if (!source.json->flag_or("include_input_output_embeddings", false)) out.excluded.emplace_back("lm_head");

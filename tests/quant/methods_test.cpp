@@ -538,6 +538,7 @@ TEST_CASE("HQQ: both axes, groups across rows, fewer bits") {
         // with ten of them.
         const bool words = bits == 3;
         const int64_t units = words ? (kElements / width + 9) / 10 * width : kElements * bits / 8;
+        if (units % width != 0) continue;  // rows of groups are packed together
         const std::vector<uint8_t> bytes = random_codes(random, size_t(units), 8);
         const std::vector<uint32_t> packed = random_words(random, units);
         const auto code_of = [&](int64_t i) {
@@ -551,10 +552,12 @@ TEST_CASE("HQQ: both axes, groups across rows, fewer bits") {
         const std::vector<int64_t> shape =
             axis == 1 ? std::vector<int64_t>{groups, 1} : std::vector<int64_t>{1, groups};
         Tensors tensors;
-        tensors["W_q"] = words ? tensor("I32", {units / width, width}, packed) : tensor("U8", {units}, bytes);
+        tensors["W_q"] =
+            words ? tensor("I32", {units / width, width}, packed) : tensor("U8", {units / width, width}, bytes);
         tensors["scale"] = tensor("F32", shape, scales);
         tensors["zero"] = tensor("F32", shape, zeros);
         tensors["nbits"] = tensor("I32", {}, std::vector<int32_t>{bits});
+        tensors["axis"] = tensor("I32", {}, std::vector<int32_t>{axis});
         const Loaded loaded = load(tensors, kRows, kCols);
         int64_t different = 0;
         for (int64_t i = 0; i < kElements; ++i) {
@@ -582,6 +585,11 @@ TEST_CASE("HQQ: both axes, groups across rows, fewer bits") {
   tensors["nbits"] = tensor("I64", {}, std::vector<int64_t>{3});
   CHECK(contains(problem(tensors, kRows, kCols), "holds codes of 4 bits (expected 3, as nbits says)"));
   tensors.erase("nbits");
+  tensors["axis"] = tensor("I32", {}, std::vector<int32_t>{0});
+  CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: the shape of its scale is that of axis 1 (expected 0"));
+  tensors.erase("axis");
+  tensors["W_q"].shape = {60, 2};
+  CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: its shape [60, 2] does not fit that of its scale, [4, 1]"));
   tensors["W_q"] = tensor("I32", {2, 60}, std::vector<int32_t>(120));
   CHECK(contains(problem(tensors, kRows, kCols), "m.W_q: wrong size"));
   tensors["W_q"] = tensor("U8", {4, 60}, std::vector<uint8_t>(240));
@@ -741,6 +749,10 @@ TEST_CASE("torchao: int4 in the plain layout, and layouts of one device") {
   }
   torchao["_weight_zero_point"] = tensor("F32", {kRows, 3}, zeros);
   CHECK(contains(problem(torchao, kRows, kCols), "m._weight_zero_point: wrong shape (expected [3, 5], found [5, 3])"));
+  torchao.erase("_weight_zero_point");
+  CHECK(contains(problem(torchao, kRows, kCols), "m._weight_zero_point is missing"));
+  torchao["_weight_scale"].shape = {kRows, 3};
+  CHECK(contains(problem(torchao, kRows, kCols), "m._weight_scale: wrong shape (expected [groups, 5], found [5, 3])"));
   torchao["_weight_qdata"] = tensor("I32", {kRows, kCols / 8}, std::vector<int32_t>(size_t(kRows * kCols / 8)));
   CHECK(contains(problem(torchao, kRows, kCols), "torchao's int4 in the layout plain_int32"));
   Tensors tiled;
