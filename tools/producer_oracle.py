@@ -101,7 +101,7 @@ def torchao(kind, dtype=torch.float32, **given):
         from torchao.quantization.quantize_.workflows.int4 import int4_tensor
 
         inference_workflow.is_sm_at_least_100 = lambda: True  # weights are rounded on the CPU, and no product is computed
-        if int4_tensor.pack_int4 is None:  # MSLK has FBGEMM's functions, but no package for CPUs
+        if kind == "Int4WeightOnlyConfig" and int4_tensor.pack_int4 is None:  # MSLK has FBGEMM's functions, but no package for CPUs
             from fbgemm_gpu.experimental.gen_ai import quantize
 
             int4_tensor.pack_int4, int4_tensor.int4_row_quantize_zp = quantize.pack_int4, quantize.int4_row_quantize_zp
