@@ -37,8 +37,7 @@ double measure_read_bandwidth(const Plan& plan, const EngineRow& engine, const E
   }
   if (bytes < kSmallest) return 0;
   cpu::ThreadPool pool(options.threads);
-  return cpu::read_bandwidth(pool, cpu::find_target(options.target), {largest->data.data(), std::min(bytes, kLargest)},
-                             2);
+  return cpu::read_bandwidth(pool, cpu::find_target(options.target), {largest->data.data(), std::min(bytes, kLargest)});
 }
 
 }  // namespace

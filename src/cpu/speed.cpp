@@ -33,7 +33,7 @@ double measure_read(ThreadPool& pool, const IsaTarget& target, int workers) {
     pool.share(int64_t(bytes / kChunk),
                [&](int64_t i) { std::memset(&memory.bytes()[size_t(i) * kChunk], 1, kChunk); });
   });
-  return read_bandwidth(pool, target, memory.bytes(), 2);
+  return read_bandwidth(pool, target, memory.bytes());
 }
 
 double measure_peak(ThreadPool& pool, int64_t (*peak)(int64_t rounds)) {

@@ -124,6 +124,40 @@ TEST_CASE("W x for every code, grid, size and number of tokens") {
   }
 }
 
+// Rows whose inputs fill the first cache are read several at once, and the last ones alone.
+TEST_CASE("One token times long rows, whatever rows go together") {
+  struct Shape {
+    Codes codes;
+    int64_t rows, cols, group_rows, group_cols;
+  };
+  const Shape shapes[] = {{Codes::kE4M3, 15, 6400, 128, 128}, {Codes::kE4M3, 9, 6250, 1, 6250},
+                          {Codes::kE4M3, 13, 9000, 1, 72},    {Codes::kE4M3, 7, 17408, 4, 128},
+                          {Codes::kBf16, 15, 6250, 1, 0},     {Codes::kBf16, 8, 9728, 1, 0},
+                          {Codes::kI8, 15, 12416, 1, 12416},  {Codes::kI8, 8, 12345, 2, 12345},
+                          {Codes::kI8, 9, 12544, 1, 256},     {Codes::kI8, 7, 13000, 128, 1000}};
+  for (const IsaTarget* target : kernel_targets()) {
+    for (const Shape& shape : shapes) {
+      for (const bool zero_points : {false, true}) {
+        if (zero_points && shape.codes != Codes::kI8) continue;
+        INFO(std::string(target->name), " ", codes_name(shape.codes), " ", shape.rows, "x", shape.cols, " groups ",
+             shape.group_rows, "x", shape.group_cols, " zero points ", zero_points);
+        std::mt19937 random(uint32_t(shape.cols));
+        const Weight weight =
+            random_weight(random, shape.codes, shape.rows, shape.cols, shape.group_rows, shape.group_cols, zero_points);
+        CHECK(multiply_error(*target, weight, 1, random) < tolerance(target->kernels[size_t(shape.codes)].at(1).form));
+
+        TestLayer layer(weight, *target, Activations::k16Bit, 1);
+        std::ranges::copy(normal(random, size_t(shape.cols)), layer.input.row(0));
+        layer.prepare(0, 1);
+        std::vector<float> together(size_t(shape.rows)), alone(size_t(shape.rows));
+        layer.multiply(1, 0, shape.rows, together);
+        for (int64_t n = 0; n < shape.rows; ++n) layer.multiply(1, n, n + 1, alone);
+        CHECK(together == alone);
+      }
+    }
+  }
+}
+
 TEST_CASE("W x for shifted codes with minimums") {
   struct Shape {
     int64_t rows, cols, group_rows, group_cols;

@@ -1,6 +1,6 @@
 #include "cpu/isa/targets.h"
 
-#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <string>
 
@@ -36,13 +36,15 @@ const IsaTarget& find_target(std::string_view name) {
   fail(ErrorKind::kUsage, fmt::format("cpu:{}: unknown instruction set", name), "known: " + known);
 }
 
-double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const std::byte> data, int rounds) {
+double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const std::byte> data) {
   constexpr int64_t kChunk = 1 << 20;
+  constexpr double kSeconds = 0.1;
   const int64_t chunks = int64_t(data.size()) / kChunk;
-  double best = 0;
-  for (int round = 0; round < rounds; ++round) {
-    std::atomic<float> keep{0};
-    const auto start = std::chrono::steady_clock::now();
+  if (chunks == 0) return 0;
+  std::atomic<float> keep{0};
+  double bytes = 0, seconds = 0;
+  const auto start = std::chrono::steady_clock::now();
+  while (seconds < kSeconds) {
     pool.run([&](int) {
       float sum = 0;
       pool.share(chunks, [&](int64_t i) {
@@ -50,10 +52,10 @@ double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const
       });
       keep.store(sum, std::memory_order_relaxed);
     });
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::max(best, double(chunks * kChunk) / seconds);
+    bytes += double(chunks * kChunk);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  return best;
+  return bytes / seconds;
 }
 
 }  // namespace qgen::cpu

@@ -16,8 +16,9 @@ std::span<const IsaTarget* const> targets();
 // processor lacks it.
 const IsaTarget& find_target(std::string_view name);
 
-// Bytes per second that a plain read of `data`, in whole MiB, by all workers reaches: the best of `rounds`. 0 below
-// one.
-double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const std::byte> data, int rounds);
+// Bytes per second that a plain read of `data`, in whole MiB, by all workers keeps up: the mean of a tenth of a second
+// or more, as a model that decodes reads without a pause. Single readings of a few milliseconds reach up to a sixth
+// more beside neighbours on the same memory. 0 below one MiB.
+double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const std::byte> data);
 
 }  // namespace qgen::cpu
