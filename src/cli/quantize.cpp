@@ -51,6 +51,7 @@ quantize::JobOptions read_job(const QuantizeOptions& options) {
     fail(ErrorKind::kUsage, "--smooth: needs --input-stats", "`qgen calibrate` writes that file");
   quantize::JobOptions job = options.job;
   job.model = options.model.model;
+  job.trust_tensors = options.model.trust_tensors;
   job.out = options.out;
   job.statistics = options.statistics;
   job.verified = read_number_or_word({"--verify", "all", -1}, options.verified);
@@ -153,6 +154,7 @@ Command::Bound bind() {
   std::vector<Option> options = {
       model_option(o->model),
       model_word(o->model),
+      trust_tensors_option(o->model),
       {"--to",
        &o->format,
        "FORMAT",

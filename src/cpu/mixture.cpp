@@ -159,9 +159,15 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     const int64_t count = range.end - range.begin;
     const bool gated = !step_.gate.empty();
     const size_t layer = first_in(of.expert);
-    const uint8_t* const up_codes = gated ? in_[layer + 1]->codes(range.begin) : nullptr;
-    multiply(input_, in_, layer, of, x, range, up_codes, gated ? biases.gate : biases.up, gate, inner_.stride());
-    if (gated) multiply(input_, in_, layer + 1, of, x, range, nullptr, biases.up, temporary, count);
+    // A worker's next task is the one behind this, unless another takes it.
+    const int64_t later = task + 1;
+    const uint8_t* const next =
+        later == groups * blocks
+            ? nullptr
+            : in_[first_in(groups_[size_t(later / blocks)].expert)]->codes(range_of(later % blocks, size, width).begin);
+    multiply(input_, in_, layer, of, x, range, gated ? in_[layer + 1]->codes(range.begin) : next,
+             gated ? biases.gate : biases.up, gate, inner_.stride());
+    if (gated) multiply(input_, in_, layer + 1, of, x, range, next, biases.up, temporary, count);
     for (int32_t t = 0; t < of.count; ++t) {
       float *const row = gate + t * inner_.stride(), *const up = temporary + t * count;
       if (gated) bound(row, up, count);

@@ -200,7 +200,7 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   const SourceFiles source_files(source, options.statistics);
   for (const fs::path& target : {options.out, mark}) source_files.refuse(target);
   // First of all, since it refuses what a run would refuse.
-  const auto original = source.quantized ? plan_of(source) : make_plan(open_checkpoint(source.location));
+  const auto original = source.quantized ? plan_of(source) : plan_of_files(source);
   const GgufLayout layout = lay_out_gguf(source, prepared.reasons());
   JobReport report = prepared.take_report();
   for (const auto& [reason, count] : layout.left) report.kept[reason] += count;

@@ -19,6 +19,7 @@ namespace qgen::quantize {
 
 struct JobOptions {
   std::string model;
+  bool trust_tensors = false;  // as make_plan() has it
   std::filesystem::path out;
   Recipe recipe;
   Selection selection;

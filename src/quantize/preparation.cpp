@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/families/table.h"
 #include "model/open.h"
-#include "model/planner.h"
+#include "quantize/quantized_source.h"
 #include "quantize/selection.h"
 #include "quantize/smooth.h"
 #include "quantize/statistics.h"
@@ -45,7 +45,7 @@ Stacks stacks_for(const Recipe& recipe) {
 }  // namespace
 
 Preparation::Preparation(const JobOptions& options)
-    : options_(options), source_(open_source(options.model, stacks_for(options.recipe))) {
+    : options_(options), source_(open_source(options.model, stacks_for(options.recipe), options.trust_tensors)) {
   report_.source_quantized = source_.quantized;
   for (const auto& [reason, count] : source_.left) report_.kept[reason] += count;
   refuse_transposed(source_, options.recipe);
@@ -65,7 +65,7 @@ void Preparation::check_whole() {
     report_.warnings.push_back(fmt::format("{} (qgen cannot run the result)", error.message()));
     return;
   }
-  make_plan(open_checkpoint(source_.location));
+  plan_of_files(source_);
 }
 
 void Preparation::choose() {

@@ -96,9 +96,9 @@ class Undoing {
   explicit Undoing(Source& source)
       : source_(source),
         checkpoint_(source.checkpoint),
-        plan_(make_plan(open_checkpoint(source.location))),  // refuses what a run would refuse
-        binder_(checkpoint_),
-        biases_(checkpoint_),
+        plan_(plan_of_files(source)),
+        binder_(checkpoint_, true),  // what is refused for its method has been refused by now
+        biases_(checkpoint_, true),
         plain_(source.float_type.value_or(plain_type(checkpoint_))) {}
 
   void run() {
@@ -379,6 +379,10 @@ class Undoing {
 }  // namespace
 
 void add_quantized(Source& source) { Undoing(source).run(); }
+
+std::unique_ptr<Plan> plan_of_files(const Source& source) {
+  return make_plan(open_checkpoint(source.location), source.trust_tensors);
+}
 
 std::unique_ptr<Plan> plan_of(const Source& source) {
   std::vector<TensorView> tensors;

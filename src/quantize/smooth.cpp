@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "model/open.h"
-#include "model/planner.h"
 #include "quantize/quantized_source.h"
 #include "quantize/repacked.h"
 
@@ -128,7 +127,7 @@ Smoothed smooth(Source& source, std::span<const std::string_view> reasons, const
          fmt::format("{}: a quantized checkpoint cannot be smoothed", source.checkpoint.location().name),
          "start from the unquantized checkpoint, or leave --smooth away");
   }
-  const auto plan = source.other_layout ? plan_of(source) : make_plan(open_checkpoint(source.location));
+  const auto plan = source.other_layout ? plan_of(source) : plan_of_files(source);
   std::map<std::string_view, SourceMatrix*> matrices;
   std::set<const SourceMatrix*> quantized;
   for (size_t i = 0; i < source.matrices.size(); ++i) {

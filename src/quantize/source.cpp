@@ -10,7 +10,6 @@
 #include "base/numbers.h"
 #include "model/families/table.h"
 #include "model/open.h"
-#include "model/planner.h"
 #include "model/rope.h"
 #include "quant/declaration.h"
 #include "quantize/compare_models.h"
@@ -200,16 +199,17 @@ std::string module_of_stack(const TensorView& tensor) {
   return tensor.name.substr(0, tensor.name.size() - kWeight.size());
 }
 
-Source open_source(const std::string& model, Stacks stacks) {
+Source open_source(const std::string& model, Stacks stacks, bool trust_tensors) {
   Source source;
   source.stacks = stacks;
+  source.trust_tensors = trust_tensors;
   source.location = locate_model(model);
   source.checkpoint = open_checkpoint(source.location);
   HuggingFaceView view;
   std::unique_ptr<Plan> original;
   source.other_layout = has_other_layout(source.checkpoint);
   if (source.other_layout) {
-    original = make_plan(open_checkpoint(source.location));
+    original = plan_of_files(source);
     view = as_hugging_face(std::move(source.checkpoint));
     source.checkpoint = std::move(view.checkpoint);
     source.parts = std::move(view.parts);

@@ -83,8 +83,9 @@ struct Source {
   std::deque<SourceMatrix> matrices;      // those that may be quantized
   std::vector<const TensorView*> copied;  // what belongs to no matrix
   Stacks stacks = Stacks::kAsServers;
-  bool quantized = false;     // the checkpoint is quantized itself
-  bool other_layout = false;  // its files are GGUF, or Mistral's own
+  bool trust_tensors = false;  // as make_plan() has it
+  bool quantized = false;      // the checkpoint is quantized itself
+  bool other_layout = false;   // its files are GGUF, or Mistral's own
   // Of a matrix that is quantized in the checkpoint and not in the one that is written; nothing: as that of the norms.
   std::optional<Dtype> float_type;
   // What `qgen calibrate` calls the modules of files in another layout.
@@ -106,7 +107,7 @@ struct Source {
 // tensors.
 std::string module_of_stack(const TensorView& tensor);
 
-// Throws a model Error about what cannot be read.
-Source open_source(const std::string& model, Stacks stacks);
+// Throws a model Error about what cannot be read. `trust_tensors`: as make_plan() has it.
+Source open_source(const std::string& model, Stacks stacks, bool trust_tensors = false);
 
 }  // namespace qgen::quantize

@@ -13,7 +13,7 @@ $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z
   inspect --json --steps --tensors --trust-tensors
   bench --decode-tokens --depth --dummy --output --parallel --prefill --rounds --trust-tensors
   score --against --invalid-utf --json --logits --stride --tokens --trust-tensors --window
-  quantize --block --compat --eval --force --input-stats --keep --mode --mse-grid --only --out --percentile --quiet --report --resume --rms-factor --smooth --to --verify
+  quantize --block --compat --eval --force --input-stats --keep --mode --mse-grid --only --out --percentile --quiet --report --resume --rms-factor --smooth --to --trust-tensors --verify
   calibrate --force --invalid-utf --limit --out --quiet --text --trust-tensors --window
   verify --against --json --trust-tensors
   tokens --chat --decode --invalid-utf --json --messages --render

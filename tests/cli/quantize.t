@@ -69,6 +69,15 @@ $ for model in gptq-v1-actorder-stories mlx-affine64-stories arch/qwen3_5-fp8 ar
         5 good
 needs: test -d "$SHARED/fixtures"
 
+# A method that is not known is refused, as when it runs, unless the tensors are to be trusted
+$ mkdir unknown && cp $MODEL/* unknown/ && sed -i 's/"quant_method": "fp8"/"quant_method": "qqq9"/' unknown/config.json && qgen quantize -m unknown --to int8 --out never
+stderr:
+  qgen: *config.json: quantization_config.quant_method: 'qqq9' is not known (glob)
+  *--trust-tensors* (glob)
+exit: 3
+$ qgen quantize -m unknown --trust-tensors --to int8 --out trusted -q; cmp trusted/model.safetensors converted/model.safetensors && echo same
+  same
+
 # A GGUF file for llama.cpp, tokenizer and all; `verify` finds the rows that are laid out for another rotation
 $ qgen quantize -m $MODEL --to q8_0 --out story-Q8_0.gguf --verify all | grep -E "GOOD$|left"
   story-Q8_0.gguf  31 matrices quantized, 16 tensors copied * 36 compared: 36 GOOD (glob)
