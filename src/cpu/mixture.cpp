@@ -151,6 +151,10 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
   // Several tasks a worker, however few experts there are.
   const int64_t groups = int64_t(groups_.size()), wanted = (tasks_of_all + groups - 1) / groups;
   const int64_t size = task_rows(width, wanted), blocks = (width + size - 1) / size;
+  const auto first_codes = [&](int64_t task) {
+    const LinearKernel& layer = *in_[first_in(groups_[size_t(task / blocks)].expert)];
+    return layer.codes(range_of(task % blocks, size, width).begin);
+  };
   pool.share(groups * blocks, [&](int64_t task) {
     const Group& of = groups_[size_t(task / blocks)];
     const Range range = range_of(task % blocks, size, width);
@@ -160,11 +164,7 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     const bool gated = !step_.gate.empty();
     const size_t layer = first_in(of.expert);
     // A worker's next task is the one behind this, unless another takes it.
-    const int64_t later = task + 1;
-    const uint8_t* const next =
-        later == groups * blocks
-            ? nullptr
-            : in_[first_in(groups_[size_t(later / blocks)].expert)]->codes(range_of(later % blocks, size, width).begin);
+    const uint8_t* const next = task + 1 < groups * blocks ? first_codes(task + 1) : nullptr;
     multiply(input_, in_, layer, of, x, range, gated ? in_[layer + 1]->codes(range.begin) : next,
              gated ? biases.gate : biases.up, gate, inner_.stride());
     if (gated) multiply(input_, in_, layer + 1, of, x, range, next, biases.up, temporary, count);
@@ -193,7 +193,8 @@ void ExpertsKernel::run(const Batch& batch, const std::vector<RowBuffer>& rows, 
     for (size_t g = 0; g < groups_.size(); ++g) {
       const Group& of = groups_[g];
       const bool last = g + 1 == groups_.size();
-      const uint8_t* const next = last ? nullptr : down_[size_t(groups_[g + 1].expert)]->codes(range.begin);
+      const LinearKernel& later = *down_[size_t(groups_[last ? 0 : g + 1].expert)];
+      const uint8_t* const next = last && range.end == hidden ? nullptr : later.codes(last ? range.end : range.begin);
       multiply(inner_, down_, size_t(of.expert), of, inner_.row(of.first), range, next, biases.down, temporary, count);
       for (int32_t t = 0; t < of.count; ++t) {
         const int64_t entry = order_[size_t(of.first + t)], token = entry / step_.chosen();

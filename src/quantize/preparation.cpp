@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "model/families/table.h"
 #include "model/open.h"
-#include "quantize/quantized_source.h"
 #include "quantize/selection.h"
 #include "quantize/smooth.h"
 #include "quantize/statistics.h"

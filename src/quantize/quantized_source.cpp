@@ -380,10 +380,6 @@ class Undoing {
 
 void add_quantized(Source& source) { Undoing(source).run(); }
 
-std::unique_ptr<Plan> plan_of_files(const Source& source) {
-  return make_plan(open_checkpoint(source.location), source.trust_tensors);
-}
-
 std::unique_ptr<Plan> plan_of(const Source& source) {
   std::vector<TensorView> tensors;
   for (const SourceMatrix& matrix : source.matrices) {

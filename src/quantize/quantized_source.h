@@ -15,7 +15,4 @@ void add_quantized(Source& source);
 // The plan of the model that the matrices and vectors of a quantized source are of; without their values.
 std::unique_ptr<Plan> plan_of(const Source& source);
 
-// The plan of the source's files as they are: refuses what a run would refuse.
-std::unique_ptr<Plan> plan_of_files(const Source& source);
-
 }  // namespace qgen::quantize

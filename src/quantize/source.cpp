@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "model/families/table.h"
 #include "model/open.h"
+#include "model/planner.h"
 #include "model/rope.h"
 #include "quant/declaration.h"
 #include "quantize/compare_models.h"
@@ -197,6 +198,10 @@ std::string module_of_stack(const TensorView& tensor) {
   // Convolutions have as many dimensions.
   if (!tensor.name.ends_with(kWeight) || tensor.name.find("conv") != tensor.name.npos) return {};
   return tensor.name.substr(0, tensor.name.size() - kWeight.size());
+}
+
+std::unique_ptr<Plan> plan_of_files(const Source& source) {
+  return make_plan(open_checkpoint(source.location), source.trust_tensors);
 }
 
 Source open_source(const std::string& model, Stacks stacks, bool trust_tensors) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "model/plan.h"
 #include "quant/weight.h"
 #include "quantize/rounding.h"
 
@@ -109,5 +110,8 @@ std::string module_of_stack(const TensorView& tensor);
 
 // Throws a model Error about what cannot be read. `trust_tensors`: as make_plan() has it.
 Source open_source(const std::string& model, Stacks stacks, bool trust_tensors = false);
+
+// The plan of the source's files as they are: refuses what a run would refuse.
+std::unique_ptr<Plan> plan_of_files(const Source& source);
 
 }  // namespace qgen::quantize

@@ -2,7 +2,7 @@
 // registers and are multiplied with vdpbf16ps, as are bf16 weights; INT8 weights by integer dot products.
 // x is a pair of bf16 (16 bits of mantissa); for many tokens, where arithmetic is the bound, it is rounded to bf16.
 #define QGEN_ADDS_BESIDE_PRODUCTS  // as Zen 4 and 5 do
-#define QGEN_ASKS_FIRST_CACHE      // measured on Zen 5
+#define QGEN_PREFETCHES_TO_L1      // measured on Zen 5
 #include "cpu/isa/vec_avx512.h"
 
 namespace qgen::cpu {

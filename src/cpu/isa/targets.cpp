@@ -42,9 +42,7 @@ double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const
   const int64_t chunks = int64_t(data.size()) / kChunk;
   if (chunks == 0) return 0;
   std::atomic<float> keep{0};
-  double bytes = 0, seconds = 0;
-  const auto start = std::chrono::steady_clock::now();
-  while (seconds < kSeconds) {
+  const auto read = [&] {
     pool.run([&](int) {
       float sum = 0;
       pool.share(chunks, [&](int64_t i) {
@@ -52,6 +50,12 @@ double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const
       });
       keep.store(sum, std::memory_order_relaxed);
     });
+  };
+  read();
+  double bytes = 0, seconds = 0;
+  const auto start = std::chrono::steady_clock::now();
+  while (seconds < kSeconds) {
+    read();
     bytes += double(chunks * kChunk);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }

@@ -16,9 +16,9 @@ std::span<const IsaTarget* const> targets();
 // processor lacks it.
 const IsaTarget& find_target(std::string_view name);
 
-// Bytes per second that a plain read of `data`, in whole MiB, by all workers keeps up: the mean of a tenth of a second
-// or more, as a model that decodes reads without a pause. Single readings of a few milliseconds reach up to a sixth
-// more beside neighbours on the same memory. 0 below one MiB.
+// Bytes per second of a plain read of `data`, in whole MiB, by all workers: the mean of a tenth of a second or more,
+// after one reading that is not counted (the first maps the pages of a file). Decoding reads without a pause as well;
+// the best reading of a few milliseconds is up to a sixth faster where others use the same memory. 0 below one MiB.
 double read_bandwidth(ThreadPool& pool, const IsaTarget& target, std::span<const std::byte> data);
 
 }  // namespace qgen::cpu
