@@ -101,9 +101,10 @@ std::vector<int64_t> parse_list(std::string_view text, std::string_view option, 
   for (;;) {
     int64_t value = 0;
     const auto [next, error] = std::from_chars(p, end, value);
-    if (error != std::errc{} || value < 0 || value > kMostTokens || (next != end && *next != ',')) {
-      fail(ErrorKind::kUsage, fmt::format("{}: '{}' is not a list of numbers (expected 512 or 0,4096)", option, text));
-    }
+    if (error == std::errc::result_out_of_range || value > kMostTokens)
+      fail(ErrorKind::kUsage, fmt::format("{} {}: out of range (expected at most {})", option, text, kMostTokens));
+    if (error != std::errc{} || value < 0 || (next != end && *next != ','))
+      fail(ErrorKind::kUsage, fmt::format("{}: '{}' is not a list of numbers (expected 8 or 8,16)", option, text));
     if (value >= lowest) out.push_back(value);
     if (next == end) break;
     p = next + 1;

@@ -166,8 +166,8 @@ std::string job_summary(const quantize::JobOptions& options, const quantize::Job
   std::string out =
       fmt::format("\n{}: {}, scales by {}{}\n", options.out.string(), quantize::format_name(options.recipe.format),
                   options.recipe.mode_text(), options.recipe.compat ? ", as quantize_fp8.py rounds" : "");
-  out += fmt::format("  {} files, {} matrices quantized, {} tensors as they were\n", report.shards.size(), quantized,
-                     copied);
+  out += fmt::format("  {} file{}, {} matrices quantized, {} tensors as they were\n", report.shards.size(),
+                     report.shards.size() == 1 ? "" : "s", quantized, copied);
   out += fmt::format("  {} became {}, in {:.1f} s, {:.1f} s of them for comparing\n",
                      format_bytes(double(report.bytes_read)), format_bytes(double(report.bytes_written)),
                      report.seconds, verifying);

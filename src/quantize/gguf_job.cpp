@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -42,6 +43,7 @@ class Writer {
  public:
   Writer(const GgufLayout& layout, const fs::path& path, const Recipe& recipe, const ColumnWeights& weights)
       : layout_(layout), recipe_(recipe), weights_(weights), file_(path, layout.keys, layout.shapes) {
+    std::set<const TensorView*> counted;
     for (size_t i = 0; i < layout.shapes.size(); ++i) {
       int64_t row = 0;
       for (const SourceMatrix* matrix : layout.contents[i].matrices) {
@@ -49,7 +51,8 @@ class Writer {
         places_[matrix] = {i, row};
         row += matrix->rows;
         quantized_ += layout.shapes[i].type == Dtype::kQ8_0;
-        source_bytes_ += rows_bytes(*matrix, matrix->rows);
+        decoded_bytes_ += rows_bytes(*matrix, matrix->rows);
+        stored_bytes_ += quantize::stored_bytes(*matrix, counted);
       }
       const auto& vector = layout.contents[i].vector;
       if (!vector.empty()) file_.write(i, 0, std::as_bytes(std::span(vector)));
@@ -58,7 +61,8 @@ class Writer {
 
   int64_t quantized() const { return quantized_; }
   uint64_t bytes() const { return file_.size(); }
-  uint64_t source_bytes() const { return source_bytes_; }
+  uint64_t stored_bytes() const { return stored_bytes_; }    // of the source's files
+  uint64_t decoded_bytes() const { return decoded_bytes_; }  // of its matrices, in the types of unquantized ones
 
   // The file before keep(); before write() without the values of matrices.
   fs::path readable() const { return file_.readable(); }
@@ -162,7 +166,7 @@ class Writer {
   std::vector<const SourceMatrix*> matrices_;
   std::map<const SourceMatrix*, Place> places_;
   int64_t quantized_ = 0;
-  uint64_t source_bytes_ = 0;
+  uint64_t stored_bytes_ = 0, decoded_bytes_ = 0;
 };
 
 void check_target(const JobOptions& options) {
@@ -214,13 +218,13 @@ JobReport run_gguf_job(const JobOptions& options, const JobControl& control) {
   Writer writer(layout, options.out, options.recipe, prepared.weights());
   shard.quantized = writer.quantized();
   shard.copied = std::ranges::count_if(layout.shapes, [](const auto& shape) { return shape.type != Dtype::kQ8_0; });
-  shard.bytes_read = report.bytes_read = writer.source_bytes();
+  shard.bytes_read = report.bytes_read = writer.stored_bytes();
   shard.bytes_written = report.bytes_written = writer.bytes();
   check_same_steps(writer.readable(), *original);
   try {
     writer.write([&](uint64_t done) {
       check_stopped();
-      if (control.progress) control.progress(shard, done, shard.bytes_read);
+      if (control.progress) control.progress(shard, done, writer.decoded_bytes());
     });
   } catch (const Error&) {
     source_files.check_unchanged();  // the cause, where they are not

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -113,14 +114,16 @@ class Job {
       report.quantized += tensor.part == OutputTensor::Part::kCodes;
       report.copied += tensor.part == OutputTensor::Part::kCopy || tensor.part == OutputTensor::Part::kDecoded;
       report.bytes_written += tensor.shape.bytes();
+      if (tensor.copied != nullptr) report.bytes_read += tensor.copied->bytes.size();
+      if (tensor.matrix != nullptr) report.bytes_read += stored_bytes(*tensor.matrix, counted_);
     }
-    report.bytes_read = source_bytes(shard);
+    const uint64_t decoded = source_bytes(shard);
     const auto start = Clock::now();
     report.found = options_.resume && folder.holds(shard);
     if (!report.found) {
       write_shard(shard, path, options_.recipe, prepared_.weights(), [&](uint64_t done) {
         check_stopped();
-        if (control_.progress) control_.progress(report, done, report.bytes_read);
+        if (control_.progress) control_.progress(report, done, decoded);
       });
       folder.note(shard);
     }
@@ -135,6 +138,7 @@ class Job {
   }
 
   const JobOptions& options_;
+  std::set<const TensorView*> counted_;  // of matrices, in bytes_read
   const JobControl& control_;
   Preparation prepared_;
   std::vector<Shard> shards_;

@@ -200,6 +200,14 @@ std::string module_of_stack(const TensorView& tensor) {
   return tensor.name.substr(0, tensor.name.size() - kWeight.size());
 }
 
+uint64_t stored_bytes(const SourceMatrix& matrix, std::set<const TensorView*>& counted) {
+  uint64_t total = 0;
+  for (const TensorView* tensor : matrix.tensors) {
+    if (counted.insert(tensor).second) total += tensor->bytes.size();
+  }
+  return total;
+}
+
 std::unique_ptr<Plan> plan_of_files(const Source& source) {
   return make_plan(open_checkpoint(source.location), source.trust_tensors);
 }

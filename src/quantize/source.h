@@ -39,6 +39,10 @@ struct SourceMatrix {
   std::shared_ptr<const std::vector<float>> multipliers;
 };
 
+// The bytes in the checkpoint's files of a matrix's tensors that are not among `counted`, which they join: parts of one
+// tensor may become several matrices.
+uint64_t stored_bytes(const SourceMatrix& matrix, std::set<const TensorView*>& counted);
+
 // Rows of a matrix in F32, as one strip or tile by tile. Not shared between threads.
 class RowReader {
  public:

@@ -194,3 +194,15 @@ $ cp -r $MODEL nan && python3 - << 'END'
 $ for model in $MODEL nan; do qgen plan -m $model --device cpu --json; qgen bench -m $model --device cpu -p 4 -n 0 -d 0 -r 1 --output json; done
 jsonl: stdout
 where: [account["memory"]["weights"] - it[0]["memory"]["weights"] for account in it] == [0, 0, 0, 2 * 11008]
+
+# Numbers out of range are told apart from what is no list of numbers
+$ qgen bench -m $MODEL -p 99999999999999
+stderr:
+  qgen: --prefill 99999999999999: out of range (expected at most 2147483648)
+  ...
+exit: 2
+$ qgen bench -m $MODEL --parallel auto
+stderr:
+  qgen: --parallel: 'auto' is not a list of numbers (expected 8 or 8,16)
+  ...
+exit: 2

@@ -5,7 +5,7 @@ $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out w8a8
   model.safetensors  [0-9]+ matrices quantized, [0-9]+ tensors copied  [0-9.]+ KiB in [0-9.]+ s  5 compared: 5 GOOD (re)
   
   w8a8: int8, scales by max
-    1 files, [0-9]+ matrices quantized, [0-9]+ tensors as they were (re)
+    1 file, [0-9]+ matrices quantized, [0-9]+ tensors as they were (re)
   ...
     cosine, least * GOOD  at least 0.995 * (glob)
   ...
@@ -68,6 +68,12 @@ $ for model in gptq-v1-actorder-stories mlx-affine64-stories arch/qwen3_5-fp8 ar
         5 "verdict":"GOOD"
         5 good
 needs: test -d "$SHARED/fixtures"
+
+# Bytes are those that files store, of a quantized source too
+$ qgen quantize -m $MODEL --to int8 --out counted --report json 2>&1 | python3 -c 'import json, os, sys; it = json.load(sys.stdin); size = os.path.getsize(sys.argv[1]); print(0.9 * size < it["bytes_read"] <= size)' $MODEL/model.safetensors
+  True
+$ qgen quantize -m $MODEL --to q8_0 --out counted.gguf --report json 2>&1 | python3 -c 'import json, os, sys; it = json.load(sys.stdin); size = os.path.getsize(sys.argv[1]); print(0.9 * size < it["bytes_read"] <= size)' $MODEL/model.safetensors
+  True
 
 # A method that is not known is refused, as when it runs, unless the tensors are to be trusted
 $ mkdir unknown && cp $MODEL/* unknown/ && sed -i 's/"quant_method": "fp8"/"quant_method": "qqq9"/' unknown/config.json && qgen quantize -m unknown --to int8 --out never

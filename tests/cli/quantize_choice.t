@@ -3,7 +3,7 @@
 # --keep and --only: parts of names, or patterns for all of them, with or without ".weight". What engines fuse goes together
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --keep layers.0.self_attn.q_proj.weight --keep '*.down_proj.weight' --out kept | grep -E "matrices quantized|left"; python3 $ROOT/tools/check_published.py kept; python3 -c 'import json; print(*json.load(open("kept/config.json"))["quantization_config"]["ignore"], sep="\n")' | grep layers.0
   model.safetensors  6 matrices quantized, 14 tensors copied * 5 compared: 5 GOOD (glob)
-    1 files, 6 matrices quantized, 14 tensors as they were
+    1 file, 6 matrices quantized, 14 tensors as they were
     3 matrices left as they were: deselected
     1 matrix left as it was: embedding
     1 matrix left as it was: fused with one that is kept
@@ -15,7 +15,7 @@ $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --keep layers.0.self_
   model.layers.0.self_attn.v_proj
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --only mlp --keep layers.1 --out only | grep -E "matrices quantized|left"; python3 $ROOT/tools/check_published.py only
   model.safetensors  3 matrices quantized, 17 tensors copied * 3 compared: 3 GOOD (glob)
-    1 files, 3 matrices quantized, 17 tensors as they were
+    1 file, 3 matrices quantized, 17 tensors as they were
     7 matrices left as they were: deselected
     1 matrix left as it was: embedding
     4 matrices left as they were: too narrow
