@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/units.h"
+#include "cli/report.h"
 #include "cli/table.h"
 
 namespace qgen::cli {
@@ -166,8 +167,8 @@ std::string job_summary(const quantize::JobOptions& options, const quantize::Job
   std::string out =
       fmt::format("\n{}: {}, scales by {}{}\n", options.out.string(), quantize::format_name(options.recipe.format),
                   options.recipe.mode_text(), options.recipe.compat ? ", as quantize_fp8.py rounds" : "");
-  out += fmt::format("  {} file{}, {} matrices quantized, {} tensors as they were\n", report.shards.size(),
-                     report.shards.size() == 1 ? "" : "s", quantized, copied);
+  out += fmt::format("  {}, {} matrices quantized, {} tensors as they were\n",
+                     counted(int64_t(report.shards.size()), "file"), quantized, copied);
   out += fmt::format("  {} became {}, in {:.1f} s, {:.1f} s of them for comparing\n",
                      format_bytes(double(report.bytes_read)), format_bytes(double(report.bytes_written)),
                      report.seconds, verifying);

@@ -138,10 +138,10 @@ class Job {
   }
 
   const JobOptions& options_;
-  std::set<const TensorView*> counted_;  // of matrices, in bytes_read
   const JobControl& control_;
   Preparation prepared_;
   std::vector<Shard> shards_;
+  std::set<const TensorView*> counted_;  // of matrices, in bytes_read
   std::string config_;
 };
 
