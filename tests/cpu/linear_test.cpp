@@ -144,26 +144,29 @@ void store_scales(Weight& weight, ScaleType type, std::vector<std::byte>& bytes)
   weight.scale.row_pitch = weight.scale.cols * weight.scale.col_pitch;
 }
 
-// Rows go side by side where x takes more than 24,576 bytes (go_side_by_side() in common.inc): 6144 columns of FP8 and
-// BF16, 12,288 of INT8; the last rows go alone.
-TEST_CASE("One token times long rows, whatever rows go together") {
+// FP8 in rows of any length goes eight rows side by side, or where x takes more bytes than kFp8Alone in common.inc, as
+// BF16 and INT8 do; the last rows go alone.
+TEST_CASE("One token times rows that go side by side") {
   struct Shape {
     Codes codes;
     int64_t rows, cols, group_rows, group_cols;
     ScaleType scales = ScaleType::kF32;
   };
-  const Shape shapes[] = {{Codes::kE4M3, 15, 8960, 1, 128, ScaleType::kBf16},
-                          {Codes::kE4M3, 9, 6400, 1, 32, ScaleType::kE8M0},
-                          {Codes::kE4M3, 17, 6400, 128, 128},
-                          {Codes::kE4M3, 9, 6250, 1, 6250},
-                          {Codes::kE4M3, 13, 9000, 1, 72},
-                          {Codes::kE4M3, 7, 17408, 4, 128},
-                          {Codes::kBf16, 15, 6250, 1, 0},
-                          {Codes::kBf16, 8, 9728, 1, 0},
-                          {Codes::kI8, 15, 12416, 1, 12416},
-                          {Codes::kI8, 8, 12345, 2, 12345},
-                          {Codes::kI8, 9, 12544, 1, 256},
-                          {Codes::kI8, 7, 13000, 128, 1000}};
+  const Shape shapes[] = {{Codes::kE4M3, 19, 8960, 1, 128, ScaleType::kBf16},
+                          {Codes::kE4M3, 11, 6400, 1, 32, ScaleType::kE8M0},
+                          {Codes::kE4M3, 27, 6400, 128, 128},
+                          {Codes::kE4M3, 10, 6250, 1, 6250},
+                          {Codes::kE4M3, 18, 9000, 1, 72},
+                          {Codes::kE4M3, 12, 17408, 4, 128},
+                          {Codes::kE4M3, 29, 512, 128, 128},
+                          {Codes::kE4M3, 21, 200, 1, 200},
+                          {Codes::kE4M3, 35, 1000, 3, 96, ScaleType::kF16},
+                          {Codes::kBf16, 19, 6250, 1, 0},
+                          {Codes::kBf16, 26, 9728, 1, 0},
+                          {Codes::kI8, 19, 12416, 1, 12416},
+                          {Codes::kI8, 10, 12345, 2, 12345},
+                          {Codes::kI8, 18, 12544, 1, 256},
+                          {Codes::kI8, 12, 13000, 128, 1000}};
   for (const IsaTarget* target : kernel_targets()) {
     for (const Shape& shape : shapes) {
       for (const bool zero_points : {false, true}) {

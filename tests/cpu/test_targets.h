@@ -30,13 +30,15 @@ inline std::vector<const IsaTarget*> supported_targets() {
   return out;
 }
 
-// These, and those which only tests have: no engine knows them.
+// These, the one for Zen 5 on other processors with its instructions, and those which only tests have: no engine knows
+// them.
 inline std::vector<const IsaTarget*> kernel_targets() {
   std::vector<const IsaTarget*> out = supported_targets();
 #if defined(__x86_64__)
   for (const IsaTarget* target : {&cpu::kEvexTarget, &cpu::kEmulatedAmxTarget}) {
     if (target->supported()) out.push_back(target);
   }
+  if (cpu::kAvx512Bf16Target.supported() && !cpu::kAvx512Zen5Target.supported()) out.push_back(&cpu::kAvx512Zen5Target);
 #endif
   return out;
 }

@@ -287,6 +287,7 @@ extern const IsaTarget kAvx512Target;
 extern const IsaTarget kAvx512VnniTarget;
 extern const IsaTarget kAvx512FmaTarget;
 extern const IsaTarget kAvx512Bf16Target;
+extern const IsaTarget kAvx512Zen5Target;
 extern const IsaTarget kAvx512AmxTarget;
 #endif
 

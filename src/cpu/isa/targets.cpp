@@ -13,8 +13,8 @@ namespace {
 
 constexpr const IsaTarget* kTargets[] = {
 #if defined(__x86_64__)
-    &kAvx512AmxTarget, &kAvx512FmaTarget, &kAvx512Bf16Target, &kAvx512VnniTarget,
-    &kAvx512Target,    &kAvx2VnniTarget,  &kAvx2Target,
+    &kAvx512AmxTarget,  &kAvx512FmaTarget, &kAvx512Zen5Target, &kAvx512Bf16Target,
+    &kAvx512VnniTarget, &kAvx512Target,    &kAvx2VnniTarget,   &kAvx2Target,
 #endif
     &kPortableTarget,
 };
