@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kBatchTokens = 512;  // that go through the plan together
 constexpr int64_t kScoredTokens = 16;  // whose scores are held at once
 constexpr int64_t kMaxTaskRows = 1024;
+constexpr int64_t kRowsTogether = 8;  // that one token's product may take side by side
 
 }  // namespace
 
@@ -47,7 +48,7 @@ void Workspace::allocate() {
 }
 
 int64_t Workspace::task_rows(const LinearState& state, int64_t tokens) const {
-  const int64_t unit = tokens == 1 ? 4 : target_.panel_rows;
+  const int64_t unit = tokens == 1 ? kRowsTogether : target_.panel_rows;
   if (tokens == 1 && std::ranges::any_of(state.layers, &LinearKernel::has_column_groups))
     return round_up((state.rows + workers - 1) / workers, unit);
   const int64_t wanted = state.rows / (workers * 8);

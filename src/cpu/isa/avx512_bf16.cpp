@@ -1,7 +1,7 @@
-// AVX-512 with VNNI, VBMI and BF16 (Zen 4 and later): FP8 codes become bf16 by table lookup in
+// AVX-512 with VNNI, VBMI and BF16 (Zen 4): FP8 codes become bf16 by table lookup in
 // registers and are multiplied with vdpbf16ps, as are bf16 weights; INT8 weights by integer dot products.
 // x is a pair of bf16 (16 bits of mantissa); for many tokens, where arithmetic is the bound, it is rounded to bf16.
-#define QGEN_ADDS_BESIDE_PRODUCTS
+#define QGEN_ADDS_BESIDE_PRODUCTS  // as Zen 4 and 5 do
 #define QGEN_TUNED_FOR_ZEN4
 #include "cpu/isa/vec_avx512.h"
 

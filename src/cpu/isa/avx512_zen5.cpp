@@ -1,5 +1,5 @@
 // The target avx512-bf16, reading rows as is best for Zen 5, whose first cache has 48 KiB.
-#define QGEN_ADDS_BESIDE_PRODUCTS
+#define QGEN_ADDS_BESIDE_PRODUCTS  // as Zen 4 and 5 do
 #define QGEN_TUNED_FOR_ZEN5
 #include "cpu/isa/vec_avx512.h"
 
