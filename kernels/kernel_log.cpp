@@ -10,8 +10,20 @@
 namespace qgen::QGEN_BACKEND {
 
 namespace {
+
 KernelLog* active = nullptr;
+
+StageTimes stage_times(std::span<const BlockTimes> blocks, uint64_t BlockTimes::*stage) {
+  std::vector<uint64_t> times;
+  for (const BlockTimes& block : blocks) {
+    if (block.*stage > 0) times.push_back(block.*stage);
+  }
+  if (times.empty()) return {};
+  std::sort(times.begin(), times.end());
+  return {double(times[times.size() / 2]), double(times.back())};
 }
+
+}  // namespace
 
 KernelLog* KernelLog::current() { return active; }
 
@@ -57,6 +69,11 @@ std::vector<KernelTimes> KernelLog::read() {
       times.end = std::max(times.end, int64_t(blocks[i].end));
     }
     if (times.ready == INT64_MAX) times.ready = times.begin;
+    const std::span<const BlockTimes> of_launch(blocks + launch.first, launch.blocks);
+    times.stages[kBegan] = stage_times(of_launch, &BlockTimes::begin);
+    times.stages[kReady] = stage_times(of_launch, &BlockTimes::ready);
+    times.stages[kStaged] = stage_times(of_launch, &BlockTimes::staged);
+    times.stages[kEnded] = stage_times(of_launch, &BlockTimes::end);
     out.push_back(std::move(times));
   }
   return out;
@@ -78,10 +95,15 @@ Profile summarize(const std::vector<std::vector<KernelTimes>>& tokens) {
         fail(ErrorKind::kRuntime, fmt::format("times of kernels: tokens differ (expected '{}', found '{}')",
                                               tokens[0][i].kernel, kernel.kernel));
       const auto [place, is_new] = places.try_emplace({kernel.step, kernel.kernel}, out.shares.size());
-      if (is_new) out.shares.push_back({kernel.step, kernel.kernel});
+      if (is_new) out.shares.push_back({kernel.step, kernel.kernel, 0, 0, 0, {}});
       KernelShare& share = out.shares[place->second];
       const int64_t end = std::max(before, kernel.end), ready = std::clamp(kernel.ready, before, end);
       share.launches += 1;
+      for (int stage = 0; stage < kStageCount; ++stage) {
+        if (kernel.stages[stage].last == 0) continue;
+        share.stages[stage].half += kernel.stages[stage].half - double(before);
+        share.stages[stage].last += kernel.stages[stage].last - double(before);
+      }
       share.gap += double(ready - before);
       share.running += double(end - ready);
       early += kernel.begin < before;
@@ -95,6 +117,10 @@ Profile summarize(const std::vector<std::vector<KernelTimes>>& tokens) {
   }
   const double count = double(tokens.size());
   for (KernelShare& share : out.shares) {
+    for (StageTimes& stage : share.stages) {
+      stage.half /= share.launches;
+      stage.last /= share.launches;
+    }
     share.launches /= count;
     share.gap /= count;
     share.running /= count;
@@ -150,10 +176,22 @@ std::string format_profile(const Profile& profile, const std::map<std::string, d
     read += of_step;
   }
   line("all", "", sum.launches, sum.running, sum.gap, read);
-  return out + fmt::format(
-                   "gaps {:.1f} us a token; {:.0f} % of the kernels were there before the one before them ended; "
-                   "the clock ticks every {} ns\n",
-                   1e-3 * sum.gap, 100 * profile.early, profile.tick);
+  out += fmt::format(
+      "gaps {:.1f} us a token; {:.0f} % of the kernels were there before the one before them ended; "
+      "the clock ticks every {} ns\n",
+      1e-3 * sum.gap, 100 * profile.early, profile.tick);
+  out += fmt::format("us from the end of the kernel before until half of the blocks, and all, ...\n{:<18} {:<14}",
+                     "step", "kernel");
+  for (const char* const stage : {"began", "had inputs", "staged them", "ended"}) out += fmt::format(" {:>15}", stage);
+  for (const KernelShare& share : profile.shares) {
+    out += fmt::format("\n{:<18} {:<14}", share.step, share.kernel);
+    for (const StageTimes& stage : share.stages) {
+      const bool passed = stage.half != 0 || stage.last != 0;
+      out +=
+          passed ? fmt::format(" {:>7.2f} {:>7.2f}", 1e-3 * stage.half, 1e-3 * stage.last) : fmt::format(" {:>15}", "");
+    }
+  }
+  return out + "\n";
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -3,6 +3,7 @@
 // (QGEN_CUDA_TIMESTAMPS).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,10 +16,17 @@
 
 namespace qgen::QGEN_BACKEND {
 
+// When the blocks of a launch passed a stage: half of them, and all. 0: no block did.
+struct StageTimes {
+  double half = 0, last = 0;
+};
+enum Stage { kBegan, kReady, kStaged, kEnded, kStageCount };
+
 // One launch, in nanoseconds of the device's clock: its first block began, the first had its inputs, the last ended.
 struct KernelTimes {
   std::string step, kernel;
   int64_t begin = 0, ready = 0, end = 0;
+  std::array<StageTimes, kStageCount> stages;
 };
 
 // Every launch while it lives, from all streams of one thread. A CUDA graph writes to the places that it was given
@@ -60,6 +68,7 @@ struct KernelShare {
   double launches = 0;
   double running = 0;  // from the inputs being there to the end, or from the end of the kernel before it
   double gap = 0;      // from the end of the kernel before it to the inputs being there
+  std::array<StageTimes, kStageCount> stages;  // of a launch, from the end of the kernel before it on
 };
 struct Profile {
   std::vector<KernelShare> shares;  // in the order of their first launch

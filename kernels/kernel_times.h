@@ -8,9 +8,10 @@
 
 namespace qgen::QGEN_BACKEND {
 
-// Nanoseconds of the device's clock when the first thread began, had its inputs (0: it waited for none) and ended.
+// Nanoseconds of the device's clock when the first thread began, had its inputs (0: it waited for none), had them in
+// shared memory as its products take them (0: no such stage) and ended.
 struct BlockTimes {
-  uint64_t begin, ready, end;
+  uint64_t begin, ready, staged, end;
 };
 
 // What a kernel is handed beside its arguments.

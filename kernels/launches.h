@@ -16,6 +16,7 @@ namespace qgen::QGEN_BACKEND {
 constexpr int64_t kPad = 64;           // elements
 constexpr int64_t kRowAlignment = 16;  // bytes of a row of codes
 constexpr int kGemvTokens = 8;         // that one pass over the weights serves
+constexpr int kInputSlices = 16;       // of a row of inputs of gemv(): each has a warp, and a power of two as range
 constexpr int kMaxHeadDim = 768;
 // Of a block, on the smallest processors: compute capability 8.6, 8.9 and 12.0.
 constexpr size_t kMostSharedBytes = 99 << 10;
@@ -132,15 +133,32 @@ struct GemmArgs {
 // Many tokens in tiles. Not for GridKind::kAny, F32 codes and column orders.
 void gemm(Stream& stream, const GemmArgs& args);
 
-// The same as the sums of two numbers each, 22 bits, like those of gemv(): rows 2 t and 2 t + 1 of `out`. `range` is
-// not looked at.
-void split_to_fp16(Stream& stream, const Fp16Args& args);
+// The inputs of split_gemm(), which are those of gemv(): each the sum of two numbers, 22 bits.
+struct SplitRows {
+  uint16_t* values = nullptr;  // (tokens, 2, stride): the upper parts, then the lower ones
+  float* inverse = nullptr;    // (tokens, kInputSlices): values times it are the inputs before they are normalized
+  float* norm = nullptr;       // (tokens): what normalizes them
+  int64_t stride = 0;          // a multiple of kPad
+};
+// A slice has every kInputSlices-th window of so many columns: four lanes' codes of a row.
+enum class SplitForm : uint8_t { kBf16Windows32, kF16Windows32, kF16Windows64 };
+SplitForm split_form(const Matrix& matrix);
+struct SplitInputArgs {
+  const float* x = nullptr;  // (tokens, x_stride)
+  int64_t x_stride = 0;
+  const float* norm = nullptr;  // as above, or null
+  float norm_eps = 0;
+  int cols = 0, tokens = 0;
+  SplitForm form = SplitForm::kF16Windows64;
+  SplitRows out;
+};
+void split_to_fp16(Stream& stream, const SplitInputArgs& args);
 struct SplitGemmArgs {
   static constexpr int kMostTokens = 64;
   static constexpr int kMostSharedBlocks = 64;
-  static constexpr int64_t kPartialFloats = int64_t{kMostSharedBlocks} * 8 * 128 * kMostTokens;
+  static constexpr int64_t kPartialFloats = int64_t{kMostSharedBlocks} * kInputSlices * 128 * kMostTokens;
   GemvArgs products;            // x and norm are not looked at
-  Fp16Rows parts;               // of the tokens, by split_to_fp16()
+  SplitRows parts;              // of the tokens, by split_to_fp16()
   float* partial = nullptr;     // (kPartialFloats)
   uint32_t* counter = nullptr;  // (kMostSharedBlocks) zeros between calls
 };

@@ -52,7 +52,8 @@ void LinearDispatch::lay_out(DeviceLayout& layout, const LinearSizes& sizes, Act
   fp16_.factor = layout.take<float>(tokens);
   if (sizes.many_sequences) {
     split_.parts.values = layout.take<uint16_t>(2 * sizes.tokens * round_up(widest, kPad));
-    split_.parts.factor = layout.take<float>(sizes.tokens);
+    split_.parts.inverse = layout.take<float>(sizes.tokens * kInputSlices);
+    split_.parts.norm = layout.take<float>(sizes.tokens);
     split_.partial = layout.take<float>(SplitGemmArgs::kPartialFloats);
     split_.counter = layout.take<uint32_t>(SplitGemmArgs::kMostSharedBlocks);
   }
@@ -85,17 +86,6 @@ void LinearDispatch::prepare(Stream& stream, Form form, const LinearInput& input
     round_to_fp16(stream, args);
     return;
   }
-  if (form == Form::kF16Parts || form == Form::kBf16Parts) {
-    split_.parts.stride = round_up(input.cols, kPad);
-    Fp16Args args;
-    set_input(args, input);
-    args.cols = input.cols;
-    args.tokens = tokens;
-    args.bf16 = form == Form::kBf16Parts;
-    args.out = split_.parts;
-    split_to_fp16(stream, args);
-    return;
-  }
   QuantizeArgs args;
   set_input(args, input);
   args.cols = input.cols;
@@ -107,6 +97,19 @@ void LinearDispatch::prepare(Stream& stream, Form form, const LinearInput& input
   args.scale = args.grouped ? group_scale_ : fp16_.factor;
   args.scale_stride = round_up(tokens, kLibraryGemmTokens);
   quantize(stream, args);
+}
+
+void LinearDispatch::prepare_parts(Stream& stream, SplitForm form, const LinearInput& input, int tokens) {
+  if (prepared_parts_ == form) return;
+  prepared_parts_ = form;
+  split_.parts.stride = round_up(input.cols, kPad);
+  SplitInputArgs args;
+  set_input(args, input);
+  args.cols = input.cols;
+  args.tokens = tokens;
+  args.form = form;
+  args.out = split_.parts;
+  split_to_fp16(stream, args);
 }
 
 bool LinearDispatch::takes_8_bits(const Matrix& m) {
@@ -239,10 +242,7 @@ void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
   const auto is_ordered = [](const Matrix& m) { return m.column_order != nullptr; };
   const bool together = call.tokens > kGemvTokens && split_.parts.values != nullptr &&
                         std::none_of(args.part, args.part + args.parts, is_ordered);
-  if (together) {
-    const bool bf16 = args.part[0].kind == Codes::kBf16;
-    prepare(stream, bf16 ? Form::kBf16Parts : Form::kF16Parts, call.input, call.tokens);
-  }
+  if (together) prepare_parts(stream, split_form(args.part[0]), call.input, call.tokens);
   const int at_once = together ? SplitGemmArgs::kMostTokens : kGemvTokens;
   for (int first = 0; first < call.tokens; first += at_once) {
     GemvArgs some = args;
@@ -253,7 +253,8 @@ void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
       SplitGemmArgs split = split_;
       split.products = some;
       split.parts.values += 2 * first * split_.parts.stride;
-      split.parts.factor += first;
+      split.parts.inverse += first * kInputSlices;
+      split.parts.norm += first;
       split_gemm(stream, split);
     } else {
       gemv(stream, some);
@@ -367,6 +368,7 @@ void LinearDispatch::normalize(Stream& stream, Call& call) {
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
                          Kernels choice) {
   prepared_ = Form::kNone;
+  prepared_parts_.reset();
   is_normalized_ = false;
   const bool few = are_few(tokens, choice);
   Call call{input, tokens, choice, few};

@@ -67,8 +67,6 @@ class LinearDispatch {
     kF16,        // each token times a factor of its own
     kF16Ranged,  // all times one factor
     kBf16,
-    kF16Parts,    // the sum of two, each token times a factor of its own
-    kBf16Parts,   // the sum of two
     kI8,          // a scale for every token
     kE4M3,        // the same
     kE4M3Groups,  // a scale for every 128 columns
@@ -105,6 +103,7 @@ class LinearDispatch {
   void run_gemv_any(Stream& stream, const Call& call, const Matrix& m, const Target& target);
   void apply(Stream& stream, const Call& call, const float* raw, int64_t raw_stride, int rows, const Target& target);
   void prepare(Stream& stream, Form form, const LinearInput& input, int tokens);
+  void prepare_parts(Stream& stream, SplitForm form, const LinearInput& input, int tokens);
   void normalize(Stream& stream, Call& call);
   bool has_mma_kernels(const Matrix& m) const {
     return activations_ != Activations::kF32 && grid_kind(m) != GridKind::kAny;
@@ -121,8 +120,9 @@ class LinearDispatch {
   uint16_t* copy_ = nullptr;      // weights written out
   std::byte* workspace_ = nullptr;
   std::optional<LibraryGemm> gemm_;
-  Form prepared_ = Form::kNone;  // of the input under way; kNone also where nothing has been
-  bool is_normalized_ = false;   // normalized_ has it
+  Form prepared_ = Form::kNone;              // of the input under way; kNone also where nothing has been
+  std::optional<SplitForm> prepared_parts_;  // the same of split_.parts
+  bool is_normalized_ = false;               // normalized_ has it
 };
 
 }  // namespace qgen::QGEN_BACKEND

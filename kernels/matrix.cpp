@@ -30,6 +30,13 @@ ScaleForm scale_form(const Matrix& matrix) {
 
 bool has_minimums(const Matrix& matrix) { return matrix.minimum != nullptr || matrix.super_minimum != nullptr; }
 
+SplitForm split_form(const Matrix& matrix) {
+  if (matrix.kind == Codes::kBf16) return SplitForm::kBf16Windows32;
+  const GridKind kind = grid_kind(matrix);
+  const bool narrow = code_bytes(matrix.kind) == 2 || kind == GridKind::kNarrow || kind == GridKind::kFine;
+  return narrow ? SplitForm::kF16Windows32 : SplitForm::kF16Windows64;
+}
+
 bool alike(const Matrix& a, const Matrix& b) {
   return a.kind == b.kind && grid_kind(a) == grid_kind(b) && scale_form(a) == scale_form(b) &&
          has_minimums(a) == has_minimums(b) && a.column_order == b.column_order;

@@ -275,6 +275,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     }
   }
   barrier();
+  scope.inputs_are_staged();
   skipped = -1;
   if constexpr (has_factors(kKind)) {
     if (base + lane_key == own) {

@@ -15,7 +15,7 @@ unsigned choices_of(const ExpertsProduct& product) { return unsigned(product.tok
 void multiply_chosen(Stream& stream, const ChosenArgs& args) {
   const Matrix& like = args.product.like;
   with_expert_grid(like, [&]<typename Grid>() {
-    using Traits = GemvTraits<Grid, 2, false>;
+    using Traits = GemvTraits<Grid, false>;
     const unsigned choices = choices_of(args.product),
                    tiles = blocks_of(like.rows, Traits::tile_rows(args.product.gate != nullptr));
     const GemvLaunch<Traits> shape(stream, 1, like.cols, int(choices * tiles), kOwnArgsBytes);

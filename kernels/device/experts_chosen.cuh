@@ -35,7 +35,7 @@ constexpr int kOwnArgsBytes = int(round_up(sizeof(GemvKernelArgs), 128));
 // For choice x of the grid and every so many tiles from y on: choices that share an expert read the same rows of it at
 // about the same time.
 template <typename Traits>
-QGEN_KERNEL(kGemvThreads, Traits::kBlocks)
+QGEN_KERNEL(kGemvThreads, 1)
 chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
@@ -43,8 +43,8 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   // Inputs do not depend on the expert: on their way while that is found out.
   const int number = int(block_index().x);
   const float* const x = input_of(args.chosen, number);
-  HeldInputs<Traits::kHeld> held;
-  held.load(x, pieces_of(product.like.cols));
+  HeldInputs held;
+  held.template load<typename Traits::Slice>(x, product.like.cols);
   const Choice choice = choice_of(product, number);
   GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
   copy_matrices(product, choice.expert, own->linear.part);
@@ -67,10 +67,12 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   GemvBlock<Traits> block(*own, first, step);
   GemvWindow<Traits> window;
   block.place_shared_memory(kOwnArgsBytes);
+  block.keep_norm();
   block.ask_first();
   block.load_first_groups(window, first);
   float* const y = result_of(product, choice);
-  multiply_tiles(block, *own, window, held, first, step, [&](int tile) {
+  block.stage_inputs(held);
+  multiply_tiles(block, *own, window, first, step, [&](int tile) {
     block.for_results(tile, [&](int, int row, const float(&result)[2]) {
       const float up = product.gate != nullptr ? result[1] : result[0];
       y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);

@@ -52,7 +52,7 @@ class SplitGemmBlock {
     constexpr int kWindowBytes = Warp::kWindow * Warp::kBytes;
     const int byte = codes_.byte();
     codes_.copy(column_of(step, byte / kWindowBytes) * Warp::kBytes + byte % kWindowBytes, codes);
-    const Fp16Rows& parts = args_.gemm.parts;
+    const SplitRows& parts = args_.gemm.parts;
     for (int i = thread_index(); i < kBlockTokens * kStepColumns / 8; i += kTileThreads) {
       const int column = i / (kStepColumns / 8), piece = i % (kStepColumns / 8);
       const int tile = column % kWarpTokens / 8, token = token_of(tile, column / kWarpTokens) + column % 8;
@@ -64,16 +64,19 @@ class SplitGemmBlock {
   }
 
   QGEN_DEVICE int tiles() const { return 2 * tiles_; }
-  // At the end of a slice adds its sums to what the block has, and begins anew.
+  // At the end of a slice adds its sums, out of its range, to what the block has, and begins anew.
   QGEN_DEVICE void end_step(int step, Warp& warp) {
     if ((step + 1) % slice_steps_ != 0) return;
+    const float* const of_slice = args_.gemm.parts.inverse + first_slice_ + step / slice_steps_;
     QGEN_UNROLL
-    for (int i = 0; i < 2; ++i) {
+    for (int m = 0; m < kTokenTiles; ++m) {
       QGEN_UNROLL
-      for (int m = 0; m < kTokenTiles; ++m) {
+      for (int j = 0; j < 4; ++j) {
+        const int token = token_of_sum(m, j);
+        const float inverse = token < products_.tokens ? of_slice[token * kInputSlices] : 0;
         QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) {
-          total_[i][m][j] += warp.sum[i][2 * m][j] + warp.sum[i][2 * m + 1][j];
+        for (int i = 0; i < 2; ++i) {
+          total_[i][m][j] += rounded_product(warp.sum[i][2 * m][j] + warp.sum[i][2 * m + 1][j], inverse);
           warp.sum[i][2 * m][j] = warp.sum[i][2 * m + 1][j] = 0;
         }
       }
@@ -114,12 +117,12 @@ class SplitGemmBlock {
   }
 
   QGEN_DEVICE void write_results() const {
-    const int g = lane_index() / 4, q = lane_index() % 4;
+    const int g = lane_index() / 4;
     QGEN_UNROLL
     for (int m = 0; m < kTokenTiles; ++m) {
       QGEN_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const int token = token_of(2 * m, warp_index() % 2) + 2 * q + j % 2;
+        const int token = token_of_sum(m, j);
         if (token >= products_.tokens) continue;
         float result[2];
         QGEN_UNROLL
@@ -127,7 +130,7 @@ class SplitGemmBlock {
           const int row = row_of(warp_index() / 2 * kWarpRows + i * 16 + g + j / 2 * 8);
           if (row >= matrix(i).rows) continue;
           const float scale = Grid::kGrouped ? 1 : scale_at(matrix(i), first_group(matrix(i), row));
-          result[i] = product_of<Grid>(matrix(i), row, total_[i][m][j], scale, args_.gemm.parts.factor[token]);
+          result[i] = product_of<Grid>(matrix(i), row, total_[i][m][j], scale, args_.gemm.parts.norm[token]);
           if (gated_ && i == 0) continue;
           const float activation = activated(products_.epilogue.activation, gated_ ? result[0] : result[i]);
           store_product(products_.epilogue, gated_ ? activation * result[1] : activation,
@@ -140,6 +143,10 @@ class SplitGemmBlock {
  private:
   // The first token of a tile of columns of a warp: the warps' tiles by turns, so that few tokens keep both busy.
   QGEN_DEVICE static int token_of(int tile, int warp) { return (tile / 2 * 2 + warp) * 8; }
+  // That of number j of the lane's sums of token tile m.
+  QGEN_DEVICE static int token_of_sum(int m, int j) {
+    return token_of(2 * m, warp_index() % 2) + 2 * (lane_index() % 4) + j % 2;
+  }
 
   const SplitGemmKernelArgs& args_;
   const GemvArgs& products_;

@@ -23,17 +23,12 @@ void launch_gemv(Stream& stream, const GemvArgs& args) {
 
 void gemv(Stream& stream, const GemvArgs& args) {
   constexpr int kFewTokens = 2;  // beside whose inputs a longer ring has room
-  // Tiles of one MMA tile of rows where rows are few, so that all processors have as much to do.
-  const int many_rows = 8 * kMmaRows * stream.processors;
-  int rows = 0;
-  for (int i = 0; i < args.parts; ++i) rows += args.part[i].rows;
   with_grid(args.part[0], [&]<typename Grid>() {
-    if (args.tokens > kFewTokens) {
-      launch_gemv<GemvTraits<Grid, 2, true>>(stream, args);
-    } else if (args.gated || rows > many_rows) {
-      launch_gemv<GemvTraits<Grid, 2, false>>(stream, args);
+    using Few = GemvTraits<Grid, false>;
+    if (args.tokens <= kFewTokens && GemvLaunch<Few>(stream, args.tokens, args.part[0].cols, 1).fits) {
+      launch_gemv<Few>(stream, args);
     } else {
-      launch_gemv<GemvTraits<Grid, 1, false>>(stream, args);
+      launch_gemv<GemvTraits<Grid, true>>(stream, args);
     }
   });
 }

@@ -16,9 +16,11 @@ void round_to_fp16(Stream& stream, const Fp16Args& args) {
   launch(stream, "to fp16", kernel, {unsigned(args.tokens * args.parts)}, kInputThreads, kRangeBytes, args);
 }
 
-void split_to_fp16(Stream& stream, const Fp16Args& args) {
-  const auto kernel = args.bf16 ? split_kernel<true> : split_kernel<false>;
-  launch(stream, "to two fp16", kernel, {unsigned(args.tokens)}, kGemvThreads, 2 * kGemvWarps * sizeof(float), args);
+void split_to_fp16(Stream& stream, const SplitInputArgs& args) {
+  const auto kernel = args.form == SplitForm::kBf16Windows32  ? split_kernel<true, 32>
+                      : args.form == SplitForm::kF16Windows32 ? split_kernel<false, 32>
+                                                              : split_kernel<false, 64>;
+  launch(stream, "to two fp16", kernel, {unsigned(args.tokens)}, kGemvThreads, kGemvWarps * sizeof(float), args);
 }
 
 void quantize(Stream& stream, const QuantizeArgs& args) {

@@ -23,6 +23,12 @@ struct InputRange {
   float norm, peak;
 };
 template <typename Args>
+QGEN_DEVICE InputRange input_range(const Args& args, float squares, float peak) {
+  reduce<kInputThreads / kWarp>(squares, peak, shared_memory<float>());
+  const float norm = args.norm != nullptr ? rsqrt_exact(squares / float(args.cols) + args.norm_eps) : 1;
+  return {norm, peak * norm};
+}
+template <typename Args>
 QGEN_DEVICE InputRange input_range(const Args& args, const float* row) {
   float squares = 0, peak = 0;
   for (int c = thread_index(); c < args.cols; c += kInputThreads) {
@@ -30,9 +36,12 @@ QGEN_DEVICE InputRange input_range(const Args& args, const float* row) {
     squares += x * x;
     peak = larger(peak, v < 0 ? -v : v);
   }
-  reduce<kInputThreads / kWarp>(squares, peak, shared_memory<float>());
-  const float norm = args.norm != nullptr ? rsqrt_exact(squares / float(args.cols) + args.norm_eps) : 1;
-  return {norm, peak * norm};
+  return input_range(args, squares, peak);
+}
+// What suits a row in F16.
+QGEN_DEVICE PowerOfTwo power_of_row(const Fp16Args& args, const InputRange& row) {
+  if (args.bf16) return {1, 1};
+  return args.range > 0 ? PowerOfTwo{args.range, 1 / args.range} : f16_range(row.peak);
 }
 
 // A block a token.
@@ -42,9 +51,7 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
   const int64_t token = block_index().x;
   const float* const x = input_row(args, token);
   const InputRange row = input_range(args, x);
-  const PowerOfTwo range = args.bf16        ? PowerOfTwo{1, 1}
-                           : args.range > 0 ? PowerOfTwo{args.range, 1 / args.range}
-                                            : f16_range(row.peak);
+  const PowerOfTwo range = power_of_row(args, row);
   uint16_t* out = args.out.values + token * args.out.stride;
   for (int c = thread_index(); c < int(args.out.stride); c += kInputThreads) {
     const float v = c < args.cols ? raw_input(args, x, c) * row.norm * range.factor : 0;
@@ -57,7 +64,6 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
 template <bool kBf16>
 QGEN_KERNEL(kInputThreads, 1)
 fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
-  static_assert(kInputThreads == kGemvThreads);
   constexpr int kKept = 8;  // of a thread; a longer row's others are read again
   KernelScope scope(times);
   scope.wait_for_inputs();
@@ -85,16 +91,15 @@ fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
     const Floats4 of_x = load_floats4(x + 4 * c);
     measure.add(of_x, weighted(c, of_x));
   }
-  float* const parts = shared_memory<float>();
-  measure.store_of_warp(parts);
-  barrier();
-  const InputFactors of_token = input_factors<kBf16>(parts, args.cols, args.norm != nullptr, args.norm_eps, args.range);
+  const InputRange row = input_range(args, measure.squares, bits_float(measure.peak));
+  const PowerOfTwo range = power_of_row(args, row);
+  const float factor = row.norm * range.factor;
   uint16_t* const out = args.out.values + token * args.out.stride;
   const auto put = [&](int c, const Floats4& values) {
     Fp16Four four;
     QGEN_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const float v = rounded_product(values.at[j], of_token.factor);
+      const float v = rounded_product(values.at[j], factor);
       four.at[j] = kBf16 ? bf16_bits(v) : f16_bits(v);
     }
     *reinterpret_cast<Fp16Four*>(out + 4 * c) = four;
@@ -106,32 +111,45 @@ fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
   for (int c = thread_index() + kKept * kInputThreads; c < pieces; c += kInputThreads)
     put(c, weighted(c, load_floats4(x + 4 * c)));
   for (int c = pieces + thread_index(); c < all; c += kInputThreads) put(c, {});
-  if (thread_index() == 0) args.out.factor[token] = of_token.inverse;
+  if (thread_index() == 0) args.out.factor[token] = range.inverse;
 }
 
-// The same as the sum of two numbers, rows 2 t and 2 t + 1.
-template <bool kBf16>
+// A block a token, whose warps have a slice each, as in gemv().
+template <bool kBf16, int kWindow>
 QGEN_KERNEL(kGemvThreads, 1)
-split_kernel(const Fp16Args args, const LaunchTimes times) {
+split_kernel(const SplitInputArgs args, const LaunchTimes times) {
+  using Slice = InputSlice<kWindow>;
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const float* const row = args.x + token * args.x_stride;
-  const int pieces = int(args.out.stride / 4);
-  const auto weighted = [&](int c, const Floats4& x) {
-    return args.norm != nullptr ? product(x, load_floats4(args.norm + 4 * c)) : x;
+  const int pieces = Slice::pieces(args.cols);
+  const auto weighted = [&](int u, const Floats4& x) {
+    return args.norm != nullptr ? product(x, load_floats4(args.norm + Slice::column(u))) : x;
   };
   InputMeasure measure;
-  for_pieces(row, 0, pieces, [&](int c, const Floats4& x) { measure.add(x, weighted(c, x)); });
-  float* const parts = shared_memory<float>();
-  measure.store_of_warp(parts);
-  barrier();
-  const InputFactors of_token = input_factors<kBf16>(parts, args.cols, args.norm != nullptr, args.norm_eps);
+  QGEN_UNROLL_BY(4)
+  for (int u = 0; u < pieces; ++u) {
+    const Floats4 x = load_floats4(row + Slice::column(u));
+    measure.add(x, weighted(u, x));
+  }
+  const PowerOfTwo range = measure.template range<kBf16>();
+  const float squares = sum_lanes(measure.squares);
+  float* const of_warps = shared_memory<float>();
+  if (lane_index() == 0) {
+    of_warps[warp_index()] = squares;
+    args.out.inverse[token * kInputSlices + warp_index()] = range.inverse;
+  }
   uint16_t* const highs = args.out.values + 2 * token * args.out.stride;
-  for_pieces(row, 0, pieces, [&](int c, const Floats4& x) {
-    store_split<kBf16>(weighted(c, x), of_token.factor, highs + 4 * c, highs + args.out.stride + 4 * c);
-  });
-  if (thread_index() == 0) args.out.factor[token] = of_token.inverse;
+  QGEN_UNROLL_BY(4)
+  for (int u = 0; u < pieces; ++u) {
+    const int column = Slice::column(u);
+    store_split<kBf16>(weighted(u, load_floats4(row + column)), range.factor, highs + column,
+                       highs + args.out.stride + column);
+  }
+  barrier();
+  if (thread_index() == 0)
+    args.out.norm[token] = args.norm != nullptr ? norm_factor(of_warps, args.cols, args.norm_eps) : 1;
 }
 
 constexpr int kInputGroup = 128;

@@ -1,5 +1,5 @@
 // What every kernel of a step begins with: it lets the kernel behind it start, waits for the one before it, and in
-// programs that are built for it stamps when its blocks began, had their inputs and ended.
+// programs that are built for it stamps when its blocks began, had their inputs, had staged them and ended.
 #pragma once
 
 #include "kernels/device/primitives.cuh"
@@ -17,7 +17,7 @@ class KernelScope {
   {
 #if defined(QGEN_CUDA_TIMESTAMPS)
     if (BlockTimes* const own = of_block()) {
-      own->ready = 0;  // not yet, and never in blocks that read nothing of other kernels
+      own->ready = own->staged = 0;  // not yet, and never in blocks that have no such stage
       own->begin = device_clock();
     }
 #endif
@@ -28,6 +28,12 @@ class KernelScope {
     QGEN_BACKEND::wait_for_inputs();
 #if defined(QGEN_CUDA_TIMESTAMPS)
     if (BlockTimes* const own = of_block()) own->ready = device_clock();
+#endif
+  }
+  // The block's inputs are in shared memory as its products take them.
+  QGEN_DEVICE void inputs_are_staged() {
+#if defined(QGEN_CUDA_TIMESTAMPS)
+    if (BlockTimes* const own = of_block()) own->staged = device_clock();
 #endif
   }
 #if defined(QGEN_CUDA_TIMESTAMPS)

@@ -26,13 +26,6 @@ namespace qgen::cuda {
 
 constexpr int kWarp = 32;
 
-// Blocks of a launch that a processor may hold beside those of the one before it.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-constexpr int kEarlyBlocks = 1;
-#else
-constexpr int kEarlyBlocks = 0;
-#endif
-
 // Blocks are one-dimensional, grids have up to three dimensions.
 QGEN_DEVICE int thread_index() { return int(threadIdx.x); }
 QGEN_DEVICE int lane_index() { return int(threadIdx.x) % kWarp; }

@@ -1,12 +1,13 @@
-// Inputs of products as sums of two 16-bit floats, together 22 bits: normalized and brought to the range of F16 first.
-// A token's numbers do not depend on which kernel makes them.
+// Inputs of products as sums of two 16-bit floats, together 22 bits: times the norm's weights, and each slice of a row
+// brought to the range of F16 by a power of two of its own. What normalizes a token its product is multiplied by at
+// last, so that no slice has to wait for the others. A token's numbers do not depend on which kernel makes them.
 #pragma once
 
 #include "kernels/device/codes.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kGemvWarps = 8;
+constexpr int kGemvWarps = kInputSlices;
 constexpr int kGemvThreads = kGemvWarps * kWarp;
 
 struct alignas(8) Fp16Four {
@@ -20,40 +21,42 @@ QGEN_DEVICE Floats4 product(const Floats4& a, const Floats4& b) {
   return out;
 }
 
-// use(c, piece c of `row`) for c in [begin, end), with four loads of a thread under way. Piece c is that of thread c
-// % kGemvThreads wherever pieces begin, so that sums of all pieces do not depend on where a slab ends.
-template <typename Use>
-QGEN_DEVICE void for_pieces(const float* row, int begin, int end, const Use& use) {
-  constexpr int kLoads = 4;
-  const int behind = (thread_index() - begin) & (kGemvThreads - 1);
-  QGEN_UNROLL_BY(1)
-  for (int first = begin + behind; first < end; first += kLoads * kGemvThreads) {
-    Floats4 x[kLoads];
-    QGEN_UNROLL
-    for (int u = 0; u < kLoads; ++u) {
-      if (const int c = first + u * kGemvThreads; c < end) x[u] = load_floats4(row + 4 * c);
-    }
-    QGEN_UNROLL
-    for (int u = 0; u < kLoads; ++u) {
-      if (const int c = first + u * kGemvThreads; c < end) use(c, x[u]);
-    }
-  }
-}
-
 // Rows of x and norms end in zeros, up to whole pieces of four.
-QGEN_DEVICE int pieces_of(int cols) { return int(round_up(cols, kPad) / 4); }
+QGEN_DEVICE int padded_cols(int cols) { return int(round_up(cols, kPad)); }
 
-// A thread's first pieces of a row in registers, asked for as soon as they exist: four are those of 4096 columns.
-template <int kCount>
+// The columns that a warp has of a row of inputs: every kGemvWarps-th window of kColumns. Together they lie side by
+// side in the warp's shared memory. A lane has every 32nd piece of four.
+template <int kColumns>
+struct InputSlice {
+  static constexpr int kWindow = kColumns;
+  static constexpr int kWindowPieces = kWindow / 4;
+  static constexpr int kStep = 4 * kWarp * kGemvWarps;  // columns of a row from a lane's piece to its next
+
+  // How many numbers first, first + step, ... are below `left`.
+  QGEN_DEVICE static int count(int left, int step) { return left > 0 ? (left + step - 1) / step : 0; }
+  QGEN_DEVICE static int window_column(int window) { return (window * kGemvWarps + warp_index()) * kWindow; }
+  // Of the lane's piece u: its column of the row, and its place among the slice's columns.
+  QGEN_DEVICE static int column(int u) {
+    return window_column(lane_index() / kWindowPieces) + lane_index() % kWindowPieces * 4 + u * kStep;
+  }
+  QGEN_DEVICE static int place(int u) { return 4 * (lane_index() + u * kWarp); }
+  // That have their place below so many columns of the slice.
+  QGEN_DEVICE static int pieces_below(int columns) { return count(columns - place(0), 4 * kWarp); }
+  // Of a row of so many columns.
+  QGEN_DEVICE static int pieces(int cols) { return count(padded_cols(cols) - column(0), kStep); }
+};
+
+// A lane's first pieces of its slice in registers, asked for as soon as they exist: of 8192 columns all.
 struct HeldInputs {
-  static constexpr int kPieces = kCount;
+  static constexpr int kPieces = 4;
   Floats4 piece[kPieces];
 
-  QGEN_DEVICE static int at(int u) { return thread_index() + u * kGemvThreads; }
-  QGEN_DEVICE void load(const float* row, int pieces) {
+  template <typename Slice>
+  QGEN_DEVICE void load(const float* row, int cols) {
+    const int pieces = Slice::pieces(cols);
     QGEN_UNROLL
     for (int u = 0; u < kPieces; ++u) {
-      if (at(u) < pieces) piece[u] = load_floats4(row + 4 * at(u));
+      if (u < pieces) piece[u] = load_floats4(row + Slice::column(u));
     }
   }
 };
@@ -71,32 +74,19 @@ struct InputMeasure {
       peak = larger_bits(peak, float_bits(weighted.at[j]) & 0x7FFFFFFF);
     }
   }
-  // The warp's, to the two numbers that each warp has in `parts`.
-  QGEN_DEVICE void store_of_warp(float* parts) const {
-    const float sum = sum_lanes(squares), largest = bits_float(largest_lane_bits(peak));
-    if (lane_index() != 0) return;
-    parts[2 * warp_index()] = sum;
-    parts[2 * warp_index() + 1] = largest;
+  // What suits the warp's weighted inputs.
+  template <bool kBf16>
+  QGEN_DEVICE PowerOfTwo range() const {
+    return kBf16 ? PowerOfTwo{1, 1} : f16_range(bits_float(largest_lane_bits(peak)));
   }
 };
 
-// What a token's weighted inputs are multiplied by: the factor of the norm, times the power of two that suits F16; and
-// what undoes that power.
-struct InputFactors {
-  float factor, inverse;
-};
-// `parts`: of each warp. `fixed`: that power of two where it is the same for all tokens; else 0.
-template <bool kBf16>
-QGEN_DEVICE InputFactors input_factors(const float* parts, int cols, bool has_norm, float eps, float fixed = 0) {
-  float squares = 0, peak = 0;
+// What normalizes a token: `squares` of each warp.
+QGEN_DEVICE float norm_factor(const float* squares, int cols, float eps) {
+  float sum = 0;
   QGEN_UNROLL
-  for (int w = 0; w < kGemvWarps; ++w) {
-    squares += parts[2 * w];
-    peak = larger(peak, parts[2 * w + 1]);
-  }
-  const float norm = has_norm ? rsqrt_exact(squares / float(cols) + eps) : 1;
-  const PowerOfTwo range = kBf16 ? PowerOfTwo{1, 1} : fixed > 0 ? PowerOfTwo{fixed, 1 / fixed} : f16_range(peak * norm);
-  return {norm * range.factor, range.inverse};
+  for (int w = 0; w < kGemvWarps; ++w) sum += squares[w];
+  return rsqrt_exact(sum / float(cols) + eps);
 }
 
 // A number as the sum of two 16-bit floats.
@@ -117,23 +107,16 @@ QGEN_DEVICE void store_split(const Floats4& values, float factor, uint16_t* high
   *reinterpret_cast<Fp16Four*>(lows) = low;
 }
 
-// Four floats where store_split() will put their parts: the upper halves of their bits, and the lower ones.
-QGEN_DEVICE void keep(const Floats4& values, uint16_t* highs, uint16_t* lows) {
-  Fp16Four high, low;
-  QGEN_UNROLL
-  for (int j = 0; j < 4; ++j) {
-    high.at[j] = uint16_t(float_bits(values.at[j]) >> 16);
-    low.at[j] = uint16_t(float_bits(values.at[j]));
-  }
-  *reinterpret_cast<Fp16Four*>(highs) = high;
-  *reinterpret_cast<Fp16Four*>(lows) = low;
+// Four floats where store_split() will put their parts, two in the place of each.
+QGEN_DEVICE void keep(const Floats4& values, uint16_t* highs, uint16_t* lows, int place) {
+  *reinterpret_cast<Bytes8*>(highs + place) = {{float_bits(values.at[0]), float_bits(values.at[1])}};
+  *reinterpret_cast<Bytes8*>(lows + place) = {{float_bits(values.at[2]), float_bits(values.at[3])}};
 }
-QGEN_DEVICE Floats4 kept(const uint16_t* highs, const uint16_t* lows) {
-  const Fp16Four high = *reinterpret_cast<const Fp16Four*>(highs), low = *reinterpret_cast<const Fp16Four*>(lows);
-  Floats4 out;
-  QGEN_UNROLL
-  for (int j = 0; j < 4; ++j) out.at[j] = bits_float(uint32_t(high.at[j]) << 16 | low.at[j]);
-  return out;
+QGEN_DEVICE Floats4 kept(const uint16_t* highs, const uint16_t* lows, int place) {
+  const Bytes8 first = *reinterpret_cast<const Bytes8*>(highs + place),
+               second = *reinterpret_cast<const Bytes8*>(lows + place);
+  return {
+      {bits_float(first.word[0]), bits_float(first.word[1]), bits_float(second.word[0]), bits_float(second.word[1])}};
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -18,8 +18,6 @@
 
 namespace qgen::simt {
 
-constexpr int kEarlyBlocks = 0;  // here one launch ends before the next begins
-
 inline int thread_index() { return place().thread; }
 inline int lane_index() { return place().thread % kWarp; }
 inline int warp_index() { return place().thread / kWarp; }

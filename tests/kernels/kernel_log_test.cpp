@@ -7,15 +7,19 @@ namespace {
 
 TEST_CASE("kernels: where a token's time goes") {
   // Nanoseconds; the second kernel waits on the device for the first one, the third begins 400 later.
-  const std::vector<KernelTimes> walk = {{"qkv", "gemv", 1000, 1000, 3000},
-                                         {"attend", "attend", 1500, 3100, 4000},
-                                         {"qkv", "gemv", 4400, 4500, 6500},
-                                         {"attend", "attend", 4600, 6500, 8000}};
+  const std::vector<KernelTimes> walk = {
+      {"qkv", "gemv", 1000, 1000, 3000, {{{1000, 1500}, {1100, 1500}, {1600, 1800}, {2900, 3000}}}},
+      {"attend", "attend", 1500, 3100, 4000, {{{1500, 1500}, {3100, 3100}, {}, {4000, 4000}}}},
+      {"qkv", "gemv", 4400, 4500, 6500, {{{4400, 4900}, {4500, 4900}, {5000, 5200}, {6300, 6500}}}},
+      {"attend", "attend", 4600, 6500, 8000, {{{4600, 4600}, {6500, 6500}, {}, {8000, 8000}}}}};
   std::vector<KernelTimes> slower = walk;
   for (KernelTimes& kernel : slower) {  // another token, at another time, its last kernel slower
     kernel.begin += 50'000;
     kernel.ready += 50'000;
     kernel.end += 50'000;
+    for (StageTimes& stage : kernel.stages) {
+      if (stage.last > 0) stage = {stage.half + 50'000, stage.last + 50'000};
+    }
   }
   slower.back().end += 1000;
   const Profile profile = summarize({walk, slower});
@@ -34,7 +38,11 @@ TEST_CASE("kernels: where a token's time goes") {
         "attend             attend                2       1.45       0.05        3.0  40.0 %        \n"
         "all                                      4       1.73       0.15        7.5 100.0 %    1159\n"
         "gaps 0.6 us a token; 50 % of the kernels were there before the one before them ended; the clock ticks every "
-        "100 ns\n");
+        "100 ns\n"
+        "us from the end of the kernel before until half of the blocks, and all, ...\n"
+        "step               kernel                   began      had inputs     staged them           ended\n"
+        "qkv                gemv              0.20    0.70    0.30    0.70    0.80    1.00    2.10    2.25\n"
+        "attend             attend           -1.70   -1.70    0.05    0.05                    1.25    1.25\n");
   slower.pop_back();
   CHECK(contains(error_of([&] { summarize({walk, slower}); }), "tokens differ (expected 4 launches, found 3)"));
 }
