@@ -53,23 +53,31 @@ QGEN_DEVICE float minimum_at(const Matrix& w, int64_t tile) {
   return w.minimum != nullptr ? w.minimum[tile] : 0;
 }
 
+template <bool kHere, typename T>
+QGEN_DEVICE T loaded(const T* p) {
+  if constexpr (kHere) return load_here(p);
+  return *p;
+}
+
 // The numbers of kGroups neighbouring groups of a grid, as they were loaded: values are made of them when they are
 // needed, so that nothing waits for the loads before. The first group of two is an even one.
 template <int kGroups, ScaleForm kForm>
 struct GroupNumbers {
   static_assert(kForm == ScaleForm::kF32);
   float number[kGroups];
+  template <bool kHere>
   QGEN_DEVICE void load(const void* grid, const uint16_t*, int, int tile) {
     QGEN_UNROLL
-    for (int j = 0; j < kGroups; ++j) number[j] = static_cast<const float*>(grid)[tile + j];
+    for (int j = 0; j < kGroups; ++j) number[j] = loaded<kHere>(static_cast<const float*>(grid) + tile + j);
   }
   QGEN_DEVICE float value(int j) const { return number[j]; }
 };
 template <>
 struct GroupNumbers<1, ScaleForm::kF16> {
   uint16_t bits;
+  template <bool kHere>
   QGEN_DEVICE void load(const void* grid, const uint16_t*, int, int tile) {
-    bits = static_cast<const uint16_t*>(grid)[tile];
+    bits = loaded<kHere>(static_cast<const uint16_t*>(grid) + tile);
   }
   QGEN_DEVICE float value(int) const { return f16_value(bits); }
 };
@@ -77,6 +85,7 @@ template <int kGroups>
 struct GroupNumbers<kGroups, ScaleForm::kTwoLevels> {
   std::conditional_t<kGroups == 2, uint16_t, uint8_t> codes;
   uint16_t super;
+  template <bool kHere>
   QGEN_DEVICE void load(const void* grid, const uint16_t* supers, int shift, int tile) {
     const uint8_t* const from = static_cast<const uint8_t*>(grid) + tile;
     codes = *reinterpret_cast<const decltype(codes)*>(from);
@@ -95,14 +104,19 @@ struct GroupLoads {
   [[no_unique_address]] std::conditional_t<Grid::kMinimums, Numbers, None> minimums;
 
   QGEN_DEVICE void load(const Matrix& w, int tile) {
-    scales.load(w.scale, w.super_scale, w.super_shift, tile);
+    scales.template load<false>(w.scale, w.super_scale, w.super_shift, tile);
     if constexpr (Grid::kMinimums) {
       if constexpr (Grid::kForm == ScaleForm::kTwoLevels) {
-        minimums.load(w.minimum_codes, w.super_minimum, w.super_shift, tile);
+        minimums.template load<false>(w.minimum_codes, w.super_minimum, w.super_shift, tile);
       } else {
-        minimums.load(w.minimum, nullptr, 0, tile);
+        minimums.template load<false>(w.minimum, nullptr, 0, tile);
       }
     }
+  }
+  // The same of one level, by loads that stay where this stands.
+  QGEN_DEVICE void load_here(const void* grid, const float* minimum, int tile) {
+    scales.template load<true>(grid, nullptr, 0, tile);
+    if constexpr (Grid::kMinimums) minimums.template load<true>(minimum, nullptr, 0, tile);
   }
   QGEN_DEVICE float scale(int j) const { return scales.value(j); }
   QGEN_DEVICE float minimum(int j) const {
@@ -110,8 +124,12 @@ struct GroupLoads {
   }
 };
 
-// Where the scales of row n begin in the grid, if groups have neighbouring rows.
-QGEN_DEVICE int first_group(const Matrix& w, int n) { return (w.row_origin + n) / w.group_rows * w.grid_cols; }
+// Where the scales of row n begin in the grid, if groups have neighbouring rows. Most have one or 128, for which it
+// need not be divided.
+QGEN_DEVICE int first_group(const Matrix& w, int n) {
+  const int row = w.row_origin + n, rows = w.group_rows;
+  return (rows == 1 ? row : rows == 128 ? row / 128 : row / rows) * w.grid_cols;
+}
 
 // W[n, stored column k].
 template <Codes kCodes>

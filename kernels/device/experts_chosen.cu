@@ -15,11 +15,12 @@ unsigned choices_of(const ExpertsProduct& product) { return unsigned(product.tok
 void multiply_chosen(Stream& stream, const ChosenArgs& args) {
   const Matrix& like = args.product.like;
   with_expert_grid(like, [&]<typename Grid>() {
-    using Traits = GemvTraits<Grid, false>;
+    using Traits = GemvTraits<Grid, false, kChosenWarps>;
     const unsigned choices = choices_of(args.product),
                    tiles = blocks_of(like.rows, Traits::tile_rows(args.product.gate != nullptr));
     const GemvLaunch<Traits> shape(stream, 1, like.cols, int(choices * tiles), kOwnArgsBytes);
-    launch(stream, "experts", chosen_kernel<Traits>, {choices, std::max(1u, shape.blocks / choices)}, kGemvThreads,
+    if (!shape.fits) return multiply_chosen_any(stream, args);
+    launch(stream, "experts", chosen_kernel<Traits>, {choices, std::max(1u, shape.blocks / choices)}, Traits::kThreads,
            size_t(shape.bytes), ChosenKernelArgs{args, int(tiles), shape.slab});
   });
 }

@@ -29,22 +29,21 @@ struct ChosenKernelArgs {
   ChosenArgs chosen;
   int tiles, slab;  // as GemvKernelArgs has them
 };
+constexpr int kChosenWarps = 8;  // of a block: experts have few columns
+
 // What a block of gemv() is told, at the beginning of shared memory, since it is of the block's expert.
 constexpr int kOwnArgsBytes = int(round_up(sizeof(GemvKernelArgs), 128));
 
 // For choice x of the grid and every so many tiles from y on: choices that share an expert read the same rows of it at
 // about the same time.
 template <typename Traits>
-QGEN_KERNEL(kGemvThreads, 1)
+QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
 chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const ExpertsProduct& product = args.chosen.product;
-  // Inputs do not depend on the expert: on their way while that is found out.
   const int number = int(block_index().x);
   const float* const x = input_of(args.chosen, number);
-  HeldInputs held;
-  held.template load<typename Traits::Slice>(x, product.like.cols);
   const Choice choice = choice_of(product, number);
   GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
   copy_matrices(product, choice.expert, own->linear.part);
@@ -71,7 +70,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   block.ask_first();
   block.load_first_groups(window, first);
   float* const y = result_of(product, choice);
-  block.stage_inputs(held);
+  block.stage_inputs();
   multiply_tiles(block, *own, window, first, step, [&](int tile) {
     block.for_results(tile, [&](int, int row, const float(&result)[2]) {
       const float up = product.gate != nullptr ? result[1] : result[0];

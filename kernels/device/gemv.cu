@@ -16,7 +16,7 @@ void launch_gemv(Stream& stream, const GemvArgs& args) {
   }
   const GemvLaunch<Traits> shape(stream, args.tokens, args.part[0].cols, gemv.tiles);
   gemv.slab = shape.slab;
-  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, kGemvThreads, size_t(shape.bytes), gemv);
+  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, Traits::kThreads, size_t(shape.bytes), gemv);
 }
 
 }  // namespace
@@ -25,7 +25,9 @@ void gemv(Stream& stream, const GemvArgs& args) {
   constexpr int kFewTokens = 2;  // beside whose inputs a longer ring has room
   with_grid(args.part[0], [&]<typename Grid>() {
     using Few = GemvTraits<Grid, false>;
-    if (args.tokens <= kFewTokens && GemvLaunch<Few>(stream, args.tokens, args.part[0].cols, 1).fits) {
+    const Matrix& like = args.part[0];
+    if (args.tokens <= kFewTokens && like.column_order == nullptr &&
+        GemvLaunch<Few>(stream, args.tokens, like.cols, 1).fits) {
       launch_gemv<Few>(stream, args);
     } else {
       launch_gemv<GemvTraits<Grid, true>>(stream, args);

@@ -17,36 +17,35 @@ constexpr int kMmaRows = 16;
 constexpr int kSlabPadding = 8;  // elements between the columns of x, against bank conflicts
 
 // What a gemv kernel is made for, and the shape of a block's work, the same on host and device.
-template <typename GridType, bool kTwoProducts>
+template <typename GridType, bool kTwoProducts, int kWarpsOfBlock = kGemvWarps>
 struct GemvTraits {
   using Grid = GridType;
+  static constexpr int kWarps = kWarpsOfBlock, kThreads = kWarps * kWarp;
+  static constexpr int kBlocks = 16 / kWarps;  // that a processor has room for
   static constexpr Codes kCodes = Grid::kCodes;
   static constexpr int kLane = Grid::kLane;
   static constexpr bool kPairs = kTwoProducts;  // the parts of x are two products; else neighbouring columns
+  // Then all of x is in shared memory at once, its columns in the layer's order.
+  static constexpr bool kSimple = !kPairs;
   static constexpr int kSums = kPairs ? 2 : 1;
   static constexpr bool kBf16 = kCodes == Codes::kBf16;
   static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;  // 16 or 8
-  using Slice = InputSlice<4 * kLane>;
+  using Slice = InputSlice<4 * kLane, kWarps>;
   static constexpr int kWindow = Slice::kWindow;  // columns that a warp takes at once
-  // Scales, then minimums, that come through the ring with the codes: (kinds, groups, rows). Numbers of two levels, of
-  // one byte each, are loaded from where they lie.
-  static constexpr int kGroups = Grid::kGroups < 1 ? 1 : Grid::kGroups;
-  static constexpr bool kRingNumbers = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
-  static constexpr int kNumbers = kRingNumbers ? kMmaRows * kGroups * (Grid::kMinimums ? 2 : 1) : 0;
-  static constexpr int kLaneNumbers = (kNumbers + kWarp - 1) / kWarp;  // that a lane asks for
-  static constexpr int kNumberBytes = Grid::kForm == ScaleForm::kF16 ? 2 : 4;
-  static constexpr int kCodesBytes = kWarp * 2 * kLaneBytes;  // of a window
-  // Stages of the ring of weights: windows that a warp has under way, 4 KB, or 2 where more tokens or many numbers
-  // leave less room. The loop over them is unrolled by as many, so that each has its place as a constant.
-  static constexpr int kStages = (kPairs || kNumbers * 4 * 5 > kCodesBytes ? 32 : 64) / kLaneBytes;
+  // Stages of the ring of weights: windows that a warp has under way, 4 KB, or 2 where more tokens leave less room. The
+  // loop over them is unrolled by as many, so that each has its place as a constant.
+  static constexpr int kStages = (kPairs ? 32 : 64) / kLaneBytes;
+  // Scales and minimums are under way as long, in registers. Those of two levels take too many: they come with the
+  // window before.
+  static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
   // Columns of a block that are staged together, or several times as many: as the ring goes round, or where there may
   // be more tokens than have room so, a window of each warp.
-  static constexpr int kLeastSlab = (kPairs ? 1 : kStages) * kGemvWarps * kWindow;
+  static constexpr int kLeastSlab = (kSimple ? kStages : 1) * kWarps * kWindow;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
   static constexpr int tile_rows(bool gated) { return gated ? kMmaRows / 2 : kMmaRows; }
-  // A stage of the ring: a window of a warp; and all.
-  static constexpr int kWarpStage = kCodesBytes + kNumbers * 4;
-  static constexpr int kWarpRing = kStages * kWarpStage, kRingBytes = kGemvWarps * kWarpRing;
+  // A stage of the ring, a window of a warp; and all.
+  static constexpr int kWarpStage = kWarp * 2 * kLaneBytes;
+  static constexpr int kWarpRing = kStages * kWarpStage, kRingBytes = kWarps * kWarpRing;
 };
 
 struct GemvKernelArgs {
@@ -57,7 +56,10 @@ struct GemvKernelArgs {
 };
 
 // Elements of a column of x that a warp has in shared memory.
-QGEN_DEVICE int gemv_x_stride(int slab) { return slab / kGemvWarps + kSlabPadding; }
+template <typename Traits>
+QGEN_DEVICE int gemv_x_stride(int slab) {
+  return slab / Traits::kWarps + kSlabPadding;
+}
 
 // Columns of x that are in shared memory at once: as many as stay below so many bytes, at least kLeastSlab.
 template <typename Traits>
@@ -69,8 +71,8 @@ constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
 // Bytes of shared memory that a block takes beside its ring.
 template <typename Traits>
 constexpr int64_t gemv_bytes(int tokens, int slab) {
-  const int64_t floats = int64_t{kGemvWarps} * tokens * (3 + 2 * kMmaRows);
-  return round_up(2 * tokens * int64_t{slab + kGemvWarps * kSlabPadding} * 2 + floats * 4, 16);
+  const int64_t floats = int64_t{Traits::kWarps} * tokens * (3 + 2 * kMmaRows);
+  return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
 }
 
 template <int kLaneBytes>
@@ -90,8 +92,7 @@ struct LaneBytes<8> {
 template <typename Traits>
 struct GemvWindow {
   typename LaneBytes<Traits::kLaneBytes>::Type codes[2];
-  float scale[2][Traits::kGroups], minimum[2][Traits::kGroups];
-  GroupLoads<typename Traits::Grid> groups[2];  // of two levels
+  GroupLoads<typename Traits::Grid> groups[2];
 };
 
 // What becomes of the sum of a row and a token before the epilogue. `scale`: of a row that has one; `norm`: what
@@ -123,8 +124,8 @@ class GemvBlock {
       : gemv_(gemv), args_(gemv.linear), gated_(args_.gated), first_(first), step_(step), asked_tile_(first) {
     const int windows = (cols() + Traits::kWindow - 1) / Traits::kWindow;
     const int of_row = int(args_.part[0].row_bytes / Traits::kLaneBytes);
-    windows_ = Slice::count(windows - warp_index(), kGemvWarps);
-    loads_ = Slice::count((of_row < 4 * windows ? of_row : 4 * windows) - 4 * warp_index() - q(), 4 * kGemvWarps);
+    windows_ = Slice::count(windows - warp_index(), Traits::kWarps);
+    loads_ = Slice::count((of_row < 4 * windows ? of_row : 4 * windows) - 4 * warp_index() - q(), 4 * Traits::kWarps);
   }
 
   QGEN_DEVICE int cols() const { return args_.part[0].cols; }
@@ -132,11 +133,11 @@ class GemvBlock {
   // Where the stages hand each other what they made, behind `used` bytes.
   QGEN_DEVICE void place_shared_memory(int used = 0) {
     uint8_t* const begin = shared_memory<uint8_t>() + used;
-    const int stride = gemv_x_stride(gemv_.slab), columns = 2 * args_.tokens;
+    const int stride = gemv_x_stride<Traits>(gemv_.slab), columns = 2 * args_.tokens;
     x_ = reinterpret_cast<uint16_t*>(begin) + warp_index() * columns * stride;
-    squares_ = reinterpret_cast<float*>(begin) + kGemvWarps * columns * stride / 2;
-    ranges_ = squares_ + kGemvWarps * args_.tokens + 2 * warp_index() * args_.tokens;
-    sums_ = squares_ + 3 * kGemvWarps * args_.tokens;
+    squares_ = reinterpret_cast<float*>(begin) + Traits::kWarps * columns * stride / 2;
+    ranges_ = squares_ + Traits::kWarps * args_.tokens + 2 * warp_index() * args_.tokens;
+    sums_ = squares_ + 3 * Traits::kWarps * args_.tokens;
     ring_ = begin + gemv_bytes<Traits>(args_.tokens, gemv_.slab) + warp_index() * Traits::kWarpRing;
   }
 
@@ -165,37 +166,19 @@ class GemvBlock {
   }
 
   // The first slab of the warp's inputs as pairs of 16-bit floats, zeros behind the last column, in the range that
-  // suits the whole slice; and of each token what its norm is made of. `held`: of token 0.
-  QGEN_DEVICE void stage_inputs(HeldInputs& held) {
+  // suits the whole slice; and of each token what its norm is made of.
+  QGEN_DEVICE void stage_inputs() {
     copy_async_wait<Traits::kStages>();  // for the norm's weights
-    for (int t = args_.tokens - 1; t > 0; --t) {
-      InputMeasure measure;
-      measure_pieces(t, 0, measure);
-      put_kept(t, 0, range_of(t, measure));
-    }
-    InputMeasure measure;
-    QGEN_UNROLL
-    for (int u = 0; u < HeldInputs::kPieces; ++u) {
-      if (u >= pieces() || is_ordered()) continue;
-      const Floats4 x = held.piece[u];
-      held.piece[u] = weighted(x, Slice::column(u), u < kept_pieces() ? Slice::place(u) : -1);
-      measure.add(x, held.piece[u]);
-    }
-    const int first = is_ordered() ? 0 : HeldInputs::kPieces;
-    measure_pieces(0, first, measure);
-    const float factor = range_of(0, measure);
-    QGEN_UNROLL
-    for (int u = 0; u < HeldInputs::kPieces; ++u) {
-      if (u < kept_pieces() && !is_ordered()) put(0, u, held.piece[u], factor);
-    }
-    put_kept(0, first, factor);
+    // Token 0 comes last: it takes the place of the norm's weights.
+    QGEN_UNROLL_BY(1)
+    for (int t = args_.tokens - 1; t >= 0; --t) put_kept(t, range_of(t, measure_pieces(t)));
     warp_barrier();
   }
 
   // What the thread's result of a tile needs when its sum is there: asked for before the tile is multiplied, so that it
   // does not wait then.
   QGEN_DEVICE void load_result(int tile) {
-    static_assert(kMmaRows * kGemvTokens <= kGemvThreads);
+    static_assert(kMmaRows * kGemvTokens <= Traits::kThreads);
     const int rows = tile_rows(), part = part_of(tile), t = thread_index() / rows,
               row = first_row_of(tile, part) + thread_index() % rows;
     if (t >= args_.tokens || row >= args_.part[part].rows) return;
@@ -213,23 +196,24 @@ class GemvBlock {
   QGEN_DEVICE void multiply_tile(int tile, Window& now, Sums& sum) {
     load_result(tile);
     load_biases();
-    const int slab = gemv_.slab / (kGemvWarps * Traits::kWindow);  // windows
+    const int slab = Traits::kSimple ? windows_ : gemv_.slab / (Traits::kWarps * Traits::kWindow);  // windows
     QGEN_UNROLL_BY(1)
     for (int begin = 0; begin < windows_; begin += slab) {
-      if (gemv_.slab < cols() && (tile != first_ || begin > 0)) [[unlikely]]
-        stage_slab(begin);
+      if constexpr (!Traits::kSimple) {
+        if (gemv_.slab < cols() && (tile != first_ || begin > 0)) stage_slab(begin);
+      }
       const int end = begin + slab < windows_ ? begin + slab : windows_;
       // A slab may begin and end while the ring goes round.
-      const int in_round = Traits::kPairs ? begin % Traits::kStages : 0;
+      const int in_round = Traits::kSimple ? 0 : begin % Traits::kStages;
       QGEN_UNROLL_BY(1)
       for (int first = begin - in_round; first < end; first += Traits::kStages) {
-        if (!Traits::kPairs || first >= begin) aim_further();
+        if (Traits::kSimple || first >= begin) aim_further();
         QGEN_UNROLL
         for (int u = 0; u < Traits::kStages; ++u) {
           const int window = first + u;
-          if (Traits::kPairs && (window < begin || (window >= end && end < windows_))) continue;
+          if (!Traits::kSimple && (window < begin || (window >= end && end < windows_))) continue;
           if (window < end) {
-            take(now, u, window);
+            take(now, u);
             multiply_window(now, window, window - begin, sum);
             load_groups(now, window + 1);  // of two levels
           }
@@ -282,7 +266,7 @@ class GemvBlock {
       if constexpr (Grid::kMinimums) {
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) {
-          const float minimum = loads.minimum[h][j];
+          const float minimum = loads.groups[h].minimum(j);
           QGEN_UNROLL
           for (int s = 0; s < Traits::kSums; ++s) {
             sum[s][2 * h] = fused_product(minimum, x_sum[j][s][2 * h], sum[s][2 * h]);
@@ -315,7 +299,7 @@ class GemvBlock {
       if constexpr (Grid::kGrouped) {
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) {
-          const float scale = loads.scale[h][j];
+          const float scale = loads.groups[h].scale(j);
           QGEN_UNROLL
           for (int s = 0; s < Traits::kSums; ++s) {
             sum[s][2 * h] = fused_product(scale, group_sum[s][2 * h], sum[s][2 * h]);
@@ -363,7 +347,7 @@ class GemvBlock {
     const int t = thread_index() / rows, r = thread_index() % rows, row = first_row + r;
     if (t >= args_.tokens) return;
     if (tile == first_ && args_.norm != nullptr)
-      result_.norm = norm_factor(squares_ + t * kGemvWarps, cols(), args_.norm_eps);
+      result_.norm = norm_factor<Traits::kWarps>(squares_ + t * Traits::kWarps, cols(), args_.norm_eps);
     if (row >= args_.part[part].rows) return;
     float result[2] = {};
     QGEN_UNROLL
@@ -371,7 +355,7 @@ class GemvBlock {
       if (i == 1 && !gated_) continue;
       float total = 0;
       QGEN_UNROLL
-      for (int from = 0; from < kGemvWarps; ++from) total += sums_of(from, r + 8 * i)[t];
+      for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(from, r + 8 * i)[t];
       result[i] =
           product_of<typename Traits::Grid>(args_.part[gated_ ? i : part], row, total, result_.scale[i], result_.norm);
     }
@@ -406,14 +390,9 @@ class GemvBlock {
     }
   }
 
-  // A stage of the warp's ring, in it the lane's codes of row g + 8 h, and behind all codes number n of row r: those of
-  // rows g and g + 8 beside each other.
-  QGEN_DEVICE uint8_t* stage(int u) const { return ring_ + u * Traits::kWarpStage; }
+  // The lane's codes of row g + 8 h in a stage of the warp's ring.
   QGEN_DEVICE uint8_t* codes_at(int u, int h) const {
-    return stage(u) + (h * kWarp + lane_index()) * Traits::kLaneBytes;
-  }
-  QGEN_DEVICE uint8_t* number_at(int u, int n, int r) const {
-    return stage(u) + Traits::kCodesBytes + (n * kMmaRows + r % 8 * 2 + r / 8) * 4;
+    return ring_ + u * Traits::kWarpStage + (h * kWarp + lane_index()) * Traits::kLaneBytes;
   }
   // What is asked for next: the first windows of a tile, or of none behind the last.
   QGEN_DEVICE void aim() {
@@ -422,26 +401,19 @@ class GemvBlock {
     if (asked_windows_ == 0) return;
     for_rows(asked_tile_, [&](int h, const Matrix& w, int row) {
       asked_[h] = w.codes + row * w.row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
-    });
-    if constexpr (Traits::kRingNumbers) {
-      const int part = part_of(asked_tile_), r = lane_index() % kMmaRows;
-      const Matrix& w = args_.part[gated_ ? r / 8 : part];
-      asked_group_ = first_group(w, row_of(w, first_row_of(asked_tile_, part), r));
-      group_shift_ = w.group_shift;
-      QGEN_UNROLL
-      for (int m = 0; m < Traits::kLaneNumbers; ++m) {
-        const int n = (m * kWarp + lane_index()) / kMmaRows, j = n % Traits::kGroups;
-        const void* const grid = n < Traits::kGroups ? w.scale : static_cast<const void*>(w.minimum);
-        asked_numbers_[m] = static_cast<const uint8_t*>(grid) + int64_t{j} * Traits::kNumberBytes;
+      if constexpr (Traits::kEarlyGroups) {
+        const int first = first_group(w, row);
+        asked_scales_[h] = static_cast<const Number*>(w.scale) + first;
+        if constexpr (Traits::Grid::kMinimums) asked_minimums_[h] = w.minimum + first;
       }
-    }
+    });
   }
   // The next windows of the tile, as many as the ring has stages, or the first of the next tile.
   QGEN_DEVICE void aim_further() {
     asked_first_ += Traits::kStages;
     if (asked_first_ < asked_windows_) {
       QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) asked_[h] += Traits::kStages * 4 * kGemvWarps * Traits::kLaneBytes;
+      for (int h = 0; h < 2; ++h) asked_[h] += Traits::kStages * 4 * Traits::kWarps * Traits::kLaneBytes;
     } else {
       asked_tile_ += step_;
       aim();
@@ -452,61 +424,25 @@ class GemvBlock {
     if (window < asked_windows_) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h)
-        LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, h), asked_[h] + u * 4 * kGemvWarps * Traits::kLaneBytes,
+        LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, h), asked_[h] + u * 4 * Traits::kWarps * Traits::kLaneBytes,
                                             window < loads_);
-      if constexpr (Traits::kRingNumbers) {
-        const int group = asked_group_ + (Slice::window_column(window) >> group_shift_);
+      if constexpr (Traits::kEarlyGroups) {
+        const int group = Slice::window_column(window) >> args_.part[0].group_shift;
         QGEN_UNROLL
-        for (int m = 0; m < Traits::kLaneNumbers; ++m) {
-          const int number = m * kWarp + lane_index();
-          if (number < Traits::kNumbers)
-            copy_async4(number_at(u, number / kMmaRows, number % kMmaRows),
-                        whole_word(asked_numbers_[m] + int64_t{group} * Traits::kNumberBytes), true);
-        }
+        for (int h = 0; h < 2; ++h) early_groups_[u][h].load_here(asked_scales_[h], asked_minimums_[h], group);
       }
     }
     copy_async_commit();
   }
-  // The four bytes that a number lies in: copies have no fewer.
-  QGEN_DEVICE static const uint8_t* whole_word(const uint8_t* number) {
-    if constexpr (Traits::kNumberBytes == 4) return number;
-    return number - (reinterpret_cast<uintptr_t>(number) & 2);
-  }
   // The window that was asked for first.
-  QGEN_DEVICE void take(Window& now, int u, [[maybe_unused]] int window) const {
+  QGEN_DEVICE void take(Window& now, int u) const {
     copy_async_wait<Traits::kStages - 1>();
-    // Numbers have been asked for by other lanes.
-    if constexpr (Traits::kRingNumbers) warp_barrier();
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
       using Type = typename LaneBytes<Traits::kLaneBytes>::Type;
       now.codes[h] = *reinterpret_cast<const Type*>(codes_at(u, h));
+      if constexpr (Traits::kEarlyGroups) now.groups[h] = early_groups_[u][h];
     }
-    QGEN_UNROLL
-    for (int j = 0; j < Traits::kGroups; ++j) {
-      if constexpr (Traits::kRingNumbers) {
-        const auto take_numbers = [&](int n, float(&of_rows)[2][Traits::kGroups]) {
-          const Bytes8 words = *reinterpret_cast<const Bytes8*>(number_at(u, n, g()));
-          QGEN_UNROLL
-          for (int h = 0; h < 2; ++h) of_rows[h][j] = number_in(words.word[h], h, window, j);
-        };
-        take_numbers(j, now.scale);
-        if constexpr (Traits::Grid::kMinimums) take_numbers(Traits::kGroups + j, now.minimum);
-      } else if constexpr (Traits::Grid::kGrouped) {
-        QGEN_UNROLL
-        for (int h = 0; h < 2; ++h) {
-          now.scale[h][j] = now.groups[h].scale(j);
-          if constexpr (Traits::Grid::kMinimums) now.minimum[h][j] = now.groups[h].minimum(j);
-        }
-      }
-    }
-    if constexpr (Traits::kRingNumbers) warp_barrier();
-  }
-  QGEN_DEVICE float number_in(uint32_t word, [[maybe_unused]] int h, [[maybe_unused]] int window,
-                              [[maybe_unused]] int j) const {
-    if constexpr (Traits::kNumberBytes == 4) return bits_float(word);
-    const uint32_t at = uint32_t(reinterpret_cast<uintptr_t>(matrix(h).scale) / 2) + uint32_t(group_at(h, window) + j);
-    return f16_value(uint16_t(word >> (at & 1) * 16));
   }
 
   // The tile whose rows are multiplied.
@@ -520,7 +456,7 @@ class GemvBlock {
     return group_[h] + (Slice::window_column(window) >> matrix(h).group_shift);
   }
   QGEN_DEVICE void load_groups([[maybe_unused]] Window& now, [[maybe_unused]] int window) const {
-    if constexpr (Traits::Grid::kGrouped && !Traits::kRingNumbers) {
+    if constexpr (Traits::Grid::kGrouped && !Traits::kEarlyGroups) {
       if (window >= windows_) return;
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) now.groups[h].load(matrix(h), group_at(h, window));
@@ -539,7 +475,7 @@ class GemvBlock {
   }
   // (warps, 16, tokens), twice.
   QGEN_DEVICE float* sums_of(int warp, int row) const {
-    return sums_ + ((second_sums_ * kGemvWarps + warp) * kMmaRows + row) * args_.tokens;
+    return sums_ + ((second_sums_ * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
   }
 
   // Of a window of two groups, lanes q = 0, 1 have loaded the codes of the first and 2, 3 those of the second. Each
@@ -556,8 +492,8 @@ class GemvBlock {
   }
 
   // Columns of the layer in another order than those of x.
-  QGEN_DEVICE bool is_ordered() const { return args_.part[0].column_order != nullptr; }
-  QGEN_DEVICE int slab_pieces() const { return Slice::pieces_below(gemv_.slab / kGemvWarps); }
+  QGEN_DEVICE bool is_ordered() const { return !Traits::kSimple && args_.part[0].column_order != nullptr; }
+  QGEN_DEVICE int slab_pieces() const { return Slice::pieces_below(gemv_.slab / Traits::kWarps); }
   // The lane's pieces, and those of the first slab, which stay in shared memory when they have been measured.
   QGEN_DEVICE int pieces() const { return Slice::pieces(cols()); }
   QGEN_DEVICE int kept_pieces() const {
@@ -582,15 +518,17 @@ class GemvBlock {
       }
       return out;
     }
-    return product(x, at < 0 ? load_floats4(args_.norm + column) : kept(highs_of(0), lows_of(0), at));
+    const bool is_kept = Traits::kSimple || at >= 0;
+    return product(x, is_kept ? kept(highs_of(0), lows_of(0), at) : load_floats4(args_.norm + column));
   }
   QGEN_DEVICE int column_of_x(int column) const { return args_.part[0].column_order[column]; }
-  // += pieces from `first` on, of which those of the first slab stay in shared memory.
-  QGEN_DEVICE void measure_pieces(int t, int first, InputMeasure& measure) const {
-    constexpr int kLoads = 4;
-    const int all = pieces(), there = kept_pieces();
+  // Of all pieces of a token, of which those of the first slab stay in shared memory.
+  QGEN_DEVICE InputMeasure measure_pieces(int t) const {
+    constexpr int kLoads = 6;  // of 12288 columns all
+    const int all = pieces(), there = Traits::kSimple ? all : kept_pieces();
+    InputMeasure measure;
     QGEN_UNROLL_BY(1)
-    for (int begin = first; begin < all; begin += kLoads) {
+    for (int begin = 0; begin < all; begin += kLoads) {
       Floats4 x[kLoads];
       QGEN_UNROLL
       for (int i = 0; i < kLoads; ++i) {
@@ -600,18 +538,20 @@ class GemvBlock {
       for (int i = 0; i < kLoads; ++i) {
         const int u = begin + i;
         if (u >= all) break;
-        const Floats4 values = weighted(x[i], Slice::column(u), u < there ? Slice::place(u) : -1);
+        const bool keeps = Traits::kSimple || u < there;
+        const Floats4 values = weighted(x[i], Slice::column(u), keeps ? Slice::place(u) : -1);
         measure.add(x[i], values);
-        if (u < there) keep(values, highs_of(t), lows_of(t), Slice::place(u));
+        if (keeps) keep(values, highs_of(t), lows_of(t), Slice::place(u));
       }
     }
+    return measure;
   }
   // What suits the slice of a token, which is kept beside its inputs; and the slice's share of the token's squares.
   QGEN_DEVICE float range_of(int t, const InputMeasure& measure) const {
     const PowerOfTwo range = measure.template range<Traits::kBf16>();
     if (args_.norm != nullptr) {
       const float squares = sum_lanes(measure.squares);
-      if (lane_index() == 0) squares_[t * kGemvWarps + warp_index()] = squares;
+      if (lane_index() == 0) squares_[t * Traits::kWarps + warp_index()] = squares;
     }
     if (lane_index() == 0) {
       ranges_[2 * t] = range.factor;
@@ -619,11 +559,12 @@ class GemvBlock {
     }
     return range.factor;
   }
-  // Pieces of the first slab that measure_pieces() has left, from `first` on, and zeros behind them.
-  QGEN_DEVICE void put_kept(int t, int first, float factor) const {
+  // Pieces of the first slab that measure_pieces() has left, and zeros behind them.
+  QGEN_DEVICE void put_kept(int t, float factor) const {
     const int there = kept_pieces(), all = slab_pieces();
-    QGEN_UNROLL_BY(4)
-    for (int u = first; u < there; ++u) put(t, u, kept(highs_of(t), lows_of(t), Slice::place(u)), factor);
+    QGEN_UNROLL_BY(2)
+    for (int u = 0; u < there; ++u) put(t, u, kept(highs_of(t), lows_of(t), Slice::place(u)), factor);
+    QGEN_UNROLL_BY(1)
     for (int u = there; u < all; ++u) put(t, u, {}, 1);
   }
   // The warp's inputs of a slab that begins at its window `begin`.
@@ -643,8 +584,8 @@ class GemvBlock {
   }
 
   // Of x in shared memory: high and low of token 0, of token 1, ...
-  QGEN_DEVICE uint16_t* highs_of(int t) const { return x_ + 2 * t * gemv_x_stride(gemv_.slab); }
-  QGEN_DEVICE uint16_t* lows_of(int t) const { return highs_of(t) + gemv_x_stride(gemv_.slab); }
+  QGEN_DEVICE uint16_t* highs_of(int t) const { return x_ + 2 * t * gemv_x_stride<Traits>(gemv_.slab); }
+  QGEN_DEVICE uint16_t* lows_of(int t) const { return highs_of(t) + gemv_x_stride<Traits>(gemv_.slab); }
   // The lane's piece u of the slab.
   QGEN_DEVICE void put(int t, int u, const Floats4& values, float factor) const {
     store_split<Traits::kBf16>(values, factor, highs_of(t) + Slice::place(u), lows_of(t) + Slice::place(u));
@@ -652,7 +593,7 @@ class GemvBlock {
 
   // The columns of x of this lane's codes: of the high part and, for pairs, of the low part.
   QGEN_DEVICE void load_inputs(int place, uint32_t (&b)[Traits::kSums][Traits::kLane / 2]) const {
-    const int columns = 2 * args_.tokens, stride = gemv_x_stride(gemv_.slab);
+    const int columns = 2 * args_.tokens, stride = gemv_x_stride<Traits>(gemv_.slab);
     QGEN_UNROLL
     for (int s = 0; s < Traits::kSums; ++s) {
       const int column = Traits::kPairs ? 2 * g() + s : g();
@@ -687,8 +628,10 @@ class GemvBlock {
   // What is asked for next.
   int asked_tile_, asked_first_ = 0, asked_windows_ = 0;
   const uint8_t* asked_[2];
-  [[maybe_unused]] const uint8_t* asked_numbers_[Traits::kLaneNumbers > 0 ? Traits::kLaneNumbers : 1];
-  [[maybe_unused]] int asked_group_ = 0, group_shift_ = 0;
+  using Number = std::conditional_t<Traits::Grid::kForm == ScaleForm::kF16, uint16_t, float>;
+  [[maybe_unused]] const Number* asked_scales_[2] = {};  // of the rows' first groups
+  [[maybe_unused]] const float* asked_minimums_[2] = {};
+  GroupLoads<typename Traits::Grid> early_groups_[Traits::kEarlyGroups ? Traits::kStages : 1][2];
   // What is multiplied.
   int part_ = 0;
   int group_[2];      // the first of the row's in the grid
@@ -721,7 +664,7 @@ QGEN_DEVICE void multiply_tiles(GemvBlock<Traits>& block, const GemvKernelArgs& 
 }
 
 template <typename Traits>
-QGEN_KERNEL(kGemvThreads, 1)
+QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
 gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   const int first = int(block_index().x), step = int(grid_size().x);
@@ -734,14 +677,12 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   block.ask_first();
   block.load_first_groups(window, first);
   scope.wait_for_inputs();
-  HeldInputs held;
-  held.template load<typename Traits::Slice>(args.linear.x, block.cols());
-  block.stage_inputs(held);
+  block.stage_inputs();
   scope.inputs_are_staged();
   multiply_tiles(block, args, window, first, step, [&](int tile) { block.write_results(tile); });
 }
 
-// The blocks of a launch, one to a processor, and how much of x each holds at once.
+// The blocks of a launch, as many as the processors have room for, and how much of x each holds at once.
 template <typename Traits>
 struct GemvLaunch {
   unsigned blocks = 0;
@@ -750,14 +691,20 @@ struct GemvLaunch {
   bool fits = false;
 
   // `extra` bytes of a block for its caller.
-  GemvLaunch(const Stream& stream, int tokens, int64_t cols, int tiles, int64_t extra = 0)
-      : blocks(unsigned(stream.processors < tiles ? stream.processors : tiles)) {
-    constexpr int64_t kSomeX = 32 << 10;  // bytes of x, where not all of it has room; else one round
-    for (const int64_t x : {int64_t{1} << 30, kSomeX, int64_t{0}}) {
-      slab = slab_of<Traits>(tokens, cols, x);
-      bytes = extra + gemv_bytes<Traits>(tokens, slab) + Traits::kRingBytes;
-      fits = bytes <= stream.shared_of_block;
-      if (fits) return;
+  GemvLaunch(const Stream& stream, int tokens, int64_t cols, int tiles, int64_t extra = 0) {
+    constexpr int64_t kKept = 1 << 10;    // of each block, by the driver
+    constexpr int64_t kSomeX = 32 << 10;  // bytes of x, where not all of it has room; else as few columns as can be
+    for (int count = Traits::kBlocks; count > 0; --count) {
+      const int at_once = count * stream.processors;
+      blocks = unsigned(at_once < tiles ? at_once : tiles);
+      const int64_t share = stream.shared_of_processor / count - kKept,
+                    room = share < stream.shared_of_block ? share : stream.shared_of_block;
+      for (const int64_t x : {int64_t{1} << 30, kSomeX, int64_t{0}}) {
+        slab = slab_of<Traits>(tokens, cols, x);
+        bytes = extra + gemv_bytes<Traits>(tokens, slab) + Traits::kRingBytes;
+        fits = bytes <= room && (!Traits::kSimple || slab >= cols);
+        if (fits) return;
+      }
     }
   }
 };

@@ -149,7 +149,7 @@ split_kernel(const SplitInputArgs args, const LaunchTimes times) {
   }
   barrier();
   if (thread_index() == 0)
-    args.out.norm[token] = args.norm != nullptr ? norm_factor(of_warps, args.cols, args.norm_eps) : 1;
+    args.out.norm[token] = args.norm != nullptr ? norm_factor<kGemvWarps>(of_warps, args.cols, args.norm_eps) : 1;
 }
 
 constexpr int kInputGroup = 128;

@@ -105,6 +105,20 @@ QGEN_DEVICE Bytes16 load_once16(const void* p) {
   return v;
 }
 
+// Brings the 128 bytes around `p` into L2.
+QGEN_DEVICE void fetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// Loads that stay where they are written: compilers move others to where the value is needed.
+QGEN_DEVICE float load_here(const float* p) {
+  float v;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+  return v;
+}
+QGEN_DEVICE uint16_t load_here(const uint16_t* p) {
+  uint16_t v;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p) : "memory");
+  return v;
+}
+
 QGEN_DEVICE float f16_value(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 QGEN_DEVICE float bf16_value(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
 QGEN_DEVICE uint16_t f16_bits(float value) { return __half_as_ushort(__float2half_rn(value)); }

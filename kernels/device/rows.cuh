@@ -23,27 +23,43 @@ QGEN_DEVICE GroupNorm group_norm(const DeviceNorm& norm, const ForValues& for_va
   for_values([&](float x) { squares = fused_product(x - mean, x - mean, squares); });
   return {mean, rsqrt_exact(sum(squares) / float(norm.group) + norm.eps)};
 }
-// Column `c` of a group that begins at column `begin` of the weight.
-QGEN_DEVICE float normalized(const DeviceNorm& norm, const GroupNorm& group, float x, int begin, int c) {
-  float value = rounded_product(x - group.mean, group.factor);
-  if (norm.weight != nullptr) value = rounded_product(value, norm.weight[norm.wide_weight ? begin + c : c]);
-  return norm.bias != nullptr ? value + norm.bias[norm.wide_bias ? begin + c : c] : value;
-}
+// The weight and the bias of column `c` of a group that begins at column `begin` of the weight.
+struct NormColumn {
+  float weight = 1, bias = 0;
 
-constexpr int kRowHeld = 8;  // values of a group that a thread loads at once and keeps
+  QGEN_DEVICE void load(const DeviceNorm& norm, int begin, int c) {
+    if (norm.weight != nullptr) weight = norm.weight[norm.wide_weight ? begin + c : c];
+    if (norm.bias != nullptr) bias = norm.bias[norm.wide_bias ? begin + c : c];
+  }
+  QGEN_DEVICE float normalized(const DeviceNorm& norm, const GroupNorm& group, float x) const {
+    float value = rounded_product(x - group.mean, group.factor);
+    if (norm.weight != nullptr) value = rounded_product(value, weight);
+    return norm.bias != nullptr ? value + bias : value;
+  }
+};
+
+constexpr int kLineFloats = 32;  // of 128 bytes
+constexpr int kRowHeld = 8;      // values of a group that a thread loads at once and keeps
 
 // Token x of the grid; columns or groups of them by turns for the blocks y, a warp a group. One group of all columns is
 // for one block. shared: two floats for each warp.
 QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchTimes times) {
   KernelScope scope(times);
-  scope.wait_for_inputs();
+  const bool normalizes = args.norm.kind != Norm::Kind::kNone, whole = args.norm.group == args.cols;
   const int64_t token = block_index().x;
   const int block = int(block_index().y), blocks = int(grid_size().y);
+  // The norm's weights, which no kernel writes, come into L2 before the inputs are there.
+  if (normalizes && args.norm.weight != nullptr) {
+    const int count = args.norm.wide_weight ? args.cols : args.norm.group;
+    for (int c = (block * kRowThreads + thread_index()) * kLineFloats; c < count;
+         c += blocks * kRowThreads * kLineFloats)
+      fetch_line(args.norm.weight + c);
+  }
+  scope.wait_for_inputs();
   const float* const y = args.y + (args.from != nullptr ? args.from[token] : token) * args.y_stride;
   const float* const x = args.x != nullptr ? args.x + token * args.x_stride : nullptr;
   const float* const gate = args.gate != nullptr ? args.gate + token * args.gate_stride : nullptr;
   float* const out = args.out + token * args.out_stride;
-  const bool normalizes = args.norm.kind != Norm::Kind::kNone, whole = args.norm.group == args.cols;
   const auto gate_at = [&](int c) { return gate != nullptr ? gate[args.one_gate ? 0 : c] : 0; };
   const auto x_at = [&](int c) { return x != nullptr ? args.x_scale * x[c] : 0; };
   const auto result = [&](float value, float of_gate, float of_x) {
@@ -64,6 +80,7 @@ QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchT
   const auto put_group = [&](int begin, int cols, int first, int count) {
     const int behind = first + kRowHeld * count;
     float held[kRowHeld], gates[kRowHeld], of_x[kRowHeld];
+    NormColumn columns[kRowHeld];
     const auto for_held = [&](const auto& use) {
       QGEN_UNROLL
       for (int u = 0; u < kRowHeld; ++u) {
@@ -74,6 +91,7 @@ QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchT
       held[u] = y[begin + c];
       gates[u] = gate_at(begin + c);
       of_x[u] = x_at(begin + c);
+      if (normalizes) columns[u].load(args.norm, begin, c);
     });
     GroupNorm norm{0, 1};
     if (normalizes) {
@@ -82,11 +100,16 @@ QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchT
         for (int c = behind; c < cols; c += count) use(y[begin + c]);
       };
       norm = group_norm(args.norm, for_values, sum);
-      for_held([&](int u, int c) { held[u] = normalized(args.norm, norm, held[u], begin, c); });
+      for_held([&](int u, int) { held[u] = columns[u].normalized(args.norm, norm, held[u]); });
     }
     for_held([&](int u, int c) { out[begin + c] = result(held[u], gates[u], of_x[u]); });
     for (int c = begin + behind; c < begin + cols; c += count) {
-      const float value = normalizes ? normalized(args.norm, norm, y[c], begin, c - begin) : y[c];
+      float value = y[c];
+      if (normalizes) {
+        NormColumn column;
+        column.load(args.norm, begin, c - begin);
+        value = column.normalized(args.norm, norm, value);
+      }
       out[c] = result(value, gate_at(c), x_at(c));
     }
   };

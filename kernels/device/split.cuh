@@ -24,17 +24,17 @@ QGEN_DEVICE Floats4 product(const Floats4& a, const Floats4& b) {
 // Rows of x and norms end in zeros, up to whole pieces of four.
 QGEN_DEVICE int padded_cols(int cols) { return int(round_up(cols, kPad)); }
 
-// The columns that a warp has of a row of inputs: every kGemvWarps-th window of kColumns. Together they lie side by
+// The columns that a warp has of a row of inputs: every kWarps-th window of kColumns. Together they lie side by
 // side in the warp's shared memory. A lane has every 32nd piece of four.
-template <int kColumns>
+template <int kColumns, int kWarps = kGemvWarps>
 struct InputSlice {
   static constexpr int kWindow = kColumns;
   static constexpr int kWindowPieces = kWindow / 4;
-  static constexpr int kStep = 4 * kWarp * kGemvWarps;  // columns of a row from a lane's piece to its next
+  static constexpr int kStep = 4 * kWarp * kWarps;  // columns of a row from a lane's piece to its next
 
   // How many numbers first, first + step, ... are below `left`.
   QGEN_DEVICE static int count(int left, int step) { return left > 0 ? (left + step - 1) / step : 0; }
-  QGEN_DEVICE static int window_column(int window) { return (window * kGemvWarps + warp_index()) * kWindow; }
+  QGEN_DEVICE static int window_column(int window) { return (window * kWarps + warp_index()) * kWindow; }
   // Of the lane's piece u: its column of the row, and its place among the slice's columns.
   QGEN_DEVICE static int column(int u) {
     return window_column(lane_index() / kWindowPieces) + lane_index() % kWindowPieces * 4 + u * kStep;
@@ -44,21 +44,6 @@ struct InputSlice {
   QGEN_DEVICE static int pieces_below(int columns) { return count(columns - place(0), 4 * kWarp); }
   // Of a row of so many columns.
   QGEN_DEVICE static int pieces(int cols) { return count(padded_cols(cols) - column(0), kStep); }
-};
-
-// A lane's first pieces of its slice in registers, asked for as soon as they exist: of 8192 columns all.
-struct HeldInputs {
-  static constexpr int kPieces = 4;
-  Floats4 piece[kPieces];
-
-  template <typename Slice>
-  QGEN_DEVICE void load(const float* row, int cols) {
-    const int pieces = Slice::pieces(cols);
-    QGEN_UNROLL
-    for (int u = 0; u < kPieces; ++u) {
-      if (u < pieces) piece[u] = load_floats4(row + Slice::column(u));
-    }
-  }
 };
 
 // A thread's share of a token's sum of squares and largest weighted input. Magnitudes are compared by their bits, of
@@ -82,10 +67,11 @@ struct InputMeasure {
 };
 
 // What normalizes a token: `squares` of each warp.
+template <int kWarps>
 QGEN_DEVICE float norm_factor(const float* squares, int cols, float eps) {
   float sum = 0;
   QGEN_UNROLL
-  for (int w = 0; w < kGemvWarps; ++w) sum += squares[w];
+  for (int w = 0; w < kWarps; ++w) sum += squares[w];
   return rsqrt_exact(sum / float(cols) + eps);
 }
 

@@ -105,6 +105,9 @@ inline void store_floats4(float* p, const Floats4& v) {
   check_alignment(p, 16);
   std::memcpy(p, &v, sizeof(v));
 }
+inline void fetch_line(const void*) {}
+inline float load_here(const float* p) { return *p; }
+inline uint16_t load_here(const uint16_t* p) { return *p; }
 inline Bytes16 load_once16(const void* p) {
   check_alignment(p, 16);
   return *static_cast<const Bytes16*>(p);
