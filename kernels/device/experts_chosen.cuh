@@ -72,7 +72,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   float* const y = result_of(product, choice);
   block.stage_inputs();
   multiply_tiles(block, *own, window, first, step, [&](int tile) {
-    block.for_results(tile, [&](int, int row, const float(&result)[2]) {
+    block.for_result(tile, [&](int, int, int row, const float(&result)[2]) {
       const float up = product.gate != nullptr ? result[1] : result[0];
       y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);
     });

@@ -14,7 +14,8 @@
 namespace qgen::QGEN_BACKEND {
 
 constexpr int kMmaRows = 16;
-constexpr int kSlabPadding = 8;  // elements between the columns of x, against bank conflicts
+constexpr int kSlabPadding = 8;   // elements between the columns of x, against bank conflicts
+constexpr int kSimpleTokens = 2;  // of a product whose inputs leave room for a longer ring
 
 // What a gemv kernel is made for, and the shape of a block's work, the same on host and device.
 template <typename GridType, bool kTwoProducts, int kWarpsOfBlock = kGemvWarps>
@@ -41,6 +42,8 @@ struct GemvTraits {
   // Columns of a block that are staged together, or several times as many: as the ring goes round, or where there may
   // be more tokens than have room so, a window of each warp.
   static constexpr int kLeastSlab = (kSimple ? kStages : 1) * kWarps * kWindow;
+  // Whose sums the warps put together at once: they wait for each other as seldom.
+  static constexpr int kTilesAtOnce = kSimple ? 4 : 1;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
   static constexpr int tile_rows(bool gated) { return gated ? kMmaRows / 2 : kMmaRows; }
   // A stage of the ring, a window of a warp; and all.
@@ -71,7 +74,7 @@ constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
 // Bytes of shared memory that a block takes beside its ring.
 template <typename Traits>
 constexpr int64_t gemv_bytes(int tokens, int slab) {
-  const int64_t floats = int64_t{Traits::kWarps} * tokens * (3 + 2 * kMmaRows);
+  const int64_t floats = int64_t{Traits::kWarps} * tokens * (3 + 2 * Traits::kTilesAtOnce * kMmaRows);
   return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
 }
 
@@ -104,7 +107,7 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
 }
 
 // A block's work: keep_norm(), ask_first() and load_first_groups(), which do not wait for the inputs, stage_inputs(),
-// then for each of its tiles multiply_tile(), store_sums() and write_results().
+// then for some of its tiles at a time load_result(), of each multiply_tile() and store_sums(), and write_result().
 //
 // Each warp has a slice of the columns, of all rows of a tile (InputSlice), and prepares its inputs for itself: warps
 // wait for each other only when their sums are put together.
@@ -175,26 +178,25 @@ class GemvBlock {
     warp_barrier();
   }
 
-  // What the thread's result of a tile needs when its sum is there: asked for before the tile is multiplied, so that it
-  // does not wait then.
+  // What the thread's result needs when its sum is there: asked for before its tile is multiplied, so that it does not
+  // wait then. `tile`: the first of those that are put together next.
   QGEN_DEVICE void load_result(int tile) {
-    static_assert(kMmaRows * kGemvTokens <= Traits::kThreads);
-    const int rows = tile_rows(), part = part_of(tile), t = thread_index() / rows,
-              row = first_row_of(tile, part) + thread_index() % rows;
-    if (t >= args_.tokens || row >= args_.part[part].rows) return;
-    if (args_.epilogue.add) result_.added = args_.y[part][t * args_.y_stride[part] + row];
+    static_assert(kMmaRows * (Traits::kSimple ? kSimpleTokens : kGemvTokens) * Traits::kTilesAtOnce <=
+                  Traits::kThreads);
+    const Result own = result_of_thread(tile);
+    if (!own.there) return;
+    if (args_.epilogue.add) result_.added = args_.y[own.part][own.token * args_.y_stride[own.part] + own.row];
     if constexpr (!Traits::Grid::kGrouped) {
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const Matrix& w = args_.part[gated_ ? i : part];
-        if (i == 0 || gated_) result_.scale[i] = scale_at(w, first_group(w, row));
+        const Matrix& w = args_.part[gated_ ? i : own.part];
+        if (i == 0 || gated_) result_.scale[i] = scale_at(w, first_group(w, own.row));
       }
     }
   }
 
   // sum = all products of the warp's slice and a tile.
   QGEN_DEVICE void multiply_tile(int tile, Window& now, Sums& sum) {
-    load_result(tile);
     load_biases();
     const int slab = Traits::kSimple ? windows_ : gemv_.slab / (Traits::kWarps * Traits::kWindow);  // windows
     QGEN_UNROLL_BY(1)
@@ -310,13 +312,12 @@ class GemvBlock {
     }
   }
 
-  // High and low parts together, out of the slice's range, into shared memory: of two tiles by turns, so that the next
-  // one's need not wait until these are read.
-  QGEN_DEVICE void store_sums(const Sums& sum) {
-    second_sums_ = !second_sums_;
+  // High and low parts together, out of the slice's range, into shared memory. `at`: of the tiles that are put together
+  // next. Sums go to two places by turns, so that the next ones need not wait until these are read.
+  QGEN_DEVICE void store_sums(const Sums& sum, int at) const {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
-      float* const out = sums_of(warp_index(), g() + 8 * h);
+      float* const out = sums_of(at, warp_index(), g() + 8 * h);
       if constexpr (Traits::kPairs) {
         QGEN_UNROLL
         for (int i = 0; i < 2; ++i) {
@@ -327,39 +328,37 @@ class GemvBlock {
         if (q() < args_.tokens) out[q()] = rounded_product(sum[0][2 * h] + sum[0][2 * h + 1], ranges_[2 * q() + 1]);
       }
     }
-    barrier();
   }
 
-  // The warps' sums together, scales, biases, the epilogue.
-  QGEN_DEVICE void write_results(int tile) {
-    const int part = part_of(tile);
-    for_results(tile, [&](int t, int row, const float(&result)[2]) {
+  // The warps' sums of the tiles from `tile` on together, scales, biases: store(part, token, row, its product, or those
+  // of the gate and of what it gates) for the thread's result before the epilogue.
+  template <typename Store>
+  QGEN_DEVICE void for_result(int tile, const Store& store) {
+    const Result own = result_of_thread(tile);
+    if (tile == first_ && args_.norm != nullptr && own.token < args_.tokens)
+      result_.norm = norm_factor<Traits::kWarps>(squares_ + own.token * Traits::kWarps, cols(), args_.norm_eps);
+    if (own.there) {
+      float result[2] = {};
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        if (i == 1 && !gated_) continue;
+        float total = 0;
+        QGEN_UNROLL
+        for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(own.at, from, own.r + 8 * i)[own.token];
+        result[i] = product_of<typename Traits::Grid>(args_.part[gated_ ? i : own.part], own.row, total,
+                                                      result_.scale[i], result_.norm);
+      }
+      store(own.part, own.token, own.row, result);
+    }
+    second_sums_ = !second_sums_;
+  }
+  // The same with the epilogue, to where results go.
+  QGEN_DEVICE void write_result(int tile) {
+    for_result(tile, [&](int part, int t, int row, const float(&result)[2]) {
       const float activation = activated(args_.epilogue.activation, result[0]);
       args_.y[part][t * args_.y_stride[part] + row] =
           stored_product(args_.epilogue, gated_ ? activation * result[1] : activation, result_.added);
     });
-  }
-
-  // store(token, row, its product, or those of the gate and of what it gates) for all results before the epilogue.
-  template <typename Store>
-  QGEN_DEVICE void for_results(int tile, const Store& store) {
-    const int rows = tile_rows(), part = part_of(tile), first_row = first_row_of(tile, part);
-    const int t = thread_index() / rows, r = thread_index() % rows, row = first_row + r;
-    if (t >= args_.tokens) return;
-    if (tile == first_ && args_.norm != nullptr)
-      result_.norm = norm_factor<Traits::kWarps>(squares_ + t * Traits::kWarps, cols(), args_.norm_eps);
-    if (row >= args_.part[part].rows) return;
-    float result[2] = {};
-    QGEN_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      if (i == 1 && !gated_) continue;
-      float total = 0;
-      QGEN_UNROLL
-      for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(from, r + 8 * i)[t];
-      result[i] =
-          product_of<typename Traits::Grid>(args_.part[gated_ ? i : part], row, total, result_.scale[i], result_.norm);
-    }
-    store(t, row, result);
   }
 
  private:
@@ -373,6 +372,18 @@ class GemvBlock {
     return part;
   }
   QGEN_DEVICE int first_row_of(int tile, int part) const { return (tile - gemv_.first_tile[part]) * tile_rows(); }
+  // What the thread puts together of the tiles from `tile` on: row r of one of them, number `at`, and a token.
+  struct Result {
+    int at, token, r, part, row;
+    bool there;
+  };
+  QGEN_DEVICE Result result_of_thread(int tile) const {
+    const int rows = tile_rows(), of_tile = rows * args_.tokens, at = thread_index() / of_tile;
+    const int own_tile = tile + at * step_, token = thread_index() % of_tile / rows, r = thread_index() % rows;
+    if (at >= Traits::kTilesAtOnce || own_tile >= gemv_.tiles) return {at, token, r, 0, 0, false};
+    const int part = part_of(own_tile), row = first_row_of(own_tile, part) + r;
+    return {at, token, r, part, row, row < args_.part[part].rows};
+  }
   // The row of `w`, a part's matrix, that is row r of a tile that begins at `first_row`; or the last one behind it.
   // Rows 8 to 15 of a gated tile are rows 0 to 7 of what the gate gates.
   QGEN_DEVICE int row_of(const Matrix& w, int first_row, int r) const {
@@ -473,9 +484,10 @@ class GemvBlock {
   QGEN_DEVICE uint32_t bias_of(int h, int group) const {
     return i8_bias(zero_point_at<typename Traits::Grid>(matrix(h), group));
   }
-  // (warps, 16, tokens), twice.
-  QGEN_DEVICE float* sums_of(int warp, int row) const {
-    return sums_ + ((second_sums_ * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
+  // (tiles at once, warps, 16, tokens), twice.
+  QGEN_DEVICE float* sums_of(int at, int warp, int row) const {
+    return sums_ +
+           (((second_sums_ * Traits::kTilesAtOnce + at) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
   }
 
   // Of a window of two groups, lanes q = 0, 1 have loaded the codes of the first and 2, 3 those of the second. Each
@@ -642,23 +654,30 @@ class GemvBlock {
   float* ranges_ = nullptr;  // (tokens, 2), the warp's: the power of two that its inputs are multiplied by, its inverse
   float* sums_ = nullptr;    // sums_of()
   uint8_t* ring_ = nullptr;  // the warp's
-  bool second_sums_ = true;
+  bool second_sums_ = false;
   struct {
     float added = 0, scale[2] = {1, 1}, norm = 1;
   } result_;
 };
 
-// store(tile) for each tile of a block whose first weights are on their way and whose first inputs are there, when its
-// sums are.
+// store(tile) when the sums of the tiles from `tile` on that are put together are there, for all tiles of a block whose
+// first weights are on their way and whose first inputs are there.
 template <typename Traits, typename Store>
 QGEN_DEVICE void multiply_tiles(GemvBlock<Traits>& block, const GemvKernelArgs& args, GemvWindow<Traits>& window,
                                 int first, int step, const Store& store) {
   QGEN_UNROLL_BY(1)
-  for (int tile = first; tile < args.tiles; tile += step) {
-    float sum[Traits::kSums][4] = {};
-    block.multiply_tile(tile, window, sum);
-    block.store_sums(sum);
-    store(tile);
+  for (int begin = first; begin < args.tiles; begin += Traits::kTilesAtOnce * step) {
+    block.load_result(begin);
+    QGEN_UNROLL_BY(1)
+    for (int at = 0; at < Traits::kTilesAtOnce; ++at) {
+      const int tile = begin + at * step;
+      if (tile >= args.tiles) break;
+      float sum[Traits::kSums][4] = {};
+      block.multiply_tile(tile, window, sum);
+      block.store_sums(sum, at);
+    }
+    barrier();
+    store(begin);
   }
   copy_async_wait<0>();
 }
@@ -679,7 +698,7 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   scope.wait_for_inputs();
   block.stage_inputs();
   scope.inputs_are_staged();
-  multiply_tiles(block, args, window, first, step, [&](int tile) { block.write_results(tile); });
+  multiply_tiles(block, args, window, first, step, [&](int tile) { block.write_result(tile); });
 }
 
 // The blocks of a launch, as many as the processors have room for, and how much of x each holds at once.
