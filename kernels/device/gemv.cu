@@ -25,7 +25,7 @@ void gemv(Stream& stream, const GemvArgs& args) {
   with_grid(args.part[0], [&]<typename Grid>() {
     using Few = GemvTraits<Grid, false>;
     const Matrix& like = args.part[0];
-    if (args.tokens <= kSimpleTokens && like.column_order == nullptr &&
+    if (args.tokens <= kFewTokens && like.column_order == nullptr &&
         GemvLaunch<Few>(stream, args.tokens, like.cols, 1).fits) {
       launch_gemv<Few>(stream, args);
     } else {

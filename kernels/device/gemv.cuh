@@ -14,8 +14,8 @@
 namespace qgen::QGEN_BACKEND {
 
 constexpr int kMmaRows = 16;
-constexpr int kSlabPadding = 8;   // elements between the columns of x, against bank conflicts
-constexpr int kSimpleTokens = 2;  // of a product whose inputs leave room for a longer ring
+constexpr int kSlabPadding = 8;  // elements between the columns of x, against bank conflicts
+constexpr int kFewTokens = 2;    // whose parts have neighbouring columns in one product, beside a longer ring
 
 // What a gemv kernel is made for, and the shape of a block's work, the same on host and device.
 template <typename GridType, bool kTwoProducts, int kWarpsOfBlock = kGemvWarps>
@@ -25,9 +25,9 @@ struct GemvTraits {
   static constexpr int kBlocks = 16 / kWarps;  // that a processor has room for
   static constexpr Codes kCodes = Grid::kCodes;
   static constexpr int kLane = Grid::kLane;
-  static constexpr bool kPairs = kTwoProducts;  // the parts of x are two products; else neighbouring columns
-  // Then all of x is in shared memory at once, its columns in the layer's order.
-  static constexpr bool kSimple = !kPairs;
+  // The parts of x are two products; else neighbouring columns, which takes that all of x is in shared memory at once
+  // and that its columns have the layer's order.
+  static constexpr bool kPairs = kTwoProducts;
   static constexpr int kSums = kPairs ? 2 : 1;
   static constexpr bool kBf16 = kCodes == Codes::kBf16;
   static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;  // 16 or 8
@@ -41,9 +41,9 @@ struct GemvTraits {
   static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
   // Columns of a block that are staged together, or several times as many: as the ring goes round, or where there may
   // be more tokens than have room so, a window of each warp.
-  static constexpr int kLeastSlab = (kSimple ? kStages : 1) * kWarps * kWindow;
+  static constexpr int kLeastSlab = (kPairs ? 1 : kStages) * kWarps * kWindow;
   // Whose sums the warps put together at once: they wait for each other as seldom.
-  static constexpr int kTilesAtOnce = kSimple ? 4 : 1;
+  static constexpr int kTilesAtOnce = kPairs ? 1 : 4;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
   static constexpr int tile_rows(bool gated) { return gated ? kMmaRows / 2 : kMmaRows; }
   // A stage of the ring, a window of a warp; and all.
@@ -181,8 +181,7 @@ class GemvBlock {
   // What the thread's result needs when its sum is there: asked for before its tile is multiplied, so that it does not
   // wait then. `tile`: the first of those that are put together next.
   QGEN_DEVICE void load_result(int tile) {
-    static_assert(kMmaRows * (Traits::kSimple ? kSimpleTokens : kGemvTokens) * Traits::kTilesAtOnce <=
-                  Traits::kThreads);
+    static_assert(kMmaRows * (Traits::kPairs ? kGemvTokens : kFewTokens) * Traits::kTilesAtOnce <= Traits::kThreads);
     const Result own = result_of_thread(tile);
     if (!own.there) return;
     if (args_.epilogue.add) result_.added = args_.y[own.part][own.token * args_.y_stride[own.part] + own.row];
@@ -198,22 +197,22 @@ class GemvBlock {
   // sum = all products of the warp's slice and a tile.
   QGEN_DEVICE void multiply_tile(int tile, Window& now, Sums& sum) {
     load_biases();
-    const int slab = Traits::kSimple ? windows_ : gemv_.slab / (Traits::kWarps * Traits::kWindow);  // windows
+    const int slab = Traits::kPairs ? gemv_.slab / (Traits::kWarps * Traits::kWindow) : windows_;  // windows
     QGEN_UNROLL_BY(1)
     for (int begin = 0; begin < windows_; begin += slab) {
-      if constexpr (!Traits::kSimple) {
+      if constexpr (Traits::kPairs) {
         if (gemv_.slab < cols() && (tile != first_ || begin > 0)) stage_slab(begin);
       }
       const int end = begin + slab < windows_ ? begin + slab : windows_;
       // A slab may begin and end while the ring goes round.
-      const int in_round = Traits::kSimple ? 0 : begin % Traits::kStages;
+      const int in_round = Traits::kPairs ? begin % Traits::kStages : 0;
       QGEN_UNROLL_BY(1)
       for (int first = begin - in_round; first < end; first += Traits::kStages) {
-        if (Traits::kSimple || first >= begin) aim_further();
+        if (!Traits::kPairs || first >= begin) aim_further();
         QGEN_UNROLL
         for (int u = 0; u < Traits::kStages; ++u) {
           const int window = first + u;
-          if (!Traits::kSimple && (window < begin || (window >= end && end < windows_))) continue;
+          if (Traits::kPairs && (window < begin || (window >= end && end < windows_))) continue;
           if (window < end) {
             take(now, u);
             multiply_window(now, window, window - begin, sum);
@@ -504,7 +503,7 @@ class GemvBlock {
   }
 
   // Columns of the layer in another order than those of x.
-  QGEN_DEVICE bool is_ordered() const { return !Traits::kSimple && args_.part[0].column_order != nullptr; }
+  QGEN_DEVICE bool is_ordered() const { return Traits::kPairs && args_.part[0].column_order != nullptr; }
   QGEN_DEVICE int slab_pieces() const { return Slice::pieces_below(gemv_.slab / Traits::kWarps); }
   // The lane's pieces, and those of the first slab, which stay in shared memory when they have been measured.
   QGEN_DEVICE int pieces() const { return Slice::pieces(cols()); }
@@ -530,14 +529,14 @@ class GemvBlock {
       }
       return out;
     }
-    const bool is_kept = Traits::kSimple || at >= 0;
+    const bool is_kept = !Traits::kPairs || at >= 0;
     return product(x, is_kept ? kept(highs_of(0), lows_of(0), at) : load_floats4(args_.norm + column));
   }
   QGEN_DEVICE int column_of_x(int column) const { return args_.part[0].column_order[column]; }
   // Of all pieces of a token, of which those of the first slab stay in shared memory.
   QGEN_DEVICE InputMeasure measure_pieces(int t) const {
     constexpr int kLoads = 6;  // of 12288 columns all
-    const int all = pieces(), there = Traits::kSimple ? all : kept_pieces();
+    const int all = pieces(), there = Traits::kPairs ? kept_pieces() : all;
     InputMeasure measure;
     QGEN_UNROLL_BY(1)
     for (int begin = 0; begin < all; begin += kLoads) {
@@ -550,7 +549,7 @@ class GemvBlock {
       for (int i = 0; i < kLoads; ++i) {
         const int u = begin + i;
         if (u >= all) break;
-        const bool keeps = Traits::kSimple || u < there;
+        const bool keeps = !Traits::kPairs || u < there;
         const Floats4 values = weighted(x[i], Slice::column(u), keeps ? Slice::place(u) : -1);
         measure.add(x[i], values);
         if (keeps) keep(values, highs_of(t), lows_of(t), Slice::place(u));
@@ -595,9 +594,11 @@ class GemvBlock {
     warp_barrier();
   }
 
-  // Of x in shared memory: high and low of token 0, of token 1, ...
-  QGEN_DEVICE uint16_t* highs_of(int t) const { return x_ + 2 * t * gemv_x_stride<Traits>(gemv_.slab); }
-  QGEN_DEVICE uint16_t* lows_of(int t) const { return highs_of(t) + gemv_x_stride<Traits>(gemv_.slab); }
+  // Of x in shared memory: high and low of token 0, of token 1, ...; for pairs first all highs. Lanes that load at once
+  // have neighbouring columns so.
+  QGEN_DEVICE uint16_t* highs_of(int t) const { return x_ + column_of(t, 0) * gemv_x_stride<Traits>(gemv_.slab); }
+  QGEN_DEVICE uint16_t* lows_of(int t) const { return x_ + column_of(t, 1) * gemv_x_stride<Traits>(gemv_.slab); }
+  QGEN_DEVICE int column_of(int t, int part) const { return Traits::kPairs ? part * args_.tokens + t : 2 * t + part; }
   // The lane's piece u of the slab.
   QGEN_DEVICE void put(int t, int u, const Floats4& values, float factor) const {
     store_split<Traits::kBf16>(values, factor, highs_of(t) + Slice::place(u), lows_of(t) + Slice::place(u));
@@ -605,17 +606,17 @@ class GemvBlock {
 
   // The columns of x of this lane's codes: of the high part and, for pairs, of the low part.
   QGEN_DEVICE void load_inputs(int place, uint32_t (&b)[Traits::kSums][Traits::kLane / 2]) const {
-    const int columns = 2 * args_.tokens, stride = gemv_x_stride<Traits>(gemv_.slab);
+    const int stride = gemv_x_stride<Traits>(gemv_.slab);
+    const bool there = g() < (Traits::kPairs ? args_.tokens : 2 * args_.tokens);
     QGEN_UNROLL
     for (int s = 0; s < Traits::kSums; ++s) {
-      const int column = Traits::kPairs ? 2 * g() + s : g();
-      const uint16_t* const x =
-          x_ + (column < columns ? column : 0) * stride + place * Traits::kWindow + first_column();
+      const int column = !there ? 0 : Traits::kPairs ? column_of(g(), s) : g();
+      const uint16_t* const x = x_ + column * stride + place * Traits::kWindow + first_column();
       if constexpr (Traits::Grid::kGroups == 2) {
         QGEN_UNROLL
         for (int i = 0; i < 2; ++i) {
           Bytes8 v = {};
-          if (column < columns) v = reinterpret_cast<const Bytes8*>(x)[4 * i];
+          if (there) v = reinterpret_cast<const Bytes8*>(x)[4 * i];
           b[s][2 * i] = v.word[0];
           b[s][2 * i + 1] = v.word[1];
         }
@@ -623,7 +624,7 @@ class GemvBlock {
         QGEN_UNROLL
         for (int i = 0; i < Traits::kLane / 8; ++i) {
           Bytes16 v = {};
-          if (column < columns) v = reinterpret_cast<const Bytes16*>(x)[i];
+          if (there) v = reinterpret_cast<const Bytes16*>(x)[i];
           QGEN_UNROLL
           for (int j = 0; j < 4; ++j) b[s][4 * i + j] = v.word[j];
         }
@@ -711,19 +712,17 @@ struct GemvLaunch {
 
   // `extra` bytes of a block for its caller.
   GemvLaunch(const Stream& stream, int tokens, int64_t cols, int tiles, int64_t extra = 0) {
-    constexpr int64_t kKept = 1 << 10;    // of each block, by the driver
-    constexpr int64_t kSomeX = 32 << 10;  // bytes of x, where not all of it has room; else as few columns as can be
+    constexpr int64_t kKept = 1 << 10;  // of each block, by the driver
     for (int count = Traits::kBlocks; count > 0; --count) {
       const int at_once = count * stream.processors;
       blocks = unsigned(at_once < tiles ? at_once : tiles);
       const int64_t share = stream.shared_of_processor / count - kKept,
                     room = share < stream.shared_of_block ? share : stream.shared_of_block;
-      for (const int64_t x : {int64_t{1} << 30, kSomeX, int64_t{0}}) {
-        slab = slab_of<Traits>(tokens, cols, x);
-        bytes = extra + gemv_bytes<Traits>(tokens, slab) + Traits::kRingBytes;
-        fits = bytes <= room && (!Traits::kSimple || slab >= cols);
-        if (fits) return;
-      }
+      const int64_t beside = extra + Traits::kRingBytes;
+      slab = slab_of<Traits>(tokens, cols, room - beside - gemv_bytes<Traits>(tokens, 0));
+      bytes = beside + gemv_bytes<Traits>(tokens, slab);
+      fits = bytes <= room && (Traits::kPairs || slab >= cols);
+      if (fits) return;
     }
   }
 };

@@ -107,16 +107,16 @@ TEST_CASE("kernels: layers of every code and grid, for one, a few and many token
     std::vector<Weight> weights;
     weights.push_back(random_weight(random, s.codes, s.rows, s.cols, s.group_rows, s.group_cols, s.zero_points));
     Layers layers(std::move(weights));
-    for (const int tokens : {1, 3, 4, 5, 8, 11, 130}) {
+    for (const int tokens : {1, 2, 3, 4, 5, 8, 11, 130}) {
       if (tokens > 100 && s.cols > 1000) continue;
       INFO(text(s, tokens));
       const bool many = tokens > LinearDispatch::kMostGemvTokens;
       // Inputs of many tokens have 11 bits, 8 with weights in BF16.
       const bool rounded = many && grid_kind(layers.matrix(0)) != GridKind::kAny;
-      // Inputs of a few have 22 bits, 16 with weights in BF16. A warp adds up every eighth product of 16 columns, and
+      // Inputs of a few have 22 bits, 16 with weights in BF16. A warp adds up every 16th product of 16 columns, and
       // tensor cores cut off each sum, by 2^-23 of it at most, always toward zero.
       const bool bf16 = s.codes == Codes::kBf16;
-      const double cut_off = double(s.cols) / (8 * 16) * 0x1p-23;
+      const double cut_off = double(s.cols) / (kInputSlices * 16) * 0x1p-23;
       const double tolerance = rounded         ? (bf16            ? 4e-3
                                                   : s.zero_points ? 1.5e-3
                                                                   : 5e-4)
