@@ -12,7 +12,7 @@ gpu_time_data.py, which has all constants with their sources.
 
 A launch takes the time from the last product of the launch before it to its own. Its latency is what it takes beyond reading its
 bytes from memory at full speed, and below zero where L2 has some of them already. Grids, blocks, shared memory and the loads that
-are under way are those of kernels/device, for one token; that more than 16384 columns of x are staged in two slabs is not counted.
+are under way are those of kernels/device on 2026-11-25, for one token; that more than 16384 columns of x were staged in two slabs is not counted.
 """
 
 import argparse

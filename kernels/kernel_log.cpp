@@ -20,7 +20,7 @@ StageTimes stage_times(std::span<const BlockTimes> blocks, uint64_t BlockTimes::
   }
   if (times.empty()) return {};
   std::sort(times.begin(), times.end());
-  return {double(times[times.size() / 2]), double(times.back())};
+  return {int64_t(times[(times.size() - 1) / 2]), int64_t(times.back())};
 }
 
 }  // namespace
@@ -95,14 +95,15 @@ Profile summarize(const std::vector<std::vector<KernelTimes>>& tokens) {
         fail(ErrorKind::kRuntime, fmt::format("times of kernels: tokens differ (expected '{}', found '{}')",
                                               tokens[0][i].kernel, kernel.kernel));
       const auto [place, is_new] = places.try_emplace({kernel.step, kernel.kernel}, out.shares.size());
-      if (is_new) out.shares.push_back({kernel.step, kernel.kernel, 0, 0, 0, {}});
+      if (is_new) out.shares.push_back({.step = kernel.step, .kernel = kernel.kernel});
       KernelShare& share = out.shares[place->second];
       const int64_t end = std::max(before, kernel.end), ready = std::clamp(kernel.ready, before, end);
       share.launches += 1;
       for (int stage = 0; stage < kStageCount; ++stage) {
         if (kernel.stages[stage].last == 0) continue;
-        share.stages[stage].half += kernel.stages[stage].half - double(before);
-        share.stages[stage].last += kernel.stages[stage].last - double(before);
+        share.stages[stage].launches += 1;
+        share.stages[stage].half += double(kernel.stages[stage].half - before);
+        share.stages[stage].last += double(kernel.stages[stage].last - before);
       }
       share.gap += double(ready - before);
       share.running += double(end - ready);
@@ -117,9 +118,10 @@ Profile summarize(const std::vector<std::vector<KernelTimes>>& tokens) {
   }
   const double count = double(tokens.size());
   for (KernelShare& share : out.shares) {
-    for (StageTimes& stage : share.stages) {
-      stage.half /= share.launches;
-      stage.last /= share.launches;
+    for (KernelShare::StageMean& stage : share.stages) {
+      if (stage.launches == 0) continue;
+      stage.half /= stage.launches;
+      stage.last /= stage.launches;
     }
     share.launches /= count;
     share.gap /= count;
@@ -185,10 +187,9 @@ std::string format_profile(const Profile& profile, const std::map<std::string, d
   for (const char* const stage : {"began", "had inputs", "staged them", "ended"}) out += fmt::format(" {:>15}", stage);
   for (const KernelShare& share : profile.shares) {
     out += fmt::format("\n{:<18} {:<14}", share.step, share.kernel);
-    for (const StageTimes& stage : share.stages) {
-      const bool passed = stage.half != 0 || stage.last != 0;
-      out +=
-          passed ? fmt::format(" {:>7.2f} {:>7.2f}", 1e-3 * stage.half, 1e-3 * stage.last) : fmt::format(" {:>15}", "");
+    for (const KernelShare::StageMean& stage : share.stages) {
+      out += stage.launches > 0 ? fmt::format(" {:>7.2f} {:>7.2f}", 1e-3 * stage.half, 1e-3 * stage.last)
+                                : fmt::format(" {:>15}", "");
     }
   }
   return out + "\n";

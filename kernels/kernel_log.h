@@ -16,9 +16,10 @@
 
 namespace qgen::QGEN_BACKEND {
 
-// When the blocks of a launch passed a stage: half of them, and all. 0: no block did.
+// When the blocks of a launch passed a stage, nanoseconds of the device's clock: half of them, and all. 0: no block
+// did.
 struct StageTimes {
-  double half = 0, last = 0;
+  int64_t half = 0, last = 0;
 };
 enum Stage { kBegan, kReady, kStaged, kEnded, kStageCount };
 
@@ -26,7 +27,7 @@ enum Stage { kBegan, kReady, kStaged, kEnded, kStageCount };
 struct KernelTimes {
   std::string step, kernel;
   int64_t begin = 0, ready = 0, end = 0;
-  std::array<StageTimes, kStageCount> stages;
+  std::array<StageTimes, kStageCount> stages{};
 };
 
 // Every launch while it lives, from all streams of one thread. A CUDA graph writes to the places that it was given
@@ -68,7 +69,12 @@ struct KernelShare {
   double launches = 0;
   double running = 0;  // from the inputs being there to the end, or from the end of the kernel before it
   double gap = 0;      // from the end of the kernel before it to the inputs being there
-  std::array<StageTimes, kStageCount> stages;  // of a launch, from the end of the kernel before it on
+  // The mean of launches, from the end of the kernel before on, until half of the blocks and all of them passed a
+  // stage.
+  struct StageMean {
+    double launches = 0, half = 0, last = 0;
+  };
+  std::array<StageMean, kStageCount> stages{};
 };
 struct Profile {
   std::vector<KernelShare> shares;  // in the order of their first launch
@@ -86,8 +92,8 @@ struct ProfiledTokens {
   double host_seconds = 0;  // of a token, as its caller sees it
 };
 ProfiledTokens profile_decoding(Sequence& sequence, Device& device, std::span<const TokenId> ids, size_t warm_up);
-// As text: a head, a line a share, a sum. `bytes`: of weights that a step of that name reads in all of a token, for a
-// column of speeds.
+// As text: a head, a line a share, a sum; then a table of when blocks passed each stage. `bytes`: of weights that a
+// step of that name reads in all of a token, for a column of speeds.
 std::string format_profile(const Profile& profile, const std::map<std::string, double>& bytes);
 
 }  // namespace qgen::QGEN_BACKEND

@@ -140,7 +140,7 @@ struct SplitRows {
   float* norm = nullptr;       // (tokens): what normalizes them
   int64_t stride = 0;          // a multiple of kPad
 };
-// A slice has every kInputSlices-th window of so many columns: four lanes' codes of a row.
+// Columns of a window, the codes of four lanes; slice s has windows s, s + kInputSlices, and so on.
 enum class SplitForm : uint8_t { kBf16Windows32, kF16Windows32, kF16Windows64 };
 SplitForm split_form(const Matrix& matrix);
 struct SplitInputArgs {
@@ -299,7 +299,7 @@ struct ChosenArgs {
 // mixture is published in.
 bool has_expert_kernels(const Matrix& matrix);
 // One choice after the other, as gemv() multiplies: for a few tokens. Each choice comes out the same whatever is beside
-// it.
+// it. Where the inputs of one have no room in shared memory (beyond 14336 columns with 99 KB), multiply_chosen_any().
 void multiply_chosen(Stream& stream, const ChosenArgs& args);
 // The same in F32, one multiplication at a time, for any weight.
 void multiply_chosen_any(Stream& stream, const ChosenArgs& args);

@@ -14,7 +14,7 @@ void split_gemm(Stream& stream, const SplitGemmArgs& args) {
     blocks += int(blocks_of(products.part[i].rows, products.gated ? kBlockRows / 2 : kBlockRows));
   }
   // Few rows: every sum of a row in a block of its own, so that all processors have some.
-  if (blocks <= SplitGemmArgs::kMostSharedBlocks) kernel.blocks_of_rows = kGemvWarps;
+  if (blocks <= SplitGemmArgs::kMostSharedBlocks) kernel.blocks_of_rows = kInputSlices;
   const Dim grid{unsigned(blocks), unsigned(kernel.blocks_of_rows)};
   with_grid(products.part[0], [&]<typename Grid>() {
     launch(stream, "split gemm", split_gemm_kernel<Grid>, grid, kTileThreads,

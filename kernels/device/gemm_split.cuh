@@ -1,6 +1,6 @@
 // The next tokens of many sequences: the tiles of gemm.cuh, where a token has two columns of x, the upper and the lower
 // part of its inputs, as in gemv(). A token comes out as it does there, bit by bit: first the sums of every
-// kGemvWarps-th window of columns, which a warp adds up there, then these in order. A block has all of them, or one,
+// kInputSlices-th window of columns, which a warp adds up there, then these in order. A block has all of them, or one,
 // and the last block of its rows then adds them up.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace qgen::QGEN_BACKEND {
 struct SplitGemmKernelArgs {
   SplitGemmArgs gemm;
   int first_block[GemvArgs::kMostParts];  // of each part
-  int blocks_of_rows;                     // kGemvWarps, or 1
+  int blocks_of_rows;                     // kInputSlices, or 1
 };
 
 // As GemmBlock, of gated products or of several parts.
@@ -31,17 +31,17 @@ class SplitGemmBlock {
     while (!gated_ && part_ + 1 < products_.parts && block >= args.first_block[part_ + 1]) ++part_;
     first_row_ = (block - args.first_block[part_]) * (gated_ ? kBlockRows / 2 : kBlockRows);
     const int windows = (matrix(0).cols + Warp::kWindow - 1) / Warp::kWindow;
-    slice_steps_ = (windows + kGemvWarps * Warp::kWindows - 1) / (kGemvWarps * Warp::kWindows);
-    first_slice_ = int(block_index().y) * kGemvWarps / args.blocks_of_rows;
+    slice_steps_ = (windows + kInputSlices * Warp::kWindows - 1) / (kInputSlices * Warp::kWindows);
+    first_slice_ = int(block_index().y) * kInputSlices / args.blocks_of_rows;
     while (tiles_ < kTokenTiles && token_of(2 * tiles_, warp_index() % 2) < products_.tokens) ++tiles_;
     codes_.begin(*this);
   }
 
-  // A slice has every kGemvWarps-th window.
-  QGEN_DEVICE int steps() const { return slice_steps_ * kGemvWarps / args_.blocks_of_rows; }
+  // A slice has every kInputSlices-th window.
+  QGEN_DEVICE int steps() const { return slice_steps_ * kInputSlices / args_.blocks_of_rows; }
   QGEN_DEVICE int column_of(int step, int window) const {
     const int slice = first_slice_ + step / slice_steps_, of_slice = step % slice_steps_ * Warp::kWindows + window;
-    return (slice + of_slice * kGemvWarps) * Warp::kWindow;
+    return (slice + of_slice * kInputSlices) * Warp::kWindow;
   }
 
   // Of gated products, tiles of 16 rows of the gate and of what it gates by turns.
@@ -89,7 +89,8 @@ class SplitGemmBlock {
     constexpr int kNumbers = 2 * kTokenTiles * 4;
     const auto for_numbers = [&](int slice, const auto& use) {
       float* const numbers = args_.gemm.partial +
-                             (int64_t(block_index().x) * kGemvWarps + slice) * kNumbers * kTileThreads + thread_index();
+                             (int64_t(block_index().x) * kInputSlices + slice) * kNumbers * kTileThreads +
+                             thread_index();
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL
@@ -101,7 +102,7 @@ class SplitGemmBlock {
       }
     };
     for_numbers(first_slice_, [](float own, float& number) { number = own; });
-    if (!ends_last(args_.gemm.counter + block_index().x, unsigned(kGemvWarps), flag)) return false;
+    if (!ends_last(args_.gemm.counter + block_index().x, unsigned(kInputSlices), flag)) return false;
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
       QGEN_UNROLL
@@ -111,7 +112,7 @@ class SplitGemmBlock {
       }
     }
     QGEN_UNROLL_BY(1)
-    for (int slice = 0; slice < kGemvWarps; ++slice)
+    for (int slice = 0; slice < kInputSlices; ++slice)
       for_numbers(slice, [](float& own, const float& number) { own += number; });
     return true;
   }

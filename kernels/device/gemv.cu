@@ -8,6 +8,8 @@ namespace {
 
 template <typename Traits>
 void launch_gemv(Stream& stream, const GemvArgs& args) {
+  static_assert(!Traits::kPairs ||
+                Traits::kRingBytes + gemv_bytes<Traits>(kGemvTokens, Traits::kLeastSlab) <= kMostSharedBytes);
   GemvKernelArgs gemv{args, {}, 0, 0};
   const int tile_rows = Traits::tile_rows(args.gated);
   for (int i = 0; i < (args.gated ? 1 : args.parts); ++i) {

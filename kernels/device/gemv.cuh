@@ -1,9 +1,9 @@
-// A few tokens: the weights stream by once, straight from memory into the registers of matrix products (MMA), weights
-// as the product's 16 rows and tokens as its 8 columns. Since any order of the columns of W is as good as another, as
+// A few tokens: the weights stream by once, through a ring in shared memory into matrix products (MMA), weights as the
+// product's 16 rows and tokens as its 8 columns. Since any order of the columns of W is as good as another, as
 // long as x has the same, each lane loads 16 (or 8) neighbouring codes of a row at once. (Field notes on such kernels:
 // ONNX Runtime, docs/contrib_ops/cuda/matmul_block_scaled_fp8_experiments.md.)
 //
-// x goes in as the sum of two 16-bit floats, together 22 bits: up to 4 tokens use columns 2 t and 2 t + 1 for them,
+// x goes in as the sum of two 16-bit floats, together 22 bits: up to two tokens use columns 2 t and 2 t + 1 for them,
 // more tokens two products. Either way each token's numbers meet the same operations in the same order.
 #pragma once
 
@@ -22,11 +22,11 @@ template <typename GridType, bool kTwoProducts, int kWarpsOfBlock = kGemvWarps>
 struct GemvTraits {
   using Grid = GridType;
   static constexpr int kWarps = kWarpsOfBlock, kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = 16 / kWarps;  // that a processor has room for
+  static constexpr int kBlocks = kGemvWarps / kWarps;  // that a processor has room for
   static constexpr Codes kCodes = Grid::kCodes;
   static constexpr int kLane = Grid::kLane;
-  // The parts of x are two products; else neighbouring columns, which takes that all of x is in shared memory at once
-  // and that its columns have the layer's order.
+  // The parts of x are two products; else neighbouring columns, which requires that all of x is in shared memory at
+  // once and that its columns have the layer's order.
   static constexpr bool kPairs = kTwoProducts;
   static constexpr int kSums = kPairs ? 2 : 1;
   static constexpr bool kBf16 = kCodes == Codes::kBf16;
@@ -39,10 +39,9 @@ struct GemvTraits {
   // Scales and minimums are under way as long, in registers. Those of two levels take too many: they come with the
   // window before.
   static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
-  // Columns of a block that are staged together, or several times as many: as the ring goes round, or where there may
-  // be more tokens than have room so, a window of each warp.
-  static constexpr int kLeastSlab = (kPairs ? 1 : kStages) * kWarps * kWindow;
-  // Whose sums the warps put together at once: they wait for each other as seldom.
+  // Columns are staged in multiples of this: one window of each warp.
+  static constexpr int kLeastSlab = kWarps * kWindow;
+  // Tiles whose sums are put together behind one barrier of the block.
   static constexpr int kTilesAtOnce = kPairs ? 1 : 4;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
   static constexpr int tile_rows(bool gated) { return gated ? kMmaRows / 2 : kMmaRows; }
@@ -53,9 +52,9 @@ struct GemvTraits {
 
 struct GemvKernelArgs {
   GemvArgs linear;
-  int first_tile[4];  // of each part: what a block has at once are its tiles' rows
-  int tiles;          // of all parts
-  int slab;           // columns of x that are in shared memory at once, a multiple of kLeastSlab
+  int first_tile[GemvArgs::kMostParts];  // of each part: what a block has at once are its tiles' rows
+  int tiles;                             // of all parts
+  int slab;                              // columns of x that are in shared memory at once, a multiple of kLeastSlab
 };
 
 // Elements of a column of x that a warp has in shared memory.
@@ -168,8 +167,8 @@ class GemvBlock {
     load_groups(window, 0);
   }
 
-  // The first slab of the warp's inputs as pairs of 16-bit floats, zeros behind the last column, in the range that
-  // suits the whole slice; and of each token what its norm is made of.
+  // The first slab of the warp's inputs as pairs of 16-bit floats, in the range that suits the whole slice; and of each
+  // token what its norm is made of.
   QGEN_DEVICE void stage_inputs() {
     copy_async_wait<Traits::kStages>();  // for the norm's weights
     // Token 0 comes last: it takes the place of the norm's weights.
@@ -201,7 +200,7 @@ class GemvBlock {
     QGEN_UNROLL_BY(1)
     for (int begin = 0; begin < windows_; begin += slab) {
       if constexpr (Traits::kPairs) {
-        if (gemv_.slab < cols() && (tile != first_ || begin > 0)) stage_slab(begin);
+        if (slab < windows_ && (tile != first_ || begin > 0)) stage_slab(begin);
       }
       const int end = begin + slab < windows_ ? begin + slab : windows_;
       // A slab may begin and end while the ring goes round.
@@ -311,8 +310,9 @@ class GemvBlock {
     }
   }
 
-  // High and low parts together, out of the slice's range, into shared memory. `at`: of the tiles that are put together
-  // next. Sums go to two places by turns, so that the next ones need not wait until these are read.
+  // High and low parts together, times the inverse of the slice's power of two, into shared memory. `at`: of the tiles
+  // that are put together next. Sums go to two places by turns, so that the next ones need not wait until these are
+  // read.
   QGEN_DEVICE void store_sums(const Sums& sum, int at) const {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -334,7 +334,7 @@ class GemvBlock {
   template <typename Store>
   QGEN_DEVICE void for_result(int tile, const Store& store) {
     const Result own = result_of_thread(tile);
-    if (tile == first_ && args_.norm != nullptr && own.token < args_.tokens)
+    if (tile == first_ && args_.norm != nullptr)
       result_.norm = norm_factor<Traits::kWarps>(squares_ + own.token * Traits::kWarps, cols(), args_.norm_eps);
     if (own.there) {
       float result[2] = {};
@@ -570,13 +570,11 @@ class GemvBlock {
     }
     return range.factor;
   }
-  // Pieces of the first slab that measure_pieces() has left, and zeros behind them.
+  // Pieces of the first slab that measure_pieces() has left.
   QGEN_DEVICE void put_kept(int t, float factor) const {
-    const int there = kept_pieces(), all = slab_pieces();
+    const int there = kept_pieces();
     QGEN_UNROLL_BY(2)
     for (int u = 0; u < there; ++u) put(t, u, kept(highs_of(t), lows_of(t), Slice::place(u)), factor);
-    QGEN_UNROLL_BY(1)
-    for (int u = there; u < all; ++u) put(t, u, {}, 1);
   }
   // The warp's inputs of a slab that begins at its window `begin`.
   QGEN_DEVICE void stage_slab(int begin) const {
@@ -588,7 +586,7 @@ class GemvBlock {
       for (int u = 0; u < all; ++u) {
         const int place = Slice::place(u), window = begin + place / Traits::kWindow,
                   column = Slice::window_column(window) + place % Traits::kWindow;
-        put(t, u, column < padded_cols(cols()) ? weighted(raw(t, column), column, -1) : Floats4{}, factor);
+        if (column < padded_cols(cols())) put(t, u, weighted(raw(t, column), column, -1), factor);
       }
     }
     warp_barrier();

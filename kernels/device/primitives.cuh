@@ -49,14 +49,6 @@ QGEN_DEVICE float sum_lanes(float value, int lanes = kWarp) {
   for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
 }
-// The same of several numbers, whose shuffles do not wait for each other.
-template <int kCount>
-QGEN_DEVICE void sum_lanes_each(float (&values)[kCount], int lanes) {
-  for (int mask = lanes / 2; mask > 0; mask /= 2) {
-    QGEN_UNROLL
-    for (int i = 0; i < kCount; ++i) values[i] += shuffle_xor(values[i], mask);
-  }
-}
 QGEN_DEVICE float larger(float a, float b) {
   float largest;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(largest) : "f"(a), "f"(b));
@@ -236,8 +228,8 @@ QGEN_DEVICE void copy_async4(void* shared_target, const void* source, bool valid
   const uint32_t bytes = valid ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
 }
-// 16 or 8 bytes of weights in the same way, which are read once a token. The 256 bytes around codes come into L2
-// together, since other warps read those next.
+// 16 or 8 bytes of weights, a norm's too, in the same way, which are read once a token. The 256 bytes around codes come
+// into L2 together, since other warps read those next.
 QGEN_DEVICE void copy_once16(void* shared_target, const void* source, bool valid) {
   const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
   const uint32_t bytes = valid ? 16 : 0;

@@ -1,6 +1,6 @@
 // Inputs of products as sums of two 16-bit floats, together 22 bits: times the norm's weights, and each slice of a row
-// brought to the range of F16 by a power of two of its own. What normalizes a token its product is multiplied by at
-// last, so that no slice has to wait for the others. A token's numbers do not depend on which kernel makes them.
+// brought to the range of F16 by a power of two of its own. The factor of the RMS norm is applied to the finished
+// product, so that no slice has to wait for the others. A token's numbers do not depend on which kernel makes them.
 #pragma once
 
 #include "kernels/device/codes.cuh"

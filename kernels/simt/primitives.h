@@ -54,10 +54,6 @@ QGEN_UNCHECKED float combine_lanes(float value, int lanes, const Combine& combin
 inline float sum_lanes(float value, int lanes = kWarp) {
   return combine_lanes(value, lanes, [](float a, float b) { return a + b; });
 }
-template <int kCount>
-void sum_lanes_each(float (&values)[kCount], int lanes) {
-  for (float& value : values) value = sum_lanes(value, lanes);
-}
 inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
 inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, lanes, larger); }
 

@@ -50,7 +50,7 @@ def functions(lines):
 
 
 def copied_bytes(text):
-    """Bytes of codes that a lane asks for: copies of 4 bytes are of scales."""
+    """Bytes of codes that a lane asks for."""
     match = re.search(r"LDGSTS\S*\.(64|128)\b", text)
     return int(match[1]) // 8 if match else 0
 

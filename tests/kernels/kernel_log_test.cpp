@@ -13,12 +13,14 @@ TEST_CASE("kernels: where a token's time goes") {
       {"qkv", "gemv", 4400, 4500, 6500, {{{4400, 4900}, {4500, 4900}, {5000, 5200}, {6300, 6500}}}},
       {"attend", "attend", 4600, 6500, 8000, {{{4600, 4600}, {6500, 6500}, {}, {8000, 8000}}}}};
   std::vector<KernelTimes> slower = walk;
-  for (KernelTimes& kernel : slower) {  // another token, at another time, its last kernel slower
-    kernel.begin += 50'000;
-    kernel.ready += 50'000;
-    kernel.end += 50'000;
+  // Another token, half a century later, its last kernel slower.
+  constexpr int64_t kLater = 1'700'000'000'000'000'000;
+  for (KernelTimes& kernel : slower) {
+    kernel.begin += kLater;
+    kernel.ready += kLater;
+    kernel.end += kLater;
     for (StageTimes& stage : kernel.stages) {
-      if (stage.last > 0) stage = {stage.half + 50'000, stage.last + 50'000};
+      if (stage.last > 0) stage = {stage.half + kLater, stage.last + kLater};
     }
   }
   slower.back().end += 1000;
