@@ -59,51 +59,31 @@ class GroupedBlock {
     codes_.begin(*this);
     const int both_tiles = (tile.count + 15) / 16;  // of each of the two warps that share rows
     tiles_ = both_tiles - (warp_index() % 2 * 8 >= tile.count - (both_tiles - 1) * 16);
-    looked_at_ = int(round_up(both_tiles, kTilesAtOnce)) * 8;
-    QGEN_UNROLL
-    for (int i = 0; i < kCopiedRows; ++i) {
-      const int slot = slot_of(copied_row(i));
-      const int64_t from = slot < tile.count ? x_row(tile.first + slot) * args.x.stride + copied_piece() * 8 : 0;
-      x_[i] = slot < tile.count ? uint32_t(from / 8) : kNothing;
-    }
+    const int read = int(round_up(both_tiles, kTilesAtOnce)) * 8;  // rows of each half of x
+    inputs_.begin([&](int row) {
+      const int slot = slot_of(row);
+      return slot < tile.count          ? x_row(tile.first + slot) * args.x.stride
+             : row % kWarpTokens < read ? TileInputs<Grid>::kZeros
+                                        : TileInputs<Grid>::kUnread;
+    });
   }
 
   QGEN_DEVICE int steps() const { return (w_->cols + kStepColumns - 1) / kStepColumns; }
-  // Of gated products, tiles of 16 rows of the gate and of what it gates by turns.
   QGEN_DEVICE const Matrix& matrix(int tile) const { return w_[gated_ ? tile % 2 : 0]; }
-  QGEN_DEVICE int row_of(int row) const { return first_row_ + (gated_ ? row / 32 * 16 + row % 16 : row); }
+  QGEN_DEVICE int row_of(int row) const { return first_row_ + (gated_ ? gated_row(row) : row); }
   QGEN_DEVICE int column_of(int step, int window) const { return step * kStepColumns + window * Warp::kWindow; }
   // Of this warp's, those that choices are in.
   QGEN_DEVICE int tiles() const { return tiles_; }
   QGEN_DEVICE void copy_step(int step, uint8_t* codes, uint16_t* x) const {
     codes_.copy(step * Warp::kRowBytes + codes_.byte(), codes);
-    QGEN_UNROLL
-    for (int i = 0; i < kCopiedRows; ++i) {
-      const int row = copied_row(i);
-      if (row % kWarpTokens >= looked_at_) continue;
-      copy_async16(x + x_place<Grid::kLane>(row, copied_piece()),
-                   args_.x.values + int64_t{x_[i]} * 8 + step * kStepColumns, x_[i] != kNothing);
-    }
+    inputs_.copy(args_.x.values, step * kStepColumns + inputs_.column(), true, x);
   }
   QGEN_DEVICE void end_step(int, const Warp&) const {}
 
-  // By way of shared memory, so that neighbouring lanes have neighbouring rows of a choice, and what becomes of a
-  // product is there once and not for each of a thread's sums.
   QGEN_DEVICE void write_results(const Warp& warp) const {
-    barrier();  // no thread still reads the stages of codes and inputs, which the sums overwrite
     float* const sums = shared_memory<float>();
-    const int g = lane_index() / 4, q = lane_index() % 4;
-    QGEN_UNROLL
-    for (int n = 0; n < Warp::kTokenTiles; ++n) {
-      QGEN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) {
-          const int slot = slot_of(warp_index() % 2 * kWarpTokens + n * 8 + 2 * q + j % 2);
-          sums[slot * kSumsRow + warp_index() / 2 * kWarpRows + i * 16 + g + j / 2 * 8] = warp.sum[i][n][j];
-        }
-      }
-    }
+    share_sums(warp.sum, sums,
+               [](int n, int column) { return slot_of(warp_index() % 2 * kWarpTokens + n * 8 + column); });
     const ExpertsProduct& product = args_.product;
     Place* const places = reinterpret_cast<Place*>(sums + kBlockTokens * kSumsRow);
     if (const int slot = thread_index(); slot < tile_.count) {
@@ -116,7 +96,7 @@ class GroupedBlock {
     const int rows = gated_ ? kBlockRows / 2 : kBlockRows, end = args_.first_row + args_.rows;
     QGEN_UNROLL_BY(1)
     for (int r = lane_index(); r < rows; r += kWarp) {
-      const int row = first_row_ + r, at = gated_ ? r / 16 * 32 + r % 16 : r;
+      const int row = first_row_ + r, at = gated_ ? gate_place(r) : r;
       if (row >= end) break;
       const auto scale_of = [&](const Matrix& w) { return Grid::kGrouped ? 1 : scale_at(w, first_group(w, row)); };
       const float scale = scale_of(w_[0]), up_scale = gated_ ? scale_of(w_[1]) : 0;
@@ -126,27 +106,19 @@ class GroupedBlock {
         const auto [y, factor] = places[slot];
         const float first = of_slot[0] * scale * factor;
         y[row - args_.first_row] =
-            gated_ ? expert_result(product, tile_.expert, row, first, of_slot[16] * up_scale * factor)
+            gated_ ? expert_result(product, tile_.expert, row, first, of_slot[kTurnRows] * up_scale * factor)
                    : expert_result(product, tile_.expert, row, 0, first);
       }
     }
   }
 
  private:
-  // Of x in shared memory: threads that copy 16 bytes each of a row's columns of a step, and rows that a thread has.
-  static constexpr int kRowPieces = kStepColumns / 8, kRowsAtOnce = kTileThreads / kRowPieces;
-  static constexpr int kCopiedRows = kBlockTokens / kRowsAtOnce;
-  static constexpr uint32_t kNothing = ~0u;
-  // Floats from choice to choice, so that the lanes that store sums together find them in different banks.
-  static constexpr int kSumsRow = kBlockRows + 4;
   // Where a choice's results go, and what they are multiplied by.
   struct Place {
     float* y;
     float factor;
   };
   static_assert(kBlockTokens * (kSumsRow * 4 + sizeof(Place)) <= kStages * kStageBytes<Grid::kCodes>);
-  QGEN_DEVICE static int copied_row(int i) { return thread_index() / kRowPieces + i * kRowsAtOnce; }
-  QGEN_DEVICE static int copied_piece() { return thread_index() % kRowPieces; }
   // Which of the tile's choices a row of x has: by turns eight for each of the two warps that share rows of W, so that
   // both have as much to do.
   QGEN_DEVICE static int slot_of(int row) { return (row % kWarpTokens / 8 * 2 + row / kWarpTokens) * 8 + row % 8; }
@@ -162,9 +134,9 @@ class GroupedBlock {
   const Matrix* const w_;
   const bool gated_;
   int first_row_ = 0;
-  int tiles_ = 0, looked_at_ = 0;  // of this warp; rows of each half of x that a warp may read
+  int tiles_ = 0;  // of this warp
   TileCodes<Grid> codes_;
-  uint32_t x_[kCopiedRows];  // where rows of x begin, in 16 bytes, or kNothing
+  TileInputs<Grid> inputs_;
 };
 
 template <typename Grid>

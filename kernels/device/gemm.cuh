@@ -24,6 +24,14 @@ QGEN_DEVICE int x_place(int token, int piece) {
   return token * kStepColumns + ((half ^ token % 2) * 4 + q) * 8;
 }
 
+// Where byte `byte` of a row's codes of a step lies, in turns of rows so that lanes that read together find different
+// banks: a row has 64 bytes, which lanes read as 16 or, where a window has 32 columns, as 8 or 4, or 128.
+template <int kBytes, int kLane>
+QGEN_DEVICE int code_place(int row, int byte) {
+  const int turn = kBytes == 2 ? row % 2 * 64 : kLane == 8 ? row / 2 % 2 * 32 : 0;
+  return row * kStepColumns * kBytes + (byte ^ turn);
+}
+
 // A warp's part of a tile: rows i * 16 + 8 * h + lane / 4 of its 32, for i and h = 0, 1, and its 64 tokens.
 template <typename Grid>
 struct GemmWarp {
@@ -54,8 +62,9 @@ struct GemmWarp {
     for (int i = 0; i < 2; ++i) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) {
-        const uint32_t* from = reinterpret_cast<const uint32_t*>(codes + (warp_row + i * 16 + g + 8 * h) * kRowBytes +
-                                                                 (window * kWindow + q * kLane / kGroups) * kBytes);
+        const uint32_t* from = reinterpret_cast<const uint32_t*>(
+            codes + code_place<kBytes, kLane>(warp_row + i * 16 + g + 8 * h,
+                                              (window * kWindow + q * kLane / kGroups) * kBytes));
         uint32_t bias[kGroups];
         QGEN_UNROLL
         for (int of = 0; of < kGroups; ++of) bias[of] = zero_bias(i, h, of);
@@ -165,8 +174,8 @@ class TileCodes {
   QGEN_DEVICE void copy(int at, uint8_t* codes) const {
     QGEN_UNROLL
     for (int i = 0; i < kCopies; ++i)
-      copy_async16(codes + (first() + i * kRowsAtOnce) * kRowBytes + byte(), row_[i] + at,
-                   row_[i] != nullptr && at < bytes_);
+      copy_async16(codes + code_place<GemmWarp<Grid>::kBytes, Grid::kLane>(first() + i * kRowsAtOnce, byte()),
+                   row_[i] + at, row_[i] != nullptr && at < bytes_);
   }
 
  private:
@@ -174,6 +183,43 @@ class TileCodes {
 
   const uint8_t* row_[kCopies];
   int bytes_ = 0;  // of a row
+};
+
+// What a thread copies of a tile's inputs: 16 bytes of some rows of x, the same in every step.
+template <typename Grid>
+class TileInputs {
+  static constexpr int kPieces = kStepColumns / 8, kRowsAtOnce = kTileThreads / kPieces;
+  static constexpr int kCopies = kBlockTokens / kRowsAtOnce;
+
+ public:
+  // Rows of a tile that are no row of x, but zeros; and those at which no warp looks.
+  static constexpr int64_t kZeros = -1, kUnread = -2;
+
+  // from(row): the element of x that a row of the tile begins with, or one of these.
+  template <typename From>
+  QGEN_DEVICE void begin(const From& from) {
+    QGEN_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      const int64_t at = from(first() + i * kRowsAtOnce);
+      row_[i] = uint32_t(at < 0 ? at : at / 8);
+    }
+  }
+  // Of a step, the column that the thread's 16 bytes begin with.
+  QGEN_DEVICE static int column() { return thread_index() % kPieces * 8; }
+  // at: where that column is in a row of x, if it is `there`.
+  QGEN_DEVICE void copy(const uint16_t* values, int64_t at, bool there, uint16_t* x) const {
+    QGEN_UNROLL
+    for (int i = 0; i < kCopies; ++i) {
+      if (row_[i] == uint32_t(kUnread)) continue;
+      copy_async16(x + x_place<Grid::kLane>(first() + i * kRowsAtOnce, column() / 8),
+                   values + int64_t{row_[i]} * 8 + at, row_[i] != uint32_t(kZeros) && there);
+    }
+  }
+
+ private:
+  QGEN_DEVICE static int first() { return thread_index() / kPieces; }
+
+  uint32_t row_[kCopies];  // where it begins, in 16 bytes
 };
 
 // The first group that is loaded for the window that begins with `column`. Behind the last column any that exist will
@@ -295,6 +341,54 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
   copy_async_wait<0>();
 }
 
+// A block's sums go to where they belong by way of shared memory: a warp then has neighbouring rows of a token, and
+// what becomes of a product is there once, and not for each of a thread's sums, which took more instructions than the
+// processor's cache holds.
+constexpr int kSumsRow = kBlockRows + 4;  // floats from token to token: lanes that store together use different banks
+// To `shared`, (tokens, kSumsRow), from all threads of the block. slot_of(tile, column): where token `column` of a
+// warp's tile of eight goes.
+template <int kTiles, typename SlotOf>
+QGEN_DEVICE void share_sums(const float (&sum)[2][kTiles][4], float* shared, const SlotOf& slot_of) {
+  barrier();  // no thread still reads the stages of codes and inputs, which the sums overwrite
+  float* const of_lane = shared + warp_index() / 2 * kWarpRows + lane_index() / 4;
+  QGEN_UNROLL
+  for (int n = 0; n < kTiles; ++n) {
+    QGEN_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      float* const of_slot = of_lane + slot_of(n, lane_index() % 4 * 2 + j % 2) * kSumsRow + j / 2 * 8;
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) of_slot[i * 16] = sum[i][n][j];
+    }
+  }
+  barrier();
+}
+// use(slot, added) for the tokens of a block that a warp has; `added`: what added_of(slot) loads, for several tokens at
+// once, since no load passes the store of another token.
+template <typename AddedOf, typename Use>
+QGEN_DEVICE void for_shared_sums(int tokens, const AddedOf& added_of, const Use& use) {
+  constexpr int kAtOnce = 4;
+  QGEN_UNROLL_BY(1)
+  for (int first = warp_index(); first < tokens; first += kAtOnce * kTileWarps) {
+    float added[kAtOnce];
+    QGEN_UNROLL
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int slot = first + u * kTileWarps;
+      added[u] = slot < tokens ? added_of(slot) : 0;
+    }
+    QGEN_UNROLL
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int slot = first + u * kTileWarps;
+      if (slot < tokens) use(slot, added[u]);
+    }
+  }
+}
+
+// Of a gate and what it gates a tile has kTurnRows rows each by turns: the row of both that row `place` of the tile is
+// of, and where a row of the gate is, kTurnRows before the same row of what it gates.
+constexpr int kTurnRows = 16;
+QGEN_DEVICE int gated_row(int place) { return place / (2 * kTurnRows) * kTurnRows + place % kTurnRows; }
+QGEN_DEVICE int gate_place(int row) { return row / kTurnRows * 2 * kTurnRows + row % kTurnRows; }
+
 template <typename Grid>
 class GemmBlock {
  public:
@@ -305,8 +399,13 @@ class GemmBlock {
   QGEN_DEVICE explicit GemmBlock(const GemmArgs& args)
       : args_(args), first_row_(int(block_index().x) * kBlockRows), first_token_(int(block_index().y) * kBlockTokens) {
     codes_.begin(*this);
-    const int left = (args.tokens - first_token_ - warp_index() % 2 * kWarpTokens + 7) / 8;
-    tiles_ = left < Warp::kTokenTiles ? left : Warp::kTokenTiles;
+    inputs_.begin([&](int row) {
+      const int64_t token = first_token_ + row;
+      return token < args_.tokens                                                       ? token * args_.x.stride
+             : row % kWarpTokens < round_up(tiles(row / kWarpTokens), kTilesAtOnce) * 8 ? TileInputs<Grid>::kZeros
+                                                                                        : TileInputs<Grid>::kUnread;
+    });
+    tiles_ = tiles(warp_index() % 2);
   }
 
   // Where things are in W: rows of the tile, 16 of which are of matrix(i), and the first columns of a step's windows.
@@ -319,45 +418,44 @@ class GemmBlock {
   // Begins the copies of a step's codes and inputs to shared memory.
   QGEN_DEVICE void copy_step(int step, uint8_t* codes, uint16_t* x) const {
     codes_.copy(step * Warp::kRowBytes + codes_.byte(), codes);
-    for (int i = thread_index(); i < kBlockTokens * kStepColumns / 8; i += kTileThreads) {
-      const int token = i / (kStepColumns / 8), piece = i % (kStepColumns / 8);
-      const int64_t at = (first_token_ + token) * args_.x.stride + int64_t(step) * kStepColumns + piece * 8;
-      copy_async16(x + x_place<Grid::kLane>(token, piece), args_.x.values + at, first_token_ + token < args_.tokens);
-    }
+    inputs_.copy(args_.x.values, step * kStepColumns + inputs_.column(), true, x);
   }
   QGEN_DEVICE void end_step(int, const Warp&) const {}
 
   QGEN_DEVICE void write_results(const Warp& warp) const {
+    float* const sums = shared_memory<float>();
+    share_sums(warp.sum, sums, [](int n, int column) { return warp_index() % 2 * kWarpTokens + n * 8 + column; });
     const Matrix& w = args_.w;
-    const int g = lane_index() / 4, q = lane_index() % 4;
-    QGEN_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) {
-        const int row = first_row_ + warp_index() / 2 * kWarpRows + i * 16 + g + 8 * h;
-        if (row >= w.rows) continue;
-        const float scale = Grid::kGrouped ? 1 : scale_at(w, first_group(w, row));
-        const float add = w.bias != nullptr ? w.bias[row] : 0;
-        QGEN_UNROLL
-        for (int n = 0; n < Warp::kTokenTiles; ++n) {
-          QGEN_UNROLL
-          for (int j = 0; j < 2; ++j) {
-            const int token = first_token_ + warp_index() % 2 * kWarpTokens + n * 8 + 2 * q + j;
-            if (token >= args_.tokens) continue;
-            float* const y = args_.y + token * args_.y_stride + row;
-            const float result = warp.sum[i][n][2 * h + j] * scale * args_.x.factor[token] + add;
-            *y = args_.add ? *y + result : result;
-          }
-        }
-      }
+    const int left = args_.tokens - first_token_, tokens = left < kBlockTokens ? left : kBlockTokens;
+    QGEN_UNROLL_BY(1)
+    for (int r = lane_index(); r < kBlockRows && first_row_ + r < w.rows; r += kWarp) {
+      const int row = first_row_ + r;
+      const float scale = Grid::kGrouped ? 1 : scale_at(w, first_group(w, row));
+      const float add = w.bias != nullptr ? w.bias[row] : 0;
+      const auto y_of = [&](int slot) { return args_.y + int64_t{first_token_ + slot} * args_.y_stride + row; };
+      for_shared_sums(
+          tokens, [&](int slot) { return args_.add ? *y_of(slot) : 0; },
+          [&](int slot, float added) {
+            const float result = sums[slot * kSumsRow + r] * scale * args_.x.factor[first_token_ + slot] + add;
+            *y_of(slot) = args_.add ? added + result : result;
+          });
     }
   }
 
  private:
+  static_assert(kBlockTokens * kSumsRow * 4 <= kStages * kStageBytes<Grid::kCodes>);
+
+  // Of a half of the block's tokens: tiles of eight.
+  QGEN_DEVICE int tiles(int half) const {
+    const int left = (args_.tokens - first_token_ - half * kWarpTokens + 7) / 8;
+    return left < 0 ? 0 : left < Warp::kTokenTiles ? left : Warp::kTokenTiles;
+  }
+
   const GemmArgs& args_;
   const int first_row_, first_token_;
   int tiles_ = 0;
   TileCodes<Grid> codes_;
+  TileInputs<Grid> inputs_;
 };
 
 template <typename Grid>

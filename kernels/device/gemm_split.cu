@@ -4,6 +4,23 @@
 #include "kernels/device/launch.cuh"
 
 namespace qgen::QGEN_BACKEND {
+namespace {
+
+// Among how many blocks the slices of a tile's rows are best divided, so that all processors have as much to do.
+int blocks_of_rows(int tiles, int cols, int processors) {
+  constexpr int kBorders = 6;  // steps that a block's beginning and its end take: estimated
+  const auto time_of = [&](int blocks) {
+    const int rounds = (tiles * blocks + processors - 1) / processors;
+    return rounds * (cols / kStepColumns / blocks + kBorders);
+  };
+  int best = 1;
+  for (int blocks = 2; blocks <= kInputSlices; blocks *= 2) {
+    if (time_of(blocks) < time_of(best)) best = blocks;
+  }
+  return best;
+}
+
+}  // namespace
 
 void split_gemm(Stream& stream, const SplitGemmArgs& args) {
   const GemvArgs& products = args.products;
@@ -13,8 +30,8 @@ void split_gemm(Stream& stream, const SplitGemmArgs& args) {
     kernel.first_block[i] = blocks;
     blocks += int(blocks_of(products.part[i].rows, products.gated ? kBlockRows / 2 : kBlockRows));
   }
-  // Few rows: every sum of a row in a block of its own, so that all processors have some.
-  if (blocks <= SplitGemmArgs::kMostSharedBlocks) kernel.blocks_of_rows = kInputSlices;
+  if (blocks <= SplitGemmArgs::kMostSharedBlocks)
+    kernel.blocks_of_rows = blocks_of_rows(blocks, products.part[0].cols, stream.processors);
   const Dim grid{unsigned(blocks), unsigned(kernel.blocks_of_rows)};
   with_grid(products.part[0], [&]<typename Grid>() {
     launch(stream, "split gemm", split_gemm_kernel<Grid>, grid, kTileThreads,

@@ -1,7 +1,7 @@
 // The next tokens of many sequences: the tiles of gemm.cuh, where a token has two columns of x, the upper and the lower
 // part of its inputs, as in gemv(). A token comes out as it does there, bit by bit: first the sums of every
-// kInputSlices-th window of columns, which a warp adds up there, then these in order. A block has all of them, or one,
-// and the last block of its rows then adds them up.
+// kInputSlices-th window of columns, which a warp adds up there, then these in order. Where there are few rows several
+// blocks share the slices of each, and the last one of them adds their sums up.
 #pragma once
 
 #include "kernels/device/gemm.cuh"
@@ -12,7 +12,7 @@ namespace qgen::QGEN_BACKEND {
 struct SplitGemmKernelArgs {
   SplitGemmArgs gemm;
   int first_block[GemvArgs::kMostParts];  // of each part
-  int blocks_of_rows;                     // kInputSlices, or 1
+  int blocks_of_rows;                     // among which the slices are divided
 };
 
 // As GemmBlock, of gated products or of several parts.
@@ -32,121 +32,129 @@ class SplitGemmBlock {
     first_row_ = (block - args.first_block[part_]) * (gated_ ? kBlockRows / 2 : kBlockRows);
     const int windows = (matrix(0).cols + Warp::kWindow - 1) / Warp::kWindow;
     slice_steps_ = (windows + kInputSlices * Warp::kWindows - 1) / (kInputSlices * Warp::kWindows);
+    inverse_steps_ = ((1u << 31) - 1) / uint32_t(slice_steps_) + 1;
     first_slice_ = int(block_index().y) * kInputSlices / args.blocks_of_rows;
     while (tiles_ < kTokenTiles && token_of(2 * tiles_, warp_index() % 2) < products_.tokens) ++tiles_;
     codes_.begin(*this);
+    inputs_.begin([&](int row) {
+      const int tile = row % kWarpTokens / 8, first = token_of(tile, row / kWarpTokens), token = first + row % 8;
+      return token < products_.tokens   ? (2 * token + tile % 2) * args_.gemm.parts.stride
+             : first < products_.tokens ? TileInputs<Grid>::kZeros
+                                        : TileInputs<Grid>::kUnread;
+    });
   }
 
   // A slice has every kInputSlices-th window.
   QGEN_DEVICE int steps() const { return slice_steps_ * kInputSlices / args_.blocks_of_rows; }
   QGEN_DEVICE int column_of(int step, int window) const {
-    const int slice = first_slice_ + step / slice_steps_, of_slice = step % slice_steps_ * Warp::kWindows + window;
-    return (slice + of_slice * kInputSlices) * Warp::kWindow;
+    const int slice = slice_of(step), of_slice = (step - slice * slice_steps_) * Warp::kWindows + window;
+    return (first_slice_ + slice + of_slice * kInputSlices) * Warp::kWindow;
   }
 
-  // Of gated products, tiles of 16 rows of the gate and of what it gates by turns.
   QGEN_DEVICE const Matrix& matrix(int tile) const { return products_.part[gated_ ? tile % 2 : part_]; }
-  QGEN_DEVICE int row_of(int row) const { return first_row_ + (gated_ ? row / 32 * 16 + row % 16 : row); }
+  QGEN_DEVICE int row_of(int row) const { return first_row_ + (gated_ ? gated_row(row) : row); }
 
   QGEN_DEVICE void copy_step(int step, uint8_t* codes, uint16_t* x) const {
     constexpr int kWindowBytes = Warp::kWindow * Warp::kBytes;
     const int byte = codes_.byte();
     codes_.copy(column_of(step, byte / kWindowBytes) * Warp::kBytes + byte % kWindowBytes, codes);
-    const SplitRows& parts = args_.gemm.parts;
-    for (int i = thread_index(); i < kBlockTokens * kStepColumns / 8; i += kTileThreads) {
-      const int column = i / (kStepColumns / 8), piece = i % (kStepColumns / 8);
-      const int tile = column % kWarpTokens / 8, token = token_of(tile, column / kWarpTokens) + column % 8;
-      if (token - column % 8 >= products_.tokens) continue;  // no warp looks at it
-      const int64_t at = column_of(step, piece * 8 / Warp::kWindow) + piece * 8 % Warp::kWindow;
-      copy_async16(x + x_place<Grid::kLane>(column, piece), parts.values + (2 * token + tile % 2) * parts.stride + at,
-                   token < products_.tokens && at < parts.stride);
-    }
+    const int column = inputs_.column();
+    const int64_t at = column_of(step, column / Warp::kWindow) + column % Warp::kWindow;
+    inputs_.copy(args_.gemm.parts.values, at, at < args_.gemm.parts.stride, x);
   }
 
   QGEN_DEVICE int tiles() const { return 2 * tiles_; }
-  // At the end of a slice adds its sums, out of its range, to what the block has, and begins anew.
+  // At the end of a slice adds its sums, out of its range, to what the block has, or, if others have the rows' other
+  // slices, puts them where they are added up; and begins anew.
   QGEN_DEVICE void end_step(int step, Warp& warp) {
-    if ((step + 1) % slice_steps_ != 0) return;
-    const float* const of_slice = args_.gemm.parts.inverse + first_slice_ + step / slice_steps_;
+    const int own_slice = slice_of(step), slice = first_slice_ + own_slice;
+    if (slice_of(step + 1) == own_slice) return;
+    float inverse[kTokenTiles][4];  // all loads before the first store, behind which they would have to wait
     QGEN_UNROLL
-    for (int m = 0; m < kTokenTiles; ++m) {
+    for (int n = 0; n < kTokenTiles * 4; ++n) {
+      const int token = token_of(n / 4 * 2, warp_index() % 2) + 2 * (lane_index() % 4) + n % 2;
+      inverse[n / 4][n % 4] = token < products_.tokens ? args_.gemm.parts.inverse[token * kInputSlices + slice] : 0;
+    }
+    QGEN_UNROLL
+    for (int n = 0; n < kTokenTiles * 4; ++n) {
+      const int m = n / 4, j = n % 4;
       QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const int token = token_of_sum(m, j);
-        const float inverse = token < products_.tokens ? of_slice[token * kInputSlices] : 0;
-        QGEN_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          total_[i][m][j] += rounded_product(warp.sum[i][2 * m][j] + warp.sum[i][2 * m + 1][j], inverse);
-          warp.sum[i][2 * m][j] = warp.sum[i][2 * m + 1][j] = 0;
-        }
+      for (int i = 0; i < 2; ++i) {
+        float(&sum)[Warp::kTokenTiles][4] = warp.sum[i];
+        total_[i][m][j] += rounded_product(sum[2 * m][j] + sum[2 * m + 1][j], inverse[m][j]);
+        sum[2 * m][j] = sum[2 * m + 1][j] = 0;
       }
+    }
+    if (args_.blocks_of_rows > 1) {
+      for_totals(slice, [](float& total, float& partial) {
+        partial = total;
+        total = 0;
+      });
     }
   }
 
   // Whether this block has, or now gets, the sums of all slices.
   QGEN_DEVICE bool adds_up_slices(uint32_t* flag) {
     if (args_.blocks_of_rows == 1) return true;
-    constexpr int kNumbers = 2 * kTokenTiles * 4;
-    const auto for_numbers = [&](int slice, const auto& use) {
-      float* const numbers = args_.gemm.partial +
-                             (int64_t(block_index().x) * kInputSlices + slice) * kNumbers * kTileThreads +
-                             thread_index();
-      QGEN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        QGEN_UNROLL
-        for (int m = 0; m < kTokenTiles; ++m) {
-          if (m >= tiles_) continue;
-          QGEN_UNROLL
-          for (int j = 0; j < 4; ++j) use(total_[i][m][j], numbers[((i * kTokenTiles + m) * 4 + j) * kTileThreads]);
-        }
-      }
-    };
-    for_numbers(first_slice_, [](float own, float& number) { number = own; });
-    if (!ends_last(args_.gemm.counter + block_index().x, unsigned(kInputSlices), flag)) return false;
-    QGEN_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      QGEN_UNROLL
-      for (int m = 0; m < kTokenTiles; ++m) {
-        QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) total_[i][m][j] = 0;
-      }
-    }
+    if (!ends_last(args_.gemm.counter + block_index().x, unsigned(args_.blocks_of_rows), flag)) return false;
     QGEN_UNROLL_BY(1)
     for (int slice = 0; slice < kInputSlices; ++slice)
-      for_numbers(slice, [](float& own, const float& number) { own += number; });
+      for_totals(slice, [](float& total, const float& partial) { total += partial; });
     return true;
   }
 
   QGEN_DEVICE void write_results() const {
-    const int g = lane_index() / 4;
-    QGEN_UNROLL
-    for (int m = 0; m < kTokenTiles; ++m) {
-      QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) {
-        const int token = token_of_sum(m, j);
-        if (token >= products_.tokens) continue;
-        float result[2];
+    float* const sums = shared_memory<float>();
+    share_sums(total_, sums, [](int m, int column) { return token_of(2 * m, warp_index() % 2) + column; });
+    const int rows = gated_ ? kBlockRows / 2 : kBlockRows;
+    QGEN_UNROLL_BY(1)
+    for (int r = lane_index(); r < rows && first_row_ + r < matrix(0).rows; r += kWarp) {
+      const int row = first_row_ + r, at = gated_ ? gate_place(r) : r;
+      float scale[2] = {1, 1};
+      if constexpr (!Grid::kGrouped) {
         QGEN_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int row = row_of(warp_index() / 2 * kWarpRows + i * 16 + g + j / 2 * 8);
-          if (row >= matrix(i).rows) continue;
-          const float scale = Grid::kGrouped ? 1 : scale_at(matrix(i), first_group(matrix(i), row));
-          result[i] = product_of<Grid>(matrix(i), row, total_[i][m][j], scale, args_.gemm.parts.norm[token]);
-          if (gated_ && i == 0) continue;
-          const float activation = activated(products_.epilogue.activation, gated_ ? result[0] : result[i]);
-          store_product(products_.epilogue, gated_ ? activation * result[1] : activation,
-                        products_.y[part_] + token * products_.y_stride[part_] + row);
-        }
+        for (int i = 0; i < 2; ++i) scale[i] = scale_at(matrix(i), first_group(matrix(i), row));
       }
+      const Epilogue& epilogue = products_.epilogue;
+      const auto y_of = [&](int64_t token) { return products_.y[part_] + token * products_.y_stride[part_] + row; };
+      for_shared_sums(
+          products_.tokens, [&](int token) { return epilogue.add ? *y_of(token) : 0; },
+          [&](int token, float added) {
+            const float* const of_token = sums + token * kSumsRow + at;
+            const float norm = args_.gemm.parts.norm[token];
+            const auto result = [&](int i) {
+              return product_of<Grid>(matrix(i), row, of_token[i * kTurnRows], scale[i], norm);
+            };
+            const float activation = activated(epilogue.activation, result(0));
+            *y_of(token) = stored_product(epilogue, gated_ ? activation * result(1) : activation, added);
+          });
     }
   }
 
  private:
+  static_assert(SplitGemmArgs::kMostTokens * kSumsRow * 4 <= kStages * kStageBytes<Grid::kCodes>);
+
   // The first token of a tile of columns of a warp: the warps' tiles by turns, so that few tokens keep both busy.
   QGEN_DEVICE static int token_of(int tile, int warp) { return (tile / 2 * 2 + warp) * 8; }
-  // That of number j of the lane's sums of token tile m.
-  QGEN_DEVICE static int token_of_sum(int m, int j) {
-    return token_of(2 * m, warp_index() % 2) + 2 * (lane_index() % 4) + j % 2;
+  // step / slice_steps_ by a product, which is exact as long as 16 slice_steps_^2 are below 2^31: for 11 million
+  // columns.
+  QGEN_DEVICE int slice_of(int step) const { return int(uint64_t{uint32_t(step)} * inverse_steps_ >> 31); }
+
+  // use(total, partial) for the thread's sums; `partial`: where those of a slice are in memory.
+  template <typename Use>
+  QGEN_DEVICE void for_totals(int slice, const Use& use) {
+    constexpr int kSums = 2 * kTokenTiles * 4;
+    float* const partial =
+        args_.gemm.partial + (int64_t(block_index().x) * kInputSlices + slice) * kSums * kTileThreads + thread_index();
+    QGEN_UNROLL
+    for (int m = 0; m < kTokenTiles; ++m) {
+      if (m >= tiles_) continue;  // no break: totals are registers
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        QGEN_UNROLL
+        for (int j = 0; j < 4; ++j) use(total_[i][m][j], partial[((i * kTokenTiles + m) * 4 + j) * kTileThreads]);
+      }
+    }
   }
 
   const SplitGemmKernelArgs& args_;
@@ -154,8 +162,10 @@ class SplitGemmBlock {
   const bool gated_;
   int part_ = 0, first_row_ = 0;
   int slice_steps_ = 0, first_slice_ = 0;
-  int tiles_ = 0;  // of tokens that this warp has
+  uint32_t inverse_steps_ = 0;  // 2^31 / slice_steps_
+  int tiles_ = 0;               // of tokens that this warp has
   TileCodes<Grid> codes_;
+  TileInputs<Grid> inputs_;
   float total_[2][kTokenTiles][4] = {};
 };
 

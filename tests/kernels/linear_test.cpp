@@ -130,15 +130,15 @@ TEST_CASE("kernels: layers of every code and grid, for one, a few and many token
 }
 
 TEST_CASE("kernels: scale groups down the columns") {
-  struct Shape {
+  struct Periodic {
     int64_t rows, cols, period;
     ScaleType type;
   };
-  for (const Shape& s : {Shape{40, 100, 10, ScaleType::kF32},
-                         {36, 20, 36, ScaleType::kF16},
-                         {60, 1040, 1, ScaleType::kBf16},
-                         {72, 2500, 24, ScaleType::kF16},
-                         {3, 7, 1, ScaleType::kF32}}) {
+  for (const Periodic& s : {Periodic{40, 100, 10, ScaleType::kF32},
+                            {36, 20, 36, ScaleType::kF16},
+                            {60, 1040, 1, ScaleType::kBf16},
+                            {72, 2500, 24, ScaleType::kF16},
+                            {3, 7, 1, ScaleType::kF32}}) {
     std::mt19937 random(uint32_t(s.rows * 1000 + s.cols));
     const Weight whole = random_column_groups(random, s.rows, s.cols, s.period, s.type);
     for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, s.rows}, {s.rows / 4, s.rows / 2}}) {
