@@ -138,14 +138,21 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     HeadRows rows = args.q;
     if (item == kQueries) rows = args.k;
     if (item > kQueries) rows = args.v;
-    const bool there = item < kQueries ? item < queries : item < items && rows.x != nullptr;
+    const bool there = item < kQueries ? item < queries : rows.x != nullptr;
     head.load(head_of(rows, token, index_of(item)), there ? dim_of(item) : 0, args.rotation, token);
   };
-  LaneHead<kSlots> head;
-  load_weights(warp, head);
+  constexpr int kRounds = kQueries + 2 > kWarps ? 2 : 1;
+  LaneHead<kSlots> heads[kRounds];
+  const auto for_items = [&](const auto& use) {
+    QGEN_UNROLL
+    for (int round = 0; round < kRounds; ++round) {
+      if (const int item = warp + round * kWarps; item < items) use(item, heads[round]);
+    }
+  };
+  for_items(load_weights);
   scope.wait_for_inputs();
   const int position = args.position[token], sequence = args.sequence[token];
-  load_head(warp, head);
+  for_items(load_head);
   const Keys keys = keys_of(args, position, split);
   if (keys.begin >= keys.end) return;
 
@@ -236,7 +243,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   copy_values(base);
   if constexpr (has_factors(kKind)) load_factors(base);
 
-  const auto prepare = [&](int item) {
+  const auto prepare = [&](int item, LaneHead<kSlots> head) {
     // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
     const bool of_query = item < kQueries, of_key = item == kQueries;
     if (!of_query && (own < 0 || (!of_key && args.v.x == nullptr))) return;  // or values are in the keys
@@ -266,13 +273,11 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
         reinterpret_cast<Bytes16*>(own_value)[unit] = reinterpret_cast<const Bytes16*>(own_key)[unit];
     }
   };
-  if (warp < items) prepare(warp);
-  if constexpr (kQueries + 2 > kWarps) {
-    if (const int item = warp + kWarps; item < items) {
-      load_weights(item, head);
-      load_head(item, head);
-      prepare(item);
-    }
+  // A loop, not for_items(): its instructions are fetched once.
+  QGEN_UNROLL_BY(1)
+  for (int item = warp; item < items; item += kWarps) {
+    prepare(item, heads[0]);
+    heads[0] = heads[kRounds - 1];
   }
   barrier();
   scope.inputs_are_staged();

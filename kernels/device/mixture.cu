@@ -6,8 +6,7 @@
 namespace qgen::QGEN_BACKEND {
 
 void choose_experts(Stream& stream, const RouteArgs& args) {
-  const size_t shared = size_t(2 * args.experts + args.groups) * sizeof(float);
-  launch(stream, "route", route_kernel, {unsigned(args.tokens)}, kWarp, shared, args);
+  launch(stream, "route", route_kernel, {unsigned(args.tokens)}, kWarp, route_bytes(args), args);
 }
 
 void multiply_heads(Stream& stream, const HeadLinearArgs& args) {

@@ -34,8 +34,12 @@ void combine(Stream& stream, const CombineArgs& args) {
   const unsigned blocks = norm.kind == Norm::Kind::kNone ? blocks_of(args.cols, kSome)
                           : norm.group == args.cols      ? 1
                                                          : blocks_of(args.cols / norm.group, kRowThreads / kWarp);
-  launch(stream, "combine", combine_kernel, {unsigned(args.tokens), std::max(1u, blocks)}, kRowThreads, kReduceBytes,
-         args);
+  const Dim grid{unsigned(args.tokens), std::max(1u, blocks)};
+  if (is_plain_norm(args)) {
+    launch(stream, "norm", combine_kernel<true>, grid, kRowThreads, kReduceBytes, args);
+  } else {
+    launch(stream, "combine", combine_kernel<false>, grid, kRowThreads, kReduceBytes, args);
+  }
 }
 
 void look_up(Stream& stream, const LookupArgs& args) {

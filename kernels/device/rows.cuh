@@ -41,28 +41,46 @@ struct NormColumn {
 constexpr int kLineFloats = 32;  // of 128 bytes
 constexpr int kRowHeld = 8;      // values of a group that a thread loads at once and keeps
 
+// An RMS norm of whole rows and nothing else, as most of the norms are that stand alone.
+inline bool is_plain_norm(const CombineArgs& args) {
+  return args.norm.kind == Norm::Kind::kRms && args.norm.group == args.cols && args.norm.weight != nullptr &&
+         args.norm.bias == nullptr && args.x == nullptr && args.gate == nullptr && args.y_scale == 1 &&
+         args.from == nullptr;
+}
+
 // Token x of the grid; columns or groups of them by turns for the blocks y, a warp a group. One group of all columns is
-// for one block. shared: two floats for each warp.
-QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchTimes times) {
+// for one block. kPlain: is_plain_norm(), for which a tenth of the instructions is enough: one token waits for each
+// that has to be fetched. shared: two floats for each warp.
+template <bool kPlain>
+QGEN_KERNEL(kRowThreads, 1)
+combine_kernel(const CombineArgs args, const LaunchTimes times) {
   KernelScope scope(times);
-  const bool normalizes = args.norm.kind != Norm::Kind::kNone, whole = args.norm.group == args.cols;
+  DeviceNorm norm = args.norm;
+  if constexpr (kPlain) {
+    norm.kind = Norm::Kind::kRms;
+    norm.bias = nullptr;
+    norm.group = args.cols;
+  }
+  const bool normalizes = norm.kind != Norm::Kind::kNone, whole = !normalizes || norm.group == args.cols;
   const int64_t token = block_index().x;
   const int block = int(block_index().y), blocks = int(grid_size().y);
   // The norm's weights, which no kernel writes, come into L2 before the inputs are there.
-  if (normalizes && args.norm.weight != nullptr) {
-    const int count = args.norm.wide_weight ? args.cols : args.norm.group;
+  if (normalizes && norm.weight != nullptr) {
+    const int count = norm.wide_weight ? args.cols : norm.group;
+    QGEN_UNROLL_BY(1)
     for (int c = (block * kRowThreads + thread_index()) * kLineFloats; c < count;
          c += blocks * kRowThreads * kLineFloats)
-      fetch_line(args.norm.weight + c);
+      fetch_line(norm.weight + c);
   }
   scope.wait_for_inputs();
-  const float* const y = args.y + (args.from != nullptr ? args.from[token] : token) * args.y_stride;
-  const float* const x = args.x != nullptr ? args.x + token * args.x_stride : nullptr;
-  const float* const gate = args.gate != nullptr ? args.gate + token * args.gate_stride : nullptr;
+  const float* const y = args.y + (!kPlain && args.from != nullptr ? args.from[token] : token) * args.y_stride;
+  const float* const x = !kPlain && args.x != nullptr ? args.x + token * args.x_stride : nullptr;
+  const float* const gate = !kPlain && args.gate != nullptr ? args.gate + token * args.gate_stride : nullptr;
   float* const out = args.out + token * args.out_stride;
   const auto gate_at = [&](int c) { return gate != nullptr ? gate[args.one_gate ? 0 : c] : 0; };
   const auto x_at = [&](int c) { return x != nullptr ? args.x_scale * x[c] : 0; };
   const auto result = [&](float value, float of_gate, float of_x) {
+    if constexpr (kPlain) return value;
     value *= args.y_scale;
     if (gate != nullptr) value *= activated(args.activation, of_gate);
     return of_x + value;
@@ -75,53 +93,55 @@ QGEN_KERNEL(kRowThreads, 1) combine_kernel(const CombineArgs args, const LaunchT
     reduce<kRowThreads / kWarp>(value, unused, shared_memory<float>());
     return value;
   };
-  // `cols` columns that begin at `begin`, of which this thread has every count-th from `first` on. All loads come
-  // before the first store, behind which they would have to wait.
-  const auto put_group = [&](int begin, int cols, int first, int count) {
-    const int behind = first + kRowHeld * count;
+  // Groups of columns, of which a thread has every count-th column from `first` on; without a norm as if all were one.
+  constexpr int kWarps = kRowThreads / kWarp;
+  const int group = whole ? args.cols : norm.group, count = !whole       ? kWarp
+                                                            : normalizes ? kRowThreads
+                                                                         : blocks * kRowThreads;
+  const int first = !whole ? lane_index() : normalizes ? thread_index() : block * kRowThreads + thread_index();
+  const int behind = first + kRowHeld * count;
+  QGEN_UNROLL_BY(1)
+  for (int begin = whole ? 0 : (block * kWarps + warp_index()) * group; begin < args.cols;
+       begin += whole ? args.cols : blocks * kWarps * group) {
+    // All loads come before the first store, behind which they would have to wait.
     float held[kRowHeld], gates[kRowHeld], of_x[kRowHeld];
     NormColumn columns[kRowHeld];
     const auto for_held = [&](const auto& use) {
       QGEN_UNROLL
       for (int u = 0; u < kRowHeld; ++u) {
-        if (first + u * count < cols) use(u, first + u * count);
+        if (first + u * count < group) use(u, first + u * count);
       }
     };
     for_held([&](int u, int c) {
       held[u] = y[begin + c];
       gates[u] = gate_at(begin + c);
       of_x[u] = x_at(begin + c);
-      if (normalizes) columns[u].load(args.norm, begin, c);
+      if (normalizes) columns[u].load(norm, begin, c);
     });
-    GroupNorm norm{0, 1};
+    GroupNorm of_group{0, 1};
     if (normalizes) {
       const auto for_values = [&](const auto& use) {
         for_held([&](int u, int) { use(held[u]); });
-        for (int c = behind; c < cols; c += count) use(y[begin + c]);
+        QGEN_UNROLL_BY(4)
+        for (int c = behind; c < group; c += count) use(y[begin + c]);
       };
-      norm = group_norm(args.norm, for_values, sum);
-      for_held([&](int u, int) { held[u] = columns[u].normalized(args.norm, norm, held[u]); });
+      of_group = group_norm(norm, for_values, sum);
+      for_held([&](int u, int) { held[u] = columns[u].normalized(norm, of_group, held[u]); });
     }
     for_held([&](int u, int c) { out[begin + c] = result(held[u], gates[u], of_x[u]); });
-    for (int c = begin + behind; c < begin + cols; c += count) {
-      float value = y[c];
+    QGEN_UNROLL_BY(1)
+    for (int c = behind; c < group; c += count) {
+      float value = y[begin + c];
       if (normalizes) {
         NormColumn column;
-        column.load(args.norm, begin, c - begin);
-        value = column.normalized(args.norm, norm, value);
+        column.load(norm, begin, c);
+        value = column.normalized(norm, of_group, value);
       }
-      out[c] = result(value, gate_at(c), x_at(c));
+      out[begin + c] = result(value, gate_at(begin + c), x_at(begin + c));
     }
-  };
-  if (!normalizes || whole) {
-    put_group(0, args.cols, block * kRowThreads + thread_index(), blocks * kRowThreads);
-  } else {
-    constexpr int kWarps = kRowThreads / kWarp;
-    const int group = args.norm.group;
-    for (int begin = (block * kWarps + warp_index()) * group; begin < args.cols; begin += blocks * kWarps * group)
-      put_group(begin, group, lane_index(), kWarp);
   }
   if (block > 0) return;
+  QGEN_UNROLL_BY(1)
   for (int c = args.cols + thread_index(); c < args.cols + args.zeros; c += kRowThreads) out[c] = 0;
 }
 
