@@ -103,18 +103,22 @@ void gemv(Stream& stream, const GemvArgs& args);
 // In F32, one multiplication at a time, for any weight; x is not normalized, one part without a gate.
 void gemv_any(Stream& stream, const GemvArgs& args);
 
+// Rows of inputs for a kernel that prepares them for products.
+struct InputArgs {
+  const float* x = nullptr;  // (tokens, x_stride)
+  int64_t x_stride = 0;
+  const float* norm = nullptr;  // as above, or null
+  float norm_eps = 0;
+  int cols = 0, tokens = 0;
+};
+
 // The input of gemm(): 16-bit floats with a factor for every token.
 struct Fp16Rows {
   uint16_t* values = nullptr;  // (tokens, stride)
   float* factor = nullptr;     // (tokens): values times it are the inputs
   int64_t stride = 0;          // a multiple of kPad
 };
-struct Fp16Args {
-  const float* x = nullptr;  // (tokens, x_stride)
-  int64_t x_stride = 0;
-  const float* norm = nullptr;  // as above, or null
-  float norm_eps = 0;
-  int cols = 0, tokens = 0;
+struct Fp16Args : InputArgs {
   int parts = 1;  // of a token, each a row of `out`: x of part p begins p * part_stride behind the token's
   int64_t part_stride = 0;
   bool bf16 = false;  // for weights in BF16; else F16
@@ -143,12 +147,7 @@ struct SplitRows {
 // Columns of a window, the codes of four lanes; slice s has windows s, s + kInputSlices, and so on.
 enum class SplitForm : uint8_t { kBf16Windows32, kF16Windows32, kF16Windows64 };
 SplitForm split_form(const Matrix& matrix);
-struct SplitInputArgs {
-  const float* x = nullptr;  // (tokens, x_stride)
-  int64_t x_stride = 0;
-  const float* norm = nullptr;  // as above, or null
-  float norm_eps = 0;
-  int cols = 0, tokens = 0;
+struct SplitInputArgs : InputArgs {
   SplitForm form = SplitForm::kF16Windows64;
   SplitRows out;
 };
@@ -177,12 +176,7 @@ struct DequantizeArgs {
 };
 void dequantize_to_fp16(Stream& stream, const DequantizeArgs& args);
 // Inputs for LibraryGemm as 8-bit codes, each with the scale that takes its largest to the largest code.
-struct QuantizeArgs {
-  const float* x = nullptr;  // as for round_to_fp16()
-  int64_t x_stride = 0;
-  const float* norm = nullptr;
-  float norm_eps = 0;
-  int cols = 0, tokens = 0;
+struct QuantizeArgs : InputArgs {
   bool e4m3 = false;         // else integers up to 127
   bool grouped = false;      // a scale for every 128 columns; else for every token
   uint8_t* codes = nullptr;  // (tokens, stride)

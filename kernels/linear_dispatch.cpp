@@ -22,12 +22,8 @@ float f16_factor(float peak) {
 float input_factor(const LinearInput& input) { return f16_factor(std::sqrt(float(input.cols)) * input.norm_peak); }
 
 // What kernels that prepare inputs are told of them.
-template <typename Args>
-void set_input(Args& args, const LinearInput& input) {
-  args.x = input.x;
-  args.x_stride = input.stride;
-  args.norm = input.norm.weight;
-  args.norm_eps = input.norm.eps;
+InputArgs input_args(const LinearInput& input, int tokens) {
+  return {input.x, input.stride, input.norm.weight, input.norm.eps, input.cols, tokens};
 }
 
 // Kernels of products normalize by themselves what most models have, and load whole pieces of rows.
@@ -76,20 +72,14 @@ void LinearDispatch::prepare(Stream& stream, Form form, const LinearInput& input
   prepared_ = form;
   if (form == Form::kF16 || form == Form::kF16Ranged || form == Form::kBf16) {
     fp16_.stride = round_up(input.cols, kPad);
-    Fp16Args args;
-    set_input(args, input);
-    args.cols = input.cols;
-    args.tokens = tokens;
+    Fp16Args args{input_args(input, tokens)};
     args.bf16 = form == Form::kBf16;
     args.range = form == Form::kF16Ranged ? input_factor(input) : 0;
     args.out = fp16_;
     round_to_fp16(stream, args);
     return;
   }
-  QuantizeArgs args;
-  set_input(args, input);
-  args.cols = input.cols;
-  args.tokens = tokens;
+  QuantizeArgs args{input_args(input, tokens)};
   args.e4m3 = form != Form::kI8;
   args.grouped = form == Form::kE4M3Groups;
   args.codes = reinterpret_cast<uint8_t*>(fp16_.values);
@@ -103,10 +93,7 @@ void LinearDispatch::prepare_parts(Stream& stream, SplitForm form, const LinearI
   if (prepared_parts_ == form) return;
   prepared_parts_ = form;
   split_.parts.stride = round_up(input.cols, kPad);
-  SplitInputArgs args;
-  set_input(args, input);
-  args.cols = input.cols;
-  args.tokens = tokens;
+  SplitInputArgs args{input_args(input, tokens)};
   args.form = form;
   args.out = split_.parts;
   split_to_fp16(stream, args);
@@ -238,7 +225,10 @@ bool LinearDispatch::run_library(Stream& stream, const Call& call, const Library
 }
 
 void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
-  set_input(args, call.input);
+  args.x = call.input.x;
+  args.x_stride = call.input.stride;
+  args.norm = call.input.norm.weight;
+  args.norm_eps = call.input.norm.eps;
   const auto is_ordered = [](const Matrix& m) { return m.column_order != nullptr; };
   const bool together = call.tokens > kGemvTokens && split_.parts.values != nullptr &&
                         std::none_of(args.part, args.part + args.parts, is_ordered);

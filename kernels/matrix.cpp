@@ -38,8 +38,10 @@ SplitForm split_form(const Matrix& matrix) {
 }
 
 bool alike(const Matrix& a, const Matrix& b) {
+  const bool grouped = grid_kind(a) != GridKind::kRow;
   return a.kind == b.kind && grid_kind(a) == grid_kind(b) && scale_form(a) == scale_form(b) &&
-         has_minimums(a) == has_minimums(b) && a.group_cols == b.group_cols && a.column_order == b.column_order;
+         has_minimums(a) == has_minimums(b) && (!grouped || a.group_cols == b.group_cols) &&
+         a.column_order == b.column_order;
 }
 
 bool has_expert_kernels(const Matrix& matrix) {

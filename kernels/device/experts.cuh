@@ -23,9 +23,8 @@ QGEN_DEVICE Choice choice_of(const ExpertsProduct& product, int number) {
   return {token, i, expert, product.weighted_input ? product.route[token * product.route_stride + i] : 1};
 }
 // The input of a choice, which does not depend on its expert.
-QGEN_DEVICE const float* input_of(const ChosenArgs& args, int number) {
-  const int token = number / args.product.chosen;
-  return args.x + token * args.x_stride + (number - token * args.product.chosen) * args.x_choice_stride;
+QGEN_DEVICE const float* input_of(const ChosenArgs& args, const Choice& choice) {
+  return args.x + choice.token * args.x_stride + choice.index * args.x_choice_stride;
 }
 QGEN_DEVICE float* result_of(const ExpertsProduct& product, const Choice& choice) {
   return product.y + choice.token * product.y_stride + choice.index * product.y_choice_stride;

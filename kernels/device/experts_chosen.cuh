@@ -18,7 +18,7 @@ chosen_any_kernel(const ChosenArgs args, const LaunchTimes times) {
   const int row = int(block_index().y) * kRowWarps + warp_index();
   if (row >= product.like.rows) return;
   const Choice choice = choice_of(product, int(block_index().x));
-  const float* const x = input_of(args, int(block_index().x));
+  const float* const x = input_of(args, choice);
   const float up = row_product<kCodes>(product.up[choice.expert], row, x) * choice.factor;
   float gate = 0;
   if (product.gate != nullptr) gate = row_product<kCodes>(product.gate[choice.expert], row, x) * choice.factor;
@@ -42,16 +42,14 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const ExpertsProduct& product = args.chosen.product;
-  const int number = int(block_index().x);
-  const float* const x = input_of(args.chosen, number);
-  const Choice choice = choice_of(product, number);
+  const Choice choice = choice_of(product, int(block_index().x));
   GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
   copy_matrices(product, choice.expert, own->linear.part);
   if (thread_index() == 0) {
     GemvArgs& linear = own->linear;
     linear.gated = product.gate != nullptr;
     linear.parts = linear.gated ? 2 : 1;
-    linear.x = x;
+    linear.x = input_of(args.chosen, choice);
     linear.x_stride = 0;
     linear.norm = nullptr;
     linear.norm_eps = 0;
@@ -66,12 +64,12 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   GemvBlock<Traits> block(*own, first, step);
   GemvWindow<Traits> window;
   block.place_shared_memory(kOwnArgsBytes);
-  block.keep_norm();
   block.ask_first();
   block.load_first_groups(window, first);
   float* const y = result_of(product, choice);
   block.stage_inputs();
-  multiply_tiles(block, *own, window, first, step, [&](int tile) {
+  scope.inputs_are_staged();
+  block.multiply_tiles(window, [&](int tile) {
     block.for_result(tile, [&](int, int, int row, const float(&result)[2]) {
       const float up = product.gate != nullptr ? result[1] : result[0];
       y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);

@@ -6,8 +6,9 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
+// Whether a block has room for the inputs as the kernel takes them.
 template <typename Traits>
-void launch_gemv(Stream& stream, const GemvArgs& args) {
+bool launch_gemv(Stream& stream, const GemvArgs& args) {
   static_assert(!Traits::kPairs ||
                 Traits::kRingBytes + gemv_bytes<Traits>(kGemvTokens, Traits::kLeastSlab) <= kMostSharedBytes);
   GemvKernelArgs gemv{args, {}, 0, 0};
@@ -17,22 +18,19 @@ void launch_gemv(Stream& stream, const GemvArgs& args) {
     gemv.tiles += (args.part[i].rows + tile_rows - 1) / tile_rows;
   }
   const GemvLaunch<Traits> shape(stream, args.tokens, args.part[0].cols, gemv.tiles);
+  if (!shape.fits) return false;
   gemv.slab = shape.slab;
   launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, Traits::kThreads, size_t(shape.bytes), gemv);
+  return true;
 }
 
 }  // namespace
 
 void gemv(Stream& stream, const GemvArgs& args) {
   with_grid(args.part[0], [&]<typename Grid>() {
-    using Few = GemvTraits<Grid, false>;
-    const Matrix& like = args.part[0];
-    if (args.tokens <= kFewTokens && like.column_order == nullptr &&
-        GemvLaunch<Few>(stream, args.tokens, like.cols, 1).fits) {
-      launch_gemv<Few>(stream, args);
-    } else {
-      launch_gemv<GemvTraits<Grid, true>>(stream, args);
-    }
+    const bool few = args.tokens <= kFewTokens && args.part[0].column_order == nullptr;
+    if (few && launch_gemv<GemvTraits<Grid, false>>(stream, args)) return;
+    launch_gemv<GemvTraits<Grid, true>>(stream, args);
   });
 }
 

@@ -41,6 +41,8 @@ struct GemvTraits {
   static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
   // Columns are staged in multiples of this: one window of each warp.
   static constexpr int kLeastSlab = kWarps * kWindow;
+  // Tokens whose inputs a lane loads at once, and pieces of each: all that it has of 12288 columns, or of 4096.
+  static constexpr int kStagedTokens = kPairs ? 4 : 1, kStagedPieces = kPairs ? 2 : 6;
   // Tiles whose sums are put together behind one barrier of the block.
   static constexpr int kTilesAtOnce = kPairs ? 1 : 4;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
@@ -105,8 +107,8 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
   return fused_product(total, norm, w.bias != nullptr ? w.bias[row] : 0);
 }
 
-// A block's work: keep_norm(), ask_first() and load_first_groups(), which do not wait for the inputs, stage_inputs(),
-// then for some of its tiles at a time load_result(), of each multiply_tile() and store_sums(), and write_result().
+// A block's work: keep_norm() where there is a norm, ask_first() and load_first_groups(), which do not wait for the
+// inputs, stage_inputs(), then multiply_tiles(), which has for_result() or write_result() called.
 //
 // Each warp has a slice of the columns, of all rows of a tile (InputSlice), and prepares its inputs for itself: warps
 // wait for each other only when their sums are put together.
@@ -138,7 +140,7 @@ class GemvBlock {
     const int stride = gemv_x_stride<Traits>(gemv_.slab), columns = 2 * args_.tokens;
     x_ = reinterpret_cast<uint16_t*>(begin) + warp_index() * columns * stride;
     squares_ = reinterpret_cast<float*>(begin) + Traits::kWarps * columns * stride / 2;
-    ranges_ = squares_ + Traits::kWarps * args_.tokens + 2 * warp_index() * args_.tokens;
+    ranges_ = reinterpret_cast<PowerOfTwo*>(squares_ + Traits::kWarps * args_.tokens) + warp_index() * args_.tokens;
     sums_ = squares_ + 3 * Traits::kWarps * args_.tokens;
     ring_ = begin + gemv_bytes<Traits>(args_.tokens, gemv_.slab) + warp_index() * Traits::kWarpRing;
   }
@@ -170,13 +172,81 @@ class GemvBlock {
   // The first slab of the warp's inputs as pairs of 16-bit floats, in the range that suits the whole slice; and of each
   // token what its norm is made of.
   QGEN_DEVICE void stage_inputs() {
+    constexpr int kTokens = Traits::kStagedTokens;
     copy_async_wait<Traits::kStages>();  // for the norm's weights
+    const int there = kept_pieces();
+    const auto is_kept = [&](int u) { return !Traits::kPairs || u < there; };
     // Token 0 comes last: it takes the place of the norm's weights.
     QGEN_UNROLL_BY(1)
-    for (int t = args_.tokens - 1; t >= 0; --t) put_kept(t, range_of(t, measure_pieces(t)));
+    for (int first = (args_.tokens - 1) / kTokens * kTokens; first >= 0; first -= kTokens) {
+      InputMeasure measure[kTokens];
+      measure_slice<kTokens, Traits::kStagedPieces>(
+          pieces(), args_.tokens - first, measure, [&](int t, int u) { return raw(first + t, Slice::column(u)); },
+          [&](int u) { return norm_weights(Slice::column(u), is_kept(u) ? Slice::place(u) : -1); },
+          [&](int t, int u, const Floats4& values) {
+            if (is_kept(u)) keep(values, highs_of(first + t), lows_of(first + t), Slice::place(u));
+          });
+      QGEN_UNROLL
+      for (int t = 0; t < kTokens; ++t) {
+        if (kTokens == 1 || first + t < args_.tokens) put_kept(first + t, range_of(first + t, measure[t]), there);
+      }
+    }
     warp_barrier();
   }
 
+  // store(tile) when the sums of the tiles from `tile` on that are put together are there, for all tiles of the block,
+  // whose first weights are on their way and whose first inputs are there.
+  template <typename Store>
+  QGEN_DEVICE void multiply_tiles(Window& window, const Store& store) {
+    QGEN_UNROLL_BY(1)
+    for (int begin = first_; begin < gemv_.tiles; begin += Traits::kTilesAtOnce * step_) {
+      load_result(begin);
+      QGEN_UNROLL_BY(1)
+      for (int at = 0; at < Traits::kTilesAtOnce; ++at) {
+        const int tile = begin + at * step_;
+        if (tile >= gemv_.tiles) break;
+        Sums sum = {};
+        multiply_tile(tile, window, sum);
+        store_sums(sum, at);
+      }
+      barrier();
+      store(begin);
+    }
+    copy_async_wait<0>();
+  }
+
+  // The warps' sums of the tiles from `tile` on together, scales, biases: store(part, token, row, its product, or those
+  // of the gate and of what it gates) for the thread's result before the epilogue.
+  template <typename Store>
+  QGEN_DEVICE void for_result(int tile, const Store& store) {
+    const Result own = result_of_thread(tile);
+    if (tile == first_ && args_.norm != nullptr)
+      result_.norm = norm_factor<Traits::kWarps>(squares_ + own.token * Traits::kWarps, cols(), args_.norm_eps);
+    if (own.there) {
+      float result[2] = {};
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        if (i == 1 && !gated_) continue;
+        float total = 0;
+        QGEN_UNROLL
+        for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(own.at, from, own.r + 8 * i)[own.token];
+        result[i] = product_of<typename Traits::Grid>(args_.part[gated_ ? i : own.part], own.row, total,
+                                                      result_.scale[i], result_.norm);
+      }
+      store(own.part, own.token, own.row, result);
+    }
+    second_sums_ = !second_sums_;
+  }
+  // The same with the epilogue, to where results go.
+  QGEN_DEVICE void write_result(int tile) {
+    for_result(tile, [&](int part, int t, int row, const float(&result)[2]) {
+      const float activation = activated(args_.epilogue.activation, result[0]);
+      args_.y[part][t * args_.y_stride[part] + row] =
+          stored_product(args_.epilogue, gated_ ? activation * result[1] : activation, result_.added);
+    });
+  }
+
+ private:
   // What the thread's result needs when its sum is there: asked for before its tile is multiplied, so that it does not
   // wait then. `tile`: the first of those that are put together next.
   QGEN_DEVICE void load_result(int tile) {
@@ -321,46 +391,14 @@ class GemvBlock {
         QGEN_UNROLL
         for (int i = 0; i < 2; ++i) {
           if (const int t = 2 * q() + i; t < args_.tokens)
-            out[t] = rounded_product(sum[0][2 * h + i] + sum[1][2 * h + i], ranges_[2 * t + 1]);
+            out[t] = rounded_product(sum[0][2 * h + i] + sum[1][2 * h + i], ranges_[t].inverse);
         }
       } else {
-        if (q() < args_.tokens) out[q()] = rounded_product(sum[0][2 * h] + sum[0][2 * h + 1], ranges_[2 * q() + 1]);
+        if (q() < args_.tokens) out[q()] = rounded_product(sum[0][2 * h] + sum[0][2 * h + 1], ranges_[q()].inverse);
       }
     }
   }
 
-  // The warps' sums of the tiles from `tile` on together, scales, biases: store(part, token, row, its product, or those
-  // of the gate and of what it gates) for the thread's result before the epilogue.
-  template <typename Store>
-  QGEN_DEVICE void for_result(int tile, const Store& store) {
-    const Result own = result_of_thread(tile);
-    if (tile == first_ && args_.norm != nullptr)
-      result_.norm = norm_factor<Traits::kWarps>(squares_ + own.token * Traits::kWarps, cols(), args_.norm_eps);
-    if (own.there) {
-      float result[2] = {};
-      QGEN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        if (i == 1 && !gated_) continue;
-        float total = 0;
-        QGEN_UNROLL
-        for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(own.at, from, own.r + 8 * i)[own.token];
-        result[i] = product_of<typename Traits::Grid>(args_.part[gated_ ? i : own.part], own.row, total,
-                                                      result_.scale[i], result_.norm);
-      }
-      store(own.part, own.token, own.row, result);
-    }
-    second_sums_ = !second_sums_;
-  }
-  // The same with the epilogue, to where results go.
-  QGEN_DEVICE void write_result(int tile) {
-    for_result(tile, [&](int part, int t, int row, const float(&result)[2]) {
-      const float activation = activated(args_.epilogue.activation, result[0]);
-      args_.y[part][t * args_.y_stride[part] + row] =
-          stored_product(args_.epilogue, gated_ ? activation * result[1] : activation, result_.added);
-    });
-  }
-
- private:
   QGEN_DEVICE static int g() { return lane_index() / 4; }
   QGEN_DEVICE static int q() { return lane_index() % 4; }
   // Rows of a tile, the part that it is of, and its first row there.
@@ -437,7 +475,7 @@ class GemvBlock {
         LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, h), asked_[h] + u * 4 * Traits::kWarps * Traits::kLaneBytes,
                                             window < loads_);
       if constexpr (Traits::kEarlyGroups) {
-        const int group = Slice::window_column(window) >> args_.part[0].group_shift;
+        const int group = Slice::window_column(window) >> group_shift();
         QGEN_UNROLL
         for (int h = 0; h < 2; ++h) early_groups_[u][h].load_here(asked_scales_[h], asked_minimums_[h], group);
       }
@@ -461,9 +499,10 @@ class GemvBlock {
     for_rows(tile, [&](int h, const Matrix& w, int row) { group_[h] = first_group(w, row); });
   }
   QGEN_DEVICE const Matrix& matrix(int h) const { return args_.part[gated_ ? h : part_]; }
+  QGEN_DEVICE int group_shift() const { return args_.part[0].group_shift; }  // of all parts
   // The first group of a window in row g + 8 h.
   QGEN_DEVICE int group_at(int h, int window) const {
-    return group_[h] + (Slice::window_column(window) >> matrix(h).group_shift);
+    return group_[h] + (Slice::window_column(window) >> group_shift());
   }
   QGEN_DEVICE void load_groups([[maybe_unused]] Window& now, [[maybe_unused]] int window) const {
     if constexpr (Traits::Grid::kGrouped && !Traits::kEarlyGroups) {
@@ -511,8 +550,7 @@ class GemvBlock {
     const int of_slab = slab_pieces(), all = pieces();
     return all < of_slab ? all : of_slab;
   }
-  // Four inputs of token t from `column` of the layer on, as they are, and times the norm's weights: `at`, where
-  // keep_norm() has put those, until token 0 takes their place, or -1.
+  // Four inputs of token t from `column` of the layer on, as they are.
   QGEN_DEVICE Floats4 raw(int t, int column) const {
     const float* const row = args_.x + t * args_.x_stride;
     if (!is_ordered()) return load_floats4(row + column);
@@ -520,43 +558,21 @@ class GemvBlock {
     for (int j = 0; j < 4; ++j) out.at[j] = column + j < cols() ? row[column_of_x(column + j)] : 0;
     return out;
   }
-  QGEN_DEVICE Floats4 weighted(const Floats4& x, int column, int at) const {
-    if (args_.norm == nullptr) return x;
+  // The norm's weights of these columns, or 1 without a norm. `at`: where keep_norm() has put them, until token 0 takes
+  // their place, or -1.
+  QGEN_DEVICE Floats4 norm_weights(int column, int at) const {
+    if (args_.norm == nullptr) return {{1, 1, 1, 1}};
     if (is_ordered()) {
       Floats4 out = {};
       for (int j = 0; j < 4; ++j) {
-        if (column + j < cols()) out.at[j] = rounded_product(x.at[j], args_.norm[column_of_x(column + j)]);
+        if (column + j < cols()) out.at[j] = args_.norm[column_of_x(column + j)];
       }
       return out;
     }
     const bool is_kept = !Traits::kPairs || at >= 0;
-    return product(x, is_kept ? kept(highs_of(0), lows_of(0), at) : load_floats4(args_.norm + column));
+    return is_kept ? kept(highs_of(0), lows_of(0), at) : load_floats4(args_.norm + column);
   }
   QGEN_DEVICE int column_of_x(int column) const { return args_.part[0].column_order[column]; }
-  // Of all pieces of a token, of which those of the first slab stay in shared memory.
-  QGEN_DEVICE InputMeasure measure_pieces(int t) const {
-    constexpr int kLoads = 6;  // of 12288 columns all
-    const int all = pieces(), there = Traits::kPairs ? kept_pieces() : all;
-    InputMeasure measure;
-    QGEN_UNROLL_BY(1)
-    for (int begin = 0; begin < all; begin += kLoads) {
-      Floats4 x[kLoads];
-      QGEN_UNROLL
-      for (int i = 0; i < kLoads; ++i) {
-        if (begin + i < all) x[i] = raw(t, Slice::column(begin + i));
-      }
-      QGEN_UNROLL
-      for (int i = 0; i < kLoads; ++i) {
-        const int u = begin + i;
-        if (u >= all) break;
-        const bool keeps = !Traits::kPairs || u < there;
-        const Floats4 values = weighted(x[i], Slice::column(u), keeps ? Slice::place(u) : -1);
-        measure.add(x[i], values);
-        if (keeps) keep(values, highs_of(t), lows_of(t), Slice::place(u));
-      }
-    }
-    return measure;
-  }
   // What suits the slice of a token, which is kept beside its inputs; and the slice's share of the token's squares.
   QGEN_DEVICE float range_of(int t, const InputMeasure& measure) const {
     const PowerOfTwo range = measure.template range<Traits::kBf16>();
@@ -564,30 +580,26 @@ class GemvBlock {
       const float squares = sum_lanes(measure.squares);
       if (lane_index() == 0) squares_[t * Traits::kWarps + warp_index()] = squares;
     }
-    if (lane_index() == 0) {
-      ranges_[2 * t] = range.factor;
-      ranges_[2 * t + 1] = range.inverse;
-    }
+    if (lane_index() == 0) ranges_[t] = range;
     return range.factor;
   }
-  // Pieces of the first slab that measure_pieces() has left.
-  QGEN_DEVICE void put_kept(int t, float factor) const {
-    const int there = kept_pieces();
+  // Pieces of the first slab that keep() has left.
+  QGEN_DEVICE void put_kept(int t, float factor, int pieces) const {
     QGEN_UNROLL_BY(2)
-    for (int u = 0; u < there; ++u) put(t, u, kept(highs_of(t), lows_of(t), Slice::place(u)), factor);
+    for (int u = 0; u < pieces; ++u) put(t, u, kept(highs_of(t), lows_of(t), Slice::place(u)), factor);
   }
   // The warp's inputs of a slab that begins at its window `begin`.
   QGEN_DEVICE void stage_slab(int begin) const {
     const int all = slab_pieces();
     warp_barrier();
-    for (int t = 0; t < args_.tokens; ++t) {
-      const float factor = ranges_[2 * t];
+    QGEN_UNROLL_BY(1)
+    for (int u = 0; u < all; ++u) {
+      const int place = Slice::place(u), window = begin + place / Traits::kWindow,
+                column = Slice::window_column(window) + place % Traits::kWindow;
+      if (column >= padded_cols(cols())) continue;
+      const Floats4 weights = norm_weights(column, -1);
       QGEN_UNROLL_BY(4)
-      for (int u = 0; u < all; ++u) {
-        const int place = Slice::place(u), window = begin + place / Traits::kWindow,
-                  column = Slice::window_column(window) + place % Traits::kWindow;
-        if (column < padded_cols(cols())) put(t, u, weighted(raw(t, column), column, -1), factor);
-      }
+      for (int t = 0; t < args_.tokens; ++t) put(t, u, product(raw(t, column), weights), ranges_[t].factor);
     }
     warp_barrier();
   }
@@ -648,38 +660,16 @@ class GemvBlock {
   int group_[2];      // the first of the row's in the grid
   uint32_t bias_[2];  // of rows with one zero point each
   // Shared memory.
-  uint16_t* x_ = nullptr;     // (columns, stride), the warp's
-  float* squares_ = nullptr;  // (tokens, warps)
-  float* ranges_ = nullptr;  // (tokens, 2), the warp's: the power of two that its inputs are multiplied by, its inverse
-  float* sums_ = nullptr;    // sums_of()
-  uint8_t* ring_ = nullptr;  // the warp's
+  uint16_t* x_ = nullptr;         // (columns, stride), the warp's
+  float* squares_ = nullptr;      // (tokens, warps)
+  PowerOfTwo* ranges_ = nullptr;  // (tokens), the warp's: what its inputs are multiplied by
+  float* sums_ = nullptr;         // sums_of()
+  uint8_t* ring_ = nullptr;       // the warp's
   bool second_sums_ = false;
   struct {
     float added = 0, scale[2] = {1, 1}, norm = 1;
   } result_;
 };
-
-// store(tile) when the sums of the tiles from `tile` on that are put together are there, for all tiles of a block whose
-// first weights are on their way and whose first inputs are there.
-template <typename Traits, typename Store>
-QGEN_DEVICE void multiply_tiles(GemvBlock<Traits>& block, const GemvKernelArgs& args, GemvWindow<Traits>& window,
-                                int first, int step, const Store& store) {
-  QGEN_UNROLL_BY(1)
-  for (int begin = first; begin < args.tiles; begin += Traits::kTilesAtOnce * step) {
-    block.load_result(begin);
-    QGEN_UNROLL_BY(1)
-    for (int at = 0; at < Traits::kTilesAtOnce; ++at) {
-      const int tile = begin + at * step;
-      if (tile >= args.tiles) break;
-      float sum[Traits::kSums][4] = {};
-      block.multiply_tile(tile, window, sum);
-      block.store_sums(sum, at);
-    }
-    barrier();
-    store(begin);
-  }
-  copy_async_wait<0>();
-}
 
 template <typename Traits>
 QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
@@ -697,7 +687,7 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   scope.wait_for_inputs();
   block.stage_inputs();
   scope.inputs_are_staged();
-  multiply_tiles(block, args, window, first, step, [&](int tile) { block.write_result(tile); });
+  block.multiply_tiles(window, [&](int tile) { block.write_result(tile); });
 }
 
 // The blocks of a launch, as many as the processors have room for, and how much of x each holds at once.

@@ -124,17 +124,14 @@ split_kernel(const SplitInputArgs args, const LaunchTimes times) {
   const int64_t token = block_index().x;
   const float* const row = args.x + token * args.x_stride;
   const int pieces = Slice::pieces(args.cols);
-  const auto weighted = [&](int u, const Floats4& x) {
-    return args.norm != nullptr ? product(x, load_floats4(args.norm + Slice::column(u))) : x;
+  const auto x = [&](int, int u) { return load_floats4(row + Slice::column(u)); };
+  const auto weights = [&](int u) {
+    return args.norm != nullptr ? load_floats4(args.norm + Slice::column(u)) : Floats4{{1, 1, 1, 1}};
   };
-  InputMeasure measure;
-  QGEN_UNROLL_BY(4)
-  for (int u = 0; u < pieces; ++u) {
-    const Floats4 x = load_floats4(row + Slice::column(u));
-    measure.add(x, weighted(u, x));
-  }
-  const PowerOfTwo range = measure.template range<kBf16>();
-  const float squares = sum_lanes(measure.squares);
+  InputMeasure measure[1];
+  measure_slice<1, 4>(pieces, 1, measure, x, weights, [](int, int, const Floats4&) {});
+  const PowerOfTwo range = measure[0].template range<kBf16>();
+  const float squares = sum_lanes(measure[0].squares);
   float* const of_warps = shared_memory<float>();
   if (lane_index() == 0) {
     of_warps[warp_index()] = squares;
@@ -144,8 +141,7 @@ split_kernel(const SplitInputArgs args, const LaunchTimes times) {
   QGEN_UNROLL_BY(4)
   for (int u = 0; u < pieces; ++u) {
     const int column = Slice::column(u);
-    store_split<kBf16>(weighted(u, load_floats4(row + column)), range.factor, highs + column,
-                       highs + args.out.stride + column);
+    store_split<kBf16>(product(x(0, u), weights(u)), range.factor, highs + column, highs + args.out.stride + column);
   }
   barrier();
   if (thread_index() == 0)

@@ -66,6 +66,39 @@ struct InputMeasure {
   }
 };
 
+// The measures of up to kTokens tokens, `tokens`, over the pieces of a slice, kPieces of each loaded at once:
+//   x(t, u)              piece u of token t
+//   weights(u)           what it is multiplied by
+//   use(t, u, values)    the product
+template <int kTokens, int kPieces, typename X, typename Weights, typename Use>
+QGEN_DEVICE void measure_slice(int pieces, int tokens, InputMeasure (&measure)[kTokens], const X& x,
+                               const Weights& weights, const Use& use) {
+  QGEN_UNROLL_BY(1)
+  for (int begin = 0; begin < pieces; begin += kPieces) {
+    Floats4 raw[kPieces][kTokens];
+    QGEN_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      QGEN_UNROLL
+      for (int t = 0; t < kTokens; ++t) {
+        if (begin + i < pieces && (kTokens == 1 || t < tokens)) raw[i][t] = x(t, begin + i);
+      }
+    }
+    QGEN_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      const int u = begin + i;
+      if (u >= pieces) break;
+      const Floats4 by = weights(u);
+      QGEN_UNROLL
+      for (int t = 0; t < kTokens; ++t) {
+        if (kTokens > 1 && t >= tokens) continue;
+        const Floats4 values = product(raw[i][t], by);
+        measure[t].add(raw[i][t], values);
+        use(t, u, values);
+      }
+    }
+  }
+}
+
 // What normalizes a token: `squares` of each warp.
 template <int kWarps>
 QGEN_DEVICE float norm_factor(const float* squares, int cols, float eps) {
