@@ -150,9 +150,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     }
   };
   for_items(load_weights);
-  scope.wait_for_inputs();
   const int position = args.position[token], sequence = args.sequence[token];
-  for_items(load_head);
   const Keys keys = keys_of(args, position, split);
   if (keys.begin >= keys.end) return;
 
@@ -239,9 +237,13 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     value_factor = cache.value_factor[at];
   };
   int base = keys.begin + (warp << tile_shift);
+  // Where this kernel stores the keys of this call all others are of earlier calls.
+  if (!both.store) scope.wait_for_inputs();
   copy_keys(base);
   copy_values(base);
   if constexpr (has_factors(kKind)) load_factors(base);
+  if (both.store) scope.wait_for_inputs();
+  for_items(load_head);
 
   const auto prepare = [&](int item, LaneHead<kSlots> head) {
     // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.

@@ -23,7 +23,8 @@ class KernelScope {
 #endif
     let_next_start();
   }
-  // Before this a kernel may read only what no kernel writes.
+  // Before this a kernel may read only what no kernel of the same call writes. A call's inputs are copies, which no
+  // kernel overtakes: so all that earlier calls wrote, keys, values and states, is there.
   QGEN_DEVICE void wait_for_inputs() {
     QGEN_BACKEND::wait_for_inputs();
 #if defined(QGEN_CUDA_TIMESTAMPS)

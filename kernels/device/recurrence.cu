@@ -13,6 +13,14 @@ void convolve_by(Stream& stream, const ConvArgs& args) {
          size_t(2 * (args.taps - 1 + conv_tile(kWarps))) * kWarp * sizeof(float), args);
 }
 
+// The grid: 32 columns of a head, and segments.
+template <int kRows>
+void recur_by_tokens(Stream& stream, const RecurArgs& args) {
+  const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kWarp), unsigned(args.segments.count)};
+  launch(stream, "recur", args.delta ? recur_kernel<true, kRows> : recur_kernel<false, kRows>, grid,
+         kRecurWarps * kWarp, sizeof(RecurShared<kRows>), args);
+}
+
 template <int kFours>
 void recur_in_chunks(Stream& stream, const RecurArgs& args) {
   const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kChunkColumns), unsigned(args.segments.count)};
@@ -30,21 +38,23 @@ void convolve(Stream& stream, const ConvArgs& args) {
 }
 
 void recur(Stream& stream, const RecurArgs& args) {
-  launch(stream, "recur inputs", recur_inputs_kernel, {unsigned(args.tokens)}, kRecurWarps * kWarp, 0, args);
-  if (args.in_chunks && args.key_dim % 4 == 0) {
-    launch(stream, "recur products", recur_products_kernel,
-           {blocks_of(args.tokens, kRecurChunk), unsigned(args.key_heads)}, kProductsWarps * kWarp,
-           size_t(3 * kRecurChunk - 1) * size_t(args.key_dim + 4) * sizeof(float), args);
-    const unsigned fours = blocks_of(args.key_dim, 4 * kChunkWarps);
-    static_assert(kMaxKeyDim <= 8 * 4 * kChunkWarps);
-    return fours <= 1   ? recur_in_chunks<1>(stream, args)
-           : fours <= 2 ? recur_in_chunks<2>(stream, args)
-           : fours <= 4 ? recur_in_chunks<4>(stream, args)
-                        : recur_in_chunks<8>(stream, args);
+  if (!args.in_chunks || args.key_dim % 4 != 0) {
+    // Keys of a warp: of all, the next power of two.
+    static_assert(kMaxKeyDim <= 32 * kRecurWarps);
+    return args.key_dim <= 8 * kRecurWarps    ? recur_by_tokens<8>(stream, args)
+           : args.key_dim <= 16 * kRecurWarps ? recur_by_tokens<16>(stream, args)
+                                              : recur_by_tokens<32>(stream, args);
   }
-  const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kWarp), unsigned(args.segments.count)};
-  const size_t shared = size_t(args.key_dim + 2 * kRecurWarps) * kWarp * sizeof(float);
-  launch(stream, "recur", recur_kernel, grid, kRecurWarps * kWarp, shared, args);
+  launch(stream, "recur inputs", recur_inputs_kernel, {unsigned(args.tokens)}, kInputWarps * kWarp, 0, args);
+  launch(stream, "recur products", recur_products_kernel,
+         {blocks_of(args.tokens, kRecurChunk), unsigned(args.key_heads)}, kProductsWarps * kWarp,
+         size_t(3 * kRecurChunk - 1) * size_t(args.key_dim + 4) * sizeof(float), args);
+  const unsigned fours = blocks_of(args.key_dim, 4 * kChunkWarps);
+  static_assert(kMaxKeyDim <= 8 * 4 * kChunkWarps);
+  return fours <= 1   ? recur_in_chunks<1>(stream, args)
+         : fours <= 2 ? recur_in_chunks<2>(stream, args)
+         : fours <= 4 ? recur_in_chunks<4>(stream, args)
+                      : recur_in_chunks<8>(stream, args);
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -7,7 +7,6 @@ namespace qgen::QGEN_BACKEND {
 
 constexpr int kConvTokens = 16;  // of a warp at once
 constexpr int conv_tile(int warps) { return warps * kConvTokens; }
-constexpr int kRecurWarps = 4;
 
 // 32 columns (x of the grid) of a segment (y), a lane a column, each warp some neighbouring tokens of a tile; the next
 // tile's inputs are on their way meanwhile. shared: twice (taps - 1 + kConvTile, 32), the inputs of a tile behind those
@@ -16,24 +15,29 @@ template <int kTaps, int kWarps>
 QGEN_KERNEL(kWarps* kWarp, 1)
 convolve_kernel(const ConvArgs args, const LaunchTimes times) {
   KernelScope scope(times);
-  scope.wait_for_inputs();
   constexpr int kConvTile = conv_tile(kWarps);
   const int taps = kTaps > 0 ? kTaps : args.taps, before = taps - 1;
   const int warp = warp_index(), c = int(block_index().x) * kWarp + lane_index(), segment = int(block_index().y);
   const int first = args.segments.first[segment], end = args.segments.first[segment + 1];
-  if (first == end) return;
+  const int slot = args.segments.slot[segment], marked = args.segments.marked[segment];
   const bool inside = c < args.cols;
+  const float* const weights = args.weight + int64_t(inside ? c : 0) * taps;
+  float kept[kTaps > 0 ? kTaps : 1];
+  QGEN_UNROLL
+  for (int i = 0; i < kTaps; ++i) kept[i] = weights[i];
+  const float bias = args.bias != nullptr && inside ? args.bias[c] : 0;
+  scope.wait_for_inputs();
+  if (first == end) return;
   const auto window_of = [&](int tile) {
     return shared_memory<float>() + tile % 2 * (before + kConvTile) * kWarp + lane_index();
   };
-  const auto state_at = [&](int slot) { return args.state + int64_t(slot) * before * args.cols + c; };
+  const auto state_at = [&](int of_slot) { return args.state + int64_t(of_slot) * before * args.cols + c; };
   // The last inputs before token `from` of a tile.
-  const auto keep = [&](int slot, int tile, int from) {
+  const auto keep = [&](int of_slot, int tile, int from) {
     if (warp != 0 || !inside) return;
-    float* const to = state_at(slot);
+    float* const to = state_at(of_slot);
     for (int i = 0; i < before; ++i) to[int64_t(i) * args.cols] = window_of(tile)[(from + i) * kWarp];
   };
-  const int slot = args.segments.slot[segment], marked = args.segments.marked[segment];
   if (warp == 0) {
     for (int i = 0; i < before; ++i) window_of(0)[i * kWarp] = inside ? state_at(slot)[int64_t(i) * args.cols] : 0;
   }
@@ -45,11 +49,6 @@ convolve_kernel(const ConvArgs args, const LaunchTimes times) {
       next[u] = inside && from + u < end ? args.x[(from + u) * args.x_stride + c] : 0;
   };
   load(first);
-  const float* const weights = args.weight + int64_t(inside ? c : 0) * taps;
-  float kept[kTaps > 0 ? kTaps : 1];
-  QGEN_UNROLL
-  for (int i = 0; i < kTaps; ++i) kept[i] = weights[i];
-  const float bias = args.bias != nullptr && inside ? args.bias[c] : 0;
   const int tiles = (end - first + kConvTile - 1) / kConvTile;
   QGEN_UNROLL_BY(1)
   for (int tile = 0; tile < tiles; ++tile) {
@@ -77,102 +76,170 @@ convolve_kernel(const ConvArgs args, const LaunchTimes times) {
   keep(slot, tiles - 1, end - first - (tiles - 1) * kConvTile);
 }
 
-// Of a token (x of the grid): keys and queries, divided by their lengths where that is wanted, a warp a head; and what
-// each head's state decays by and changes at, a thread a head.
-QGEN_KERNEL(kRecurWarps* kWarp, 1) recur_inputs_kernel(const RecurArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
-  scope.wait_for_inputs();
-  const int64_t token = block_index().x;
-  for (int h = thread_index(); h < args.heads; h += kRecurWarps * kWarp) {
-    const float rise = softplus(args.decay[token * args.decay_stride + h] + args.decay_bias[h]);
-    float* const rates = args.rates + (token * args.heads + h) * 2;
-    rates[0] = exp_fast(-exp_fast(args.a_log[h]) * rise);
-    rates[1] = args.delta ? sigmoid(args.rate[token * args.rate_stride + h]) : rise;
-  }
-  for (int h = warp_index(); h < args.key_heads; h += kRecurWarps) {
-    const auto put = [&](const HeadRows& heads, float factor, float* out) {
-      const float* const x = heads.x + token * heads.stride + h * heads.head_stride;
-      if (args.unit_keys) {
-        float squares = 0;
-        for (int i = lane_index(); i < args.key_dim; i += kWarp) squares = fused_product(x[i], x[i], squares);
-        factor *= rsqrt_exact(sum_lanes(squares) + args.eps);
-      }
-      for (int i = lane_index(); i < args.key_dim; i += kWarp)
-        out[(token * args.key_heads + h) * args.key_dim + i] = x[i] * factor;
-    };
-    put(args.k, 1, args.keys);
-    put(args.q, args.scale, args.queries);
-  }
-}
-
 QGEN_DEVICE int key_head_of(const RecurArgs& args, int h) {
   return args.key_heads_repeat ? h % args.key_heads : h / (args.heads / args.key_heads);
 }
 
-// 32 columns of a head (x of the grid) of a segment (y) in shared memory, a lane a column, each warp a part of the
-// keys. shared: (key_dim, 32) floats of the state, then two for each thread.
-QGEN_KERNEL(kRecurWarps* kWarp, 1) recur_kernel(const RecurArgs args, const LaunchTimes times) {
+// What a head's state decays by and changes at, of a token.
+struct RecurRates {
+  float decay, rate;
+};
+QGEN_DEVICE RecurRates rates_of(bool delta, float decay, float rate, float a_log, float bias) {
+  const float rise = softplus(decay + bias);
+  return {exp_fast(-exp_fast(a_log) * rise), delta ? sigmoid(rate) : rise};
+}
+
+// A key or a query on its way through a warp's registers: element i is in lane i % kWarp.
+template <int kSlots>
+struct LaneKey {
+  float x[kSlots];
+
+  QGEN_DEVICE void load(const RecurArgs& args, const HeadRows& heads, int64_t token, int head) {
+    const float* const from = heads.x + token * heads.stride + head * heads.head_stride + lane_index();
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) x[s] = lane_index() + s * kWarp < args.key_dim ? from[s * kWarp] : 0;
+  }
+  // Divided by its length where that is wanted, times `factor`, with zeros up to kSlots * kWarp.
+  QGEN_DEVICE void put(const RecurArgs& args, float factor, int elements, float* out) const {
+    if (args.unit_keys) {
+      float squares = 0;
+      QGEN_UNROLL
+      for (int s = 0; s < kSlots; ++s) squares = fused_product(x[s], x[s], squares);
+      factor *= rsqrt_exact(sum_lanes(squares) + args.eps);
+    }
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) {
+      if (lane_index() + s * kWarp < elements) out[lane_index() + s * kWarp] = x[s] * factor;
+    }
+  }
+};
+
+// A few tokens, one after the other: 32 columns of a head (x of the grid) of a segment (y), a lane a column. Each warp
+// has kRows keys of the state, in registers, and the first two prepare the next key and the next query.
+constexpr int kRecurWarps = 8;
+
+template <int kRows>
+struct alignas(16) RecurShared {
+  static constexpr int kKeys = kRecurWarps * kRows;
+  float key[2][kKeys], query[2][kKeys];  // of two tokens by turns
+  float known[kRecurWarps][kWarp], sum[kRecurWarps][kWarp];
+};
+
+template <bool kDelta, int kRows>
+QGEN_KERNEL(kRecurWarps* kWarp, 2)
+recur_kernel(const RecurArgs args, const LaunchTimes times) {
+  using Shared = RecurShared<kRows>;
+  constexpr int kSlots = (Shared::kKeys + kWarp - 1) / kWarp;
   KernelScope scope(times);
-  scope.wait_for_inputs();
   const int parts = (args.value_dim + kWarp - 1) / kWarp, segment = int(block_index().y);
   const int h = int(block_index().x) / parts, column = int(block_index().x) % parts * kWarp + lane_index();
+  const int warp = warp_index(), key_head = key_head_of(args, h);
   const int first = args.segments.first[segment], end = args.segments.first[segment + 1];
-  if (first == end) return;
+  const int slot = args.segments.slot[segment], marked = args.segments.marked[segment];
   const bool inside = column < args.value_dim;
-  float* const tile = shared_memory<float>() + lane_index();
-  float* const sums = shared_memory<float>() + args.key_dim * kWarp;
-  const auto state_at = [&](int slot) {
-    return args.state + (int64_t(slot) * args.heads + h) * args.key_dim * args.value_dim + column;
-  };
-  float* const state = state_at(args.segments.slot[segment]);
-  for (int i = warp_index(); i < args.key_dim; i += kRecurWarps)
-    tile[i * kWarp] = inside ? state[int64_t(i) * args.value_dim] : 0;
-  const auto keep = [&](float* to) {
-    for (int i = warp_index(); i < args.key_dim; i += kRecurWarps) {
-      if (inside) to[int64_t(i) * args.value_dim] = tile[i * kWarp];
+  const float a_log = args.a_log[h], bias = args.decay_bias[h], skip = args.skip != nullptr ? args.skip[h] : 0;
+  float state[kRows];
+  const auto for_state = [&](int of_slot, const auto& use) {
+    float* const at = args.state + (int64_t(of_slot) * args.heads + h) * args.key_dim * args.value_dim + column;
+    QGEN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const int key = warp * kRows + r;
+      use(state[r], inside && key < args.key_dim, at + int64_t(key) * args.value_dim);
     }
   };
-  const int marked = args.segments.marked[segment];
-  // Of all warps; `which`: of two sums, so that one is not written while the other one is read.
-  const auto total = [&](float part, int which) {
-    float* const mine = sums + which * kRecurWarps * kWarp;
-    mine[warp_index() * kWarp + lane_index()] = part;
+  // No kernel of this call but this one writes the state.
+  if (first < end) for_state(slot, [](float& own, bool there, const float* from) { own = there ? *from : 0; });
+  scope.wait_for_inputs();
+  if (first == end) return;
+  const auto keep = [&](int of_slot) {
+    for_state(of_slot, [](float own, bool there, float* to) {
+      if (there) *to = own;
+    });
+  };
+
+  Shared& shared = *shared_memory<Shared>();
+  LaneKey<kSlots> lane_key;
+  float v = 0, decay = 0, rate = 0;  // of the next token
+  const auto load = [&](int64_t t) {
+    if (warp < 2) lane_key.load(args, warp == 0 ? args.k : args.q, t, key_head);
+    v = inside ? args.v.x[t * args.v.stride + h * args.v.head_stride + column] : 0;
+    decay = args.decay[t * args.decay_stride + h];
+    if (kDelta) rate = args.rate[t * args.rate_stride + h];
+  };
+  // A lane's part of a sum, and the sum of all warps.
+  const auto share = [&](float(&of_warps)[kRecurWarps][kWarp], float part) {
+    of_warps[warp][lane_index()] = part;
     barrier();
+  };
+  const auto total = [&](const float(&of_warps)[kRecurWarps][kWarp]) {
     float sum = 0;
     QGEN_UNROLL
-    for (int w = 0; w < kRecurWarps; ++w) sum += mine[w * kWarp + lane_index()];
+    for (int w = 0; w < kRecurWarps; ++w) sum += of_warps[w][lane_index()];
     return sum;
   };
-  const int key_head = key_head_of(args, h);
-  for (int64_t t = first; t < end; ++t) {
-    const int64_t key = (t * args.key_heads + key_head) * args.key_dim;
-    const float g = args.rates[(t * args.heads + h) * 2], rate = args.rates[(t * args.heads + h) * 2 + 1];
-    const float v = inside ? args.v.x[t * args.v.stride + h * args.v.head_stride + column] : 0;
-    float change = v * rate;
-    if (args.delta) {
+  load(first);
+  QGEN_UNROLL_BY(1)
+  for (int t = first; t < end; ++t) {
+    const int turn = t % 2;
+    if (warp < 2)
+      lane_key.put(args, warp == 0 ? 1 : args.scale, Shared::kKeys, warp == 0 ? shared.key[turn] : shared.query[turn]);
+    const RecurRates rates = rates_of(kDelta, decay, rate, a_log, bias);
+    const float value = v;
+    barrier();
+    if (t + 1 < end) load(t + 1);
+    const float* const key = shared.key[turn] + warp * kRows;
+    const float* const query = shared.query[turn] + warp * kRows;
+    float change = value * rates.rate;
+    if constexpr (kDelta) {
       float known = 0;
-      for (int i = warp_index(); i < args.key_dim; i += kRecurWarps)
-        known = fused_product(tile[i * kWarp], args.keys[key + i], known);
-      change = rate * (v - g * total(known, 0));
+      QGEN_UNROLL
+      for (int r = 0; r < kRows; ++r) known = fused_product(state[r], key[r], known);
+      share(shared.known, known);
+      change = rates.rate * (value - rates.decay * total(shared.known));
     }
     float sum = 0;
-    for (int i = warp_index(); i < args.key_dim; i += kRecurWarps) {
-      const float s = fused_product(args.keys[key + i], change, g * tile[i * kWarp]);
-      tile[i * kWarp] = s;
-      sum = fused_product(s, args.queries[key + i], sum);
+    QGEN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      state[r] = fused_product(key[r], change, rates.decay * state[r]);
+      sum = fused_product(state[r], query[r], sum);
     }
-    sum = total(sum, 1);
-    if (args.skip != nullptr) sum = fused_product(args.skip[h], v, sum);
-    if (warp_index() == 0 && inside) args.y[t * args.y_stride + int64_t(h) * args.value_dim + column] = sum;
-    if (!args.delta) barrier();  // the sums are written again by the next token
-    if (t == marked) keep(state_at(args.segments.mark_slot[segment]));
+    share(shared.sum, sum);
+    if (warp == 0 && inside)
+      args.y[t * args.y_stride + int64_t(h) * args.value_dim + column] = fused_product(skip, value, total(shared.sum));
+    if (t == marked) keep(args.segments.mark_slot[segment]);
   }
-  keep(state);
+  keep(slot);
 }
 
 // Many tokens, kRecurChunk at a time: what a chunk begins with is read twice and written once for all of its tokens
 // (src/cpu/isa/recurrence.inc has the formulas). A chunk ends where the state is marked.
 constexpr int kProductsWarps = 4;
+
+// Of a token (x of the grid): keys and queries, divided by their lengths where that is wanted, a warp a head; and what
+// each head's state decays by and changes at, a thread a head.
+constexpr int kInputWarps = 4;
+
+QGEN_KERNEL(kInputWarps* kWarp, 1) recur_inputs_kernel(const RecurArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int64_t token = block_index().x;
+  for (int h = thread_index(); h < args.heads; h += kInputWarps * kWarp) {
+    float* const out = args.rates + (token * args.heads + h) * 2;
+    const RecurRates rates =
+        rates_of(args.delta, args.decay[token * args.decay_stride + h],
+                 args.delta ? args.rate[token * args.rate_stride + h] : 0, args.a_log[h], args.decay_bias[h]);
+    out[0] = rates.decay;
+    out[1] = rates.rate;
+  }
+  for (int h = warp_index(); h < args.key_heads; h += kInputWarps) {
+    LaneKey<kMaxKeyDim / kWarp> key, query;
+    key.load(args, args.k, token, h);
+    query.load(args, args.q, token, h);
+    const int64_t at = (token * args.key_heads + h) * args.key_dim;
+    key.put(args, 1, args.key_dim, args.keys + at);
+    query.put(args, args.scale, args.key_dim, args.queries + at);
+  }
+}
 
 // Products of the key and the query of a token with the keys of kRecurChunk tokens: its own, the one before it, ...;
 // those of the key first, zero where there is no such token. Block: as many tokens (x of the grid) of a key head (y),
