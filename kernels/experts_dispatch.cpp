@@ -61,6 +61,7 @@ void ExpertsDispatch::run_choices(Stream& stream, const ExpertsLayer& layer, int
     const int some = int(std::min<int64_t>(fit, tokens - first));
     const auto take_tokens = [&](ExpertsProduct& product) {
       product.route += first * product.route_stride;
+      product.experts = layer.experts;
       product.tokens = some;
     };
     ChosenArgs in = layer.in;

@@ -22,8 +22,8 @@ float f16_factor(float peak) {
 float input_factor(const LinearInput& input) { return f16_factor(std::sqrt(float(input.cols)) * input.norm_peak); }
 
 // What kernels that prepare inputs are told of them.
-InputArgs input_args(const LinearInput& input, int tokens) {
-  return {input.x, input.stride, input.norm.weight, input.norm.eps, input.cols, tokens};
+void set_input(InputArgs& args, const LinearInput& input, int tokens) {
+  args = {input.x, input.stride, input.norm.weight, input.norm.eps, input.cols, tokens};
 }
 
 // Kernels of products normalize by themselves what most models have, and load whole pieces of rows.
@@ -72,14 +72,16 @@ void LinearDispatch::prepare(Stream& stream, Form form, const LinearInput& input
   prepared_ = form;
   if (form == Form::kF16 || form == Form::kF16Ranged || form == Form::kBf16) {
     fp16_.stride = round_up(input.cols, kPad);
-    Fp16Args args{input_args(input, tokens)};
+    Fp16Args args;
+    set_input(args, input, tokens);
     args.bf16 = form == Form::kBf16;
     args.range = form == Form::kF16Ranged ? input_factor(input) : 0;
     args.out = fp16_;
     round_to_fp16(stream, args);
     return;
   }
-  QuantizeArgs args{input_args(input, tokens)};
+  QuantizeArgs args;
+  set_input(args, input, tokens);
   args.e4m3 = form != Form::kI8;
   args.grouped = form == Form::kE4M3Groups;
   args.codes = reinterpret_cast<uint8_t*>(fp16_.values);
@@ -93,7 +95,8 @@ void LinearDispatch::prepare_parts(Stream& stream, SplitForm form, const LinearI
   if (prepared_parts_ == form) return;
   prepared_parts_ = form;
   split_.parts.stride = round_up(input.cols, kPad);
-  SplitInputArgs args{input_args(input, tokens)};
+  SplitInputArgs args;
+  set_input(args, input, tokens);
   args.form = form;
   args.out = split_.parts;
   split_to_fp16(stream, args);

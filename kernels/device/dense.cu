@@ -6,7 +6,7 @@
 namespace qgen::QGEN_BACKEND {
 
 void dequantize_to_fp16(Stream& stream, const DequantizeArgs& args) {
-  const Dim grid{blocks_of(args.stride / kCopyColumns, kCopyThreads), unsigned(args.rows)};
+  const Dim grid{blocks_of(args.stride, kCopyThreads * kCopyColumns), blocks_of(args.rows, kCopyRows)};
   with_codes(args.w.kind, [&]<Codes kCodes>() {
     if constexpr (kCodeBytes<kCodes> == 1)
       launch(stream, "dequantize", dequantize_kernel<kCodes>, grid, kCopyThreads, 0, args);

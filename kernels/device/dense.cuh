@@ -6,7 +6,8 @@
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kCopyThreads = 256, kCopyColumns = 8;  // of a thread
+// Of a thread: 16 codes of some neighbouring rows, whose loads are under way together.
+constexpr int kCopyThreads = 128, kCopyColumns = 16, kCopyRows = 4;
 
 template <Codes kCodes>
 QGEN_KERNEL(kCopyThreads, 1)
@@ -14,35 +15,56 @@ dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const Matrix& w = args.w;
-  const int row = args.first_row + int(block_index().y);
+  const int begin = int(block_index().y) * kCopyRows,
+            rows = args.rows - begin < kCopyRows ? args.rows - begin : kCopyRows;
   const int first = (int(block_index().x) * kCopyThreads + thread_index()) * kCopyColumns;
   if (first >= args.stride) return;
-  uint16_t* const out = args.out + block_index().y * args.stride;
+  const int first_row = args.first_row + begin;
+  uint16_t* const out = args.out + begin * args.stride;
   if (w.column_order != nullptr || w.group_cols % kCopyColumns != 0 || first + kCopyColumns > w.cols) {
-    for (int k = first; k < first + kCopyColumns; ++k) {
+    QGEN_UNROLL_BY(1)
+    for (int i = 0; i < rows * kCopyColumns; ++i) {
+      const int r = i / kCopyColumns, k = first + i % kCopyColumns;
+      if (k >= args.stride) continue;
       const int to = w.column_order != nullptr && k < w.cols ? w.column_order[k] : k;
-      out[to] = k < w.cols ? f16_bits(element<kCodes>(w, row, k) * args.factor) : 0;
+      out[r * args.stride + to] = k < w.cols ? f16_bits(element<kCodes>(w, first_row + r, k) * args.factor) : 0;
     }
     return;
   }
   // All of one tile.
-  const int64_t tile = int64_t(first_group(w, row)) + first / w.group_cols;
-  const float scale = scale_at(w, tile) * args.factor, zero_point = w.zero_point != nullptr ? w.zero_point[tile] : 0;
-  const float minimum = minimum_at(w, tile) * args.factor;
-  const Bytes8 codes = *reinterpret_cast<const Bytes8*>(w.codes + row * w.row_bytes + first);
-  Bytes16 pairs;
+  const int column_tile = first / w.group_cols;
+  Bytes16 codes[kCopyRows];
+  float scale[kCopyRows], zero_point[kCopyRows], minimum[kCopyRows];
   QGEN_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    uint32_t halves[2];
-    four_codes<kCodes>(codes.word[i], i8_bias(0), halves[0], halves[1]);
+  for (int r = 0; r < kCopyRows; ++r) {
+    if (r >= rows) continue;
+    const int64_t tile = int64_t(first_group(w, first_row + r)) + column_tile;
+    codes[r] = load_once16(w.codes + (first_row + r) * w.row_bytes + first);
+    scale[r] = scale_at(w, tile);
+    zero_point[r] = w.zero_point != nullptr ? w.zero_point[tile] : 0;
+    minimum[r] = minimum_at(w, tile);
+  }
+  QGEN_UNROLL
+  for (int r = 0; r < kCopyRows; ++r) {
+    if (r >= rows) continue;
+    const float by = scale[r] * args.factor, add = minimum[r] * args.factor;
     QGEN_UNROLL
-    for (int j = 0; j < 2; ++j) {
-      const float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
-      pairs.word[2 * i + j] =
-          f16_pair(fused_product(low - zero_point, scale, minimum), fused_product(high - zero_point, scale, minimum));
+    for (int h = 0; h < 2; ++h) {
+      Bytes16 pairs;
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        uint32_t halves[2];
+        four_codes<kCodes>(codes[r].word[2 * h + i], i8_bias(0), halves[0], halves[1]);
+        QGEN_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          const float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
+          pairs.word[2 * i + j] =
+              f16_pair(fused_product(low - zero_point[r], by, add), fused_product(high - zero_point[r], by, add));
+        }
+      }
+      *reinterpret_cast<Bytes16*>(out + r * args.stride + first + h * 8) = pairs;
     }
   }
-  *reinterpret_cast<Bytes16*>(out + first) = pairs;
 }
 
 constexpr int kEpilogueThreads = 256;

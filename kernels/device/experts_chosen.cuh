@@ -40,8 +40,16 @@ template <typename Traits>
 QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
 chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
-  scope.wait_for_inputs();
   const ExpertsProduct& product = args.chosen.product;
+  // What describes an expert's matrices comes into L2 before it is known whose will be needed.
+  if (block_index().y == 0) {
+    for (int e = int(block_index().x) * Traits::kThreads + thread_index(); e < product.experts;
+         e += int(grid_size().x) * Traits::kThreads) {
+      fetch_line(product.up + e);
+      if (product.gate != nullptr) fetch_line(product.gate + e);
+    }
+  }
+  scope.wait_for_inputs();
   const Choice choice = choice_of(product, int(block_index().x));
   GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
   copy_matrices(product, choice.expert, own->linear.part);

@@ -260,7 +260,7 @@ QGEN_DEVICE uint64_t device_clock() {
   return now;
 }
 // A kernel may start while the one before it ends (programmatic dependent launch, 9.0 and later): before the first it
-// may read only what no kernel writes, and the second says that the next may start.
+// may read only what no kernel of the same call writes, and the second says that the next may start.
 QGEN_DEVICE void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
