@@ -127,8 +127,8 @@ struct GroupLoads {
 // Where the scales of row n begin in the grid, if groups have neighbouring rows. Most have one or 128, for which it
 // need not be divided.
 QGEN_DEVICE int first_group(const Matrix& w, int n) {
-  const int row = w.row_origin + n, rows = w.group_rows;
-  return (rows == 1 ? row : rows == 128 ? row / 128 : row / rows) * w.grid_cols;
+  const unsigned row = unsigned(w.row_origin + n), rows = unsigned(w.group_rows);
+  return int(rows == 1 ? row : rows == 128 ? row / 128 : row / rows) * w.grid_cols;
 }
 
 // W[n, stored column k].

@@ -119,6 +119,7 @@ template <typename Traits>
 class GemvBlock {
  public:
   static constexpr Codes kCodes = Traits::kCodes;
+  static constexpr bool kIntegers = kCodes == Codes::kI8;  // which may have zero points
   using Slice = typename Traits::Slice;
   using Window = GemvWindow<Traits>;
   using Sums = float[Traits::kSums][4];
@@ -327,7 +328,7 @@ class GemvBlock {
       uint32_t bias[2];
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) {
-        if constexpr (Grid::kGrouped) {
+        if constexpr (Grid::kGrouped && kIntegers) {
           bias[h] = bias_of(h, group_at(h, window) + j);
         } else {
           bias[h] = bias_[h];
@@ -415,8 +416,21 @@ class GemvBlock {
     bool there;
   };
   QGEN_DEVICE Result result_of_thread(int tile) const {
-    const int rows = tile_rows(), of_tile = rows * args_.tokens, at = thread_index() / of_tile;
-    const int own_tile = tile + at * step_, token = thread_index() % of_tile / rows, r = thread_index() % rows;
+    const unsigned thread = unsigned(thread_index());
+    const int r = int(gated_ ? thread % (kMmaRows / 2) : thread % kMmaRows),
+              rest = int(gated_ ? thread / (kMmaRows / 2) : thread / kMmaRows);
+    // rest / tokens and rest % tokens, without a division; where one tile has them all, none behind the last token.
+    static_assert(Traits::kTilesAtOnce == 1 || (!Traits::kPairs && kFewTokens == 2));
+    int at, token;
+    if constexpr (Traits::kTilesAtOnce == 1) {
+      at = rest >= args_.tokens;
+      token = at == 0 ? rest : 0;
+    } else {
+      const bool two = args_.tokens == 2;
+      at = two ? rest / 2 : rest;
+      token = two ? rest % 2 : 0;
+    }
+    const int own_tile = tile + at * step_;
     if (at >= Traits::kTilesAtOnce || own_tile >= gemv_.tiles) return {at, token, r, 0, 0, false};
     const int part = part_of(own_tile), row = first_row_of(own_tile, part) + r;
     return {at, token, r, part, row, row < args_.part[part].rows};
@@ -427,10 +441,9 @@ class GemvBlock {
     const int row = first_row + (gated_ ? r % 8 : r);
     return row < w.rows ? row : w.rows - 1;
   }
-  // use(h, matrix, row) for the lane's rows: g and g + 8.
+  // use(h, matrix, row) for the lane's rows, g and g + 8, of a tile of a part that begins at `first_row`.
   template <typename Use>
-  QGEN_DEVICE void for_rows(int tile, const Use& use) const {
-    const int part = part_of(tile), first_row = first_row_of(tile, part);
+  QGEN_DEVICE void for_rows(int part, int first_row, const Use& use) const {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
       const Matrix& w = args_.part[gated_ ? h : part];
@@ -447,24 +460,44 @@ class GemvBlock {
     asked_windows_ = asked_tile_ < gemv_.tiles ? windows_ : 0;
     asked_first_ = 0;
     if (asked_windows_ == 0) return;
-    for_rows(asked_tile_, [&](int h, const Matrix& w, int row) {
+    asked_part_ = part_of(asked_tile_);
+    const int first_row = first_row_of(asked_tile_, asked_part_);
+    asked_row_ = first_row + g();
+    const unsigned rows = unsigned(args_.part[asked_part_].rows);
+    asked_end_ = gemv_.first_tile[asked_part_] + int(gated_ ? rows / (kMmaRows / 2) : rows / kMmaRows);
+    for_rows(asked_part_, first_row, [&](int h, const Matrix& w, int row) {
       asked_[h] = w.codes + row * w.row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
-      if constexpr (Traits::kEarlyGroups) {
-        const int first = first_group(w, row);
-        asked_scales_[h] = static_cast<const Number*>(w.scale) + first;
-        if constexpr (Traits::Grid::kMinimums) asked_minimums_[h] = w.minimum + first;
-      }
+      aim_groups(h, w, row);
     });
   }
-  // The next windows of the tile, as many as the ring has stages, or the first of the next tile.
+  QGEN_DEVICE void aim_groups([[maybe_unused]] int h, [[maybe_unused]] const Matrix& w, [[maybe_unused]] int row) {
+    if constexpr (Traits::kEarlyGroups) {
+      const int first = first_group(w, row);
+      asked_scales_[h] = static_cast<const Number*>(w.scale) + first;
+      if constexpr (Traits::Grid::kMinimums) asked_minimums_[h] = w.minimum + first;
+    }
+  }
+  // The next windows of the tile, as many as the ring has stages, or the first of the next tile. That tile is looked up
+  // anew only where it is of another part or has not all of its rows: where a warp has a tile in one round, as with
+  // 4096 columns, looking it up takes half as long as multiplying it.
   QGEN_DEVICE void aim_further() {
-    asked_first_ += Traits::kStages;
-    if (asked_first_ < asked_windows_) {
+    constexpr int kStep = 4 * Traits::kWarps * Traits::kLaneBytes;  // bytes from a window to the next
+    if (asked_first_ + Traits::kStages < asked_windows_) {
+      asked_first_ += Traits::kStages;
       QGEN_UNROLL
-      for (int h = 0; h < 2; ++h) asked_[h] += Traits::kStages * 4 * Traits::kWarps * Traits::kLaneBytes;
-    } else {
-      asked_tile_ += step_;
-      aim();
+      for (int h = 0; h < 2; ++h) asked_[h] += Traits::kStages * kStep;
+      return;
+    }
+    asked_tile_ += step_;
+    if (asked_tile_ >= asked_end_) return aim();
+    const int rows = step_ * tile_rows();
+    asked_row_ += rows;
+    const int64_t bytes = rows * args_.part[0].row_bytes - asked_first_ * kStep;
+    asked_first_ = 0;
+    QGEN_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      asked_[h] += bytes;
+      aim_groups(h, args_.part[gated_ ? h : asked_part_], gated_ ? asked_row_ : asked_row_ + 8 * h);
     }
   }
   QGEN_DEVICE void ask(int u) {
@@ -493,10 +526,13 @@ class GemvBlock {
     }
   }
 
-  // The tile whose rows are multiplied.
+  // The tile whose rows are multiplied, where more is needed of them than came with their codes.
   QGEN_DEVICE void use_rows(int tile) {
-    part_ = part_of(tile);
-    for_rows(tile, [&](int h, const Matrix& w, int row) { group_[h] = first_group(w, row); });
+    if constexpr (kIntegers || (Traits::Grid::kGrouped && !Traits::kEarlyGroups)) {
+      part_ = part_of(tile);
+      for_rows(part_, first_row_of(tile, part_),
+               [&](int h, const Matrix& w, int row) { group_[h] = first_group(w, row); });
+    }
   }
   QGEN_DEVICE const Matrix& matrix(int h) const { return args_.part[gated_ ? h : part_]; }
   QGEN_DEVICE int group_shift() const { return args_.part[0].group_shift; }  // of all parts
@@ -514,7 +550,7 @@ class GemvBlock {
   // Zero points of whole rows, as biases that are added to codes. Those of groups are read with each group: kept here,
   // they would take registers that the loop does not have.
   QGEN_DEVICE void load_biases() {
-    if constexpr (!Traits::Grid::kGrouped) {
+    if constexpr (kIntegers && !Traits::Grid::kGrouped) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) bias_[h] = bias_of(h, group_[h]);
     }
@@ -617,24 +653,23 @@ class GemvBlock {
   // The columns of x of this lane's codes: of the high part and, for pairs, of the low part.
   QGEN_DEVICE void load_inputs(int place, uint32_t (&b)[Traits::kSums][Traits::kLane / 2]) const {
     const int stride = gemv_x_stride<Traits>(gemv_.slab);
-    const bool there = g() < (Traits::kPairs ? args_.tokens : 2 * args_.tokens);
+    // Where the product's columns are more than there are inputs it takes some once more: nobody looks at those sums.
+    const int g_there = g() < (Traits::kPairs ? args_.tokens : 2 * args_.tokens) ? g() : 0;
     QGEN_UNROLL
     for (int s = 0; s < Traits::kSums; ++s) {
-      const int column = !there ? 0 : Traits::kPairs ? column_of(g(), s) : g();
+      const int column = Traits::kPairs ? column_of(g_there, s) : g_there;
       const uint16_t* const x = x_ + column * stride + place * Traits::kWindow + first_column();
       if constexpr (Traits::Grid::kGroups == 2) {
         QGEN_UNROLL
         for (int i = 0; i < 2; ++i) {
-          Bytes8 v = {};
-          if (there) v = reinterpret_cast<const Bytes8*>(x)[4 * i];
+          const Bytes8 v = reinterpret_cast<const Bytes8*>(x)[4 * i];
           b[s][2 * i] = v.word[0];
           b[s][2 * i + 1] = v.word[1];
         }
       } else {
         QGEN_UNROLL
         for (int i = 0; i < Traits::kLane / 8; ++i) {
-          Bytes16 v = {};
-          if (there) v = reinterpret_cast<const Bytes16*>(x)[i];
+          const Bytes16 v = reinterpret_cast<const Bytes16*>(x)[i];
           QGEN_UNROLL
           for (int j = 0; j < 4; ++j) b[s][4 * i + j] = v.word[j];
         }
@@ -650,6 +685,8 @@ class GemvBlock {
   int loads_ = 0;    // of the lane, of a row
   // What is asked for next.
   int asked_tile_, asked_first_ = 0, asked_windows_ = 0;
+  int asked_part_ = 0, asked_row_ = 0;  // the part, and the lane's first row of the tile there
+  int asked_end_ = 0;                   // the part's first tile that has not all of its rows, or the next part's first
   const uint8_t* asked_[2];
   using Number = std::conditional_t<Traits::Grid::kForm == ScaleForm::kF16, uint16_t, float>;
   [[maybe_unused]] const Number* asked_scales_[2] = {};  // of the rows' first groups
@@ -657,8 +694,8 @@ class GemvBlock {
   GroupLoads<typename Traits::Grid> early_groups_[Traits::kEarlyGroups ? Traits::kStages : 1][2];
   // What is multiplied.
   int part_ = 0;
-  int group_[2];      // the first of the row's in the grid
-  uint32_t bias_[2];  // of rows with one zero point each
+  int group_[2] = {};      // the first of the row's in the grid
+  uint32_t bias_[2] = {};  // of rows with one zero point each
   // Shared memory.
   uint16_t* x_ = nullptr;         // (columns, stride), the warp's
   float* squares_ = nullptr;      // (tokens, warps)

@@ -96,13 +96,14 @@ fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
   const float factor = row.norm * range.factor;
   uint16_t* const out = args.out.values + token * args.out.stride;
   const auto put = [&](int c, const Floats4& values) {
-    Fp16Four four;
+    Bytes8 four;
     QGEN_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      const float v = rounded_product(values.at[j], factor);
-      four.at[j] = kBf16 ? bf16_bits(v) : f16_bits(v);
+    for (int i = 0; i < 2; ++i) {
+      const float first = rounded_product(values.at[2 * i], factor),
+                  second = rounded_product(values.at[2 * i + 1], factor);
+      four.word[i] = kBf16 ? bf16_pair(first, second) : f16_pair(first, second);
     }
-    *reinterpret_cast<Fp16Four*>(out + 4 * c) = four;
+    *reinterpret_cast<Bytes8*>(out + 4 * c) = four;
   };
   QGEN_UNROLL
   for (int u = 0; u < kKept; ++u) {

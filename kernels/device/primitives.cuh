@@ -28,8 +28,9 @@ constexpr int kWarp = 32;
 
 // Blocks are one-dimensional, grids have up to three dimensions.
 QGEN_DEVICE int thread_index() { return int(threadIdx.x); }
-QGEN_DEVICE int lane_index() { return int(threadIdx.x) % kWarp; }
-QGEN_DEVICE int warp_index() { return int(threadIdx.x) / kWarp; }
+// By unsigned divisions, which are a mask and a shift: of an int the compiler does not know that it is not negative.
+QGEN_DEVICE int lane_index() { return int(threadIdx.x % unsigned(kWarp)); }
+QGEN_DEVICE int warp_index() { return int(threadIdx.x / unsigned(kWarp)); }
 QGEN_DEVICE uint3 block_index() { return blockIdx; }
 QGEN_DEVICE dim3 grid_size() { return gridDim; }
 template <typename T>

@@ -126,7 +126,7 @@ struct alignas(16) RecurShared {
 };
 
 template <bool kDelta, int kRows>
-QGEN_KERNEL(kRecurWarps* kWarp, 2)
+QGEN_KERNEL(kRecurWarps* kWarp, kRows > 16 ? 1 : 2)
 recur_kernel(const RecurArgs args, const LaunchTimes times) {
   using Shared = RecurShared<kRows>;
   constexpr int kSlots = (Shared::kKeys + kWarp - 1) / kWarp;

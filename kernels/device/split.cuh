@@ -10,10 +10,6 @@ namespace qgen::QGEN_BACKEND {
 constexpr int kGemvWarps = kInputSlices;
 constexpr int kGemvThreads = kGemvWarps * kWarp;
 
-struct alignas(8) Fp16Four {
-  uint16_t at[4];
-};
-
 QGEN_DEVICE Floats4 product(const Floats4& a, const Floats4& b) {
   Floats4 out;
   QGEN_UNROLL
@@ -108,22 +104,25 @@ QGEN_DEVICE float norm_factor(const float* squares, int cols, float eps) {
   return rsqrt_exact(sum / float(cols) + eps);
 }
 
-// A number as the sum of two 16-bit floats.
+// Two numbers as sums of two 16-bit floats each: pairs of the upper parts and of the lower ones.
 template <bool kBf16>
-QGEN_DEVICE void split(float value, uint16_t& high, uint16_t& low) {
-  high = kBf16 ? bf16_bits(value) : f16_bits(value);
-  const float rest = value - (kBf16 ? bf16_value(high) : f16_value(high));
-  low = kBf16 ? bf16_bits(rest) : f16_bits(rest);
+QGEN_DEVICE void split(float first, float second, uint32_t& high, uint32_t& low) {
+  high = kBf16 ? bf16_pair(first, second) : f16_pair(first, second);
+  const auto value = [](uint32_t bits) { return kBf16 ? bf16_value(uint16_t(bits)) : f16_value(uint16_t(bits)); };
+  const float first_rest = first - value(high), second_rest = second - value(high >> 16);
+  low = kBf16 ? bf16_pair(first_rest, second_rest) : f16_pair(first_rest, second_rest);
 }
 
 // Four floats, times `factor`, as such sums.
 template <bool kBf16>
 QGEN_DEVICE void store_split(const Floats4& values, float factor, uint16_t* highs, uint16_t* lows) {
-  Fp16Four high, low;
+  Bytes8 high, low;
   QGEN_UNROLL
-  for (int j = 0; j < 4; ++j) split<kBf16>(rounded_product(values.at[j], factor), high.at[j], low.at[j]);
-  *reinterpret_cast<Fp16Four*>(highs) = high;
-  *reinterpret_cast<Fp16Four*>(lows) = low;
+  for (int i = 0; i < 2; ++i)
+    split<kBf16>(rounded_product(values.at[2 * i], factor), rounded_product(values.at[2 * i + 1], factor), high.word[i],
+                 low.word[i]);
+  *reinterpret_cast<Bytes8*>(highs) = high;
+  *reinterpret_cast<Bytes8*>(lows) = low;
 }
 
 // Four floats where store_split() will put their parts, two in the place of each.
