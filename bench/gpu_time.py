@@ -1,45 +1,42 @@
 #!/usr/bin/env python3
 """A model of the time of the CUDA engine, for GPUs that are not at hand: what it says is predicted, not measured.
 
+    bench/gpu_time.py measured                               what an H200 took beside the model, line by line
     bench/gpu_time.py check                                  published times of other programs beside the model's
-    bench/gpu_time.py predict --model 8b-fp8 --gpu h200      each launch of a token: bytes, blocks, waves, us
-    bench/gpu_time.py what-if --model 8b-fp8 --gpu h200      what changes of the kernels would gain
+    bench/gpu_time.py predict --model 8b-fp8 --gpu h200      each launch of a token: bytes, blocks, us
+    bench/gpu_time.py what-if --model 8b-fp8 --gpu h200      what changes that could still come would gain
     bench/gpu_time.py table --model 8b-fp8                   tokens a second on every GPU
 
-A model is a name (0.6b, 4b, 8b or 32b, -fp8, -int8 or -bf16, from bench/configs) or --plan FILE, what `qgen inspect MODEL --steps
---json` prints. --resources FILE, of `cuobjdump --dump-resource-usage` or `nvcc -Xptxas -v`, replaces the registers in
-gpu_time_data.py, which has all constants with their sources.
+A model is a name (0.6b, 4b, 8b or 32b, -fp8, -int8 or -bf16, or 30b-a3b-fp8, from bench/configs) or --plan FILE, what `qgen inspect
+MODEL --steps --json` prints. gpu_time_data.py has all constants with their sources.
 
-A launch takes the time from the last product of the launch before it to its own. Its latency is what it takes beyond reading its
-bytes from memory at full speed, and below zero where L2 has some of them already. Grids, blocks, shared memory and the loads that
-are under way are those of kernels/device on 2026-11-25, for one token; that more than 16384 columns of x were staged in two slabs is not counted.
+A launch takes the time from the end of the kernel before it to its own end. Its latency is what it takes beyond reading its bytes
+from memory at the speed of a long read. Grids, blocks, shared memory and loads under way are those of kernels/device on 2026-11-27,
+for one token.
 """
 
 import argparse
 import json
 import math
-import re
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import gpu_time_data as data
-from gpu_time_data import GPUS, Gpu
+from gpu_time_data import GPUS, Gpu, Straight
 
 CONFIGS = Path(__file__).resolve().parent / "configs"
 WITHIN = 0.15
 
 CHANGES = {
-    "a": "the end of each product fetches the first 18 MB of the next weights into L2",
-    "b": "x is read once, by loads of 16 bytes, its norm's weights before; addresses of weights take fewer instructions",
-    "c": "gate and up, and the head: one block for each place on an SM, which goes on to its next rows",
-    "d": "attention has the next keys under way while it computes, shuffles all pairs together, and weighs each part once",
-    "e": "position, token and score in mapped memory, the choice of a token inside the graph",
-    "f": "attention multiplies keys and queries in matrix products",
-    "g": "experts are multiplied on tensor cores, a choice at a time, not code by code",
+    "ring": "products have twice as many codes under way (128 KB a multiprocessor), where there is room",
+    "room": "products leave registers for the next kernel's blocks, which ask for their first weights beside them",
+    "one-pass": "inputs of products are staged without the second pass",
+    "ask-early": "the experts' second product asks for its weights before its inputs are there",
+    "fused-norm": "router and experts apply the norm, no kernel of its own",
+    "mapped": "position, token and score in mapped memory, the choice of a token inside the graph",
+    "mma": "attention multiplies keys and queries in matrix products",
 }
-DONE = "abdg"  # of these: they were in the kernels when these first ran on a GPU (bench/README.md); since then c is, a no longer
-FETCHED_AHEAD = 18e6  # bytes, of change a
 
 
 # ------------------------------------------------------------------------------------------------ what a model is made of
@@ -89,12 +86,12 @@ class Attention:
 
 @dataclass(frozen=True)
 class Small:
-    """A launch that only waits: `hops` to L2 and `us` of its own."""
+    """A launch that hardly reads: see Straight."""
 
     name: str
-    hops: float
-    us: float = 0.0
+    code: Straight
     bytes: float = 0.0
+    blocks: int = 1
 
 
 @dataclass(frozen=True)
@@ -112,10 +109,23 @@ class Model:
         return self.layers * sum(s.bytes for s in self.steps if isinstance(s, Product)) + self.head.bytes
 
 
-def changes_of(model, letters=DONE):
-    """Those of `letters` that a model has a step for."""
-    mixture = any(isinstance(s, Product) and s.chosen for s in model.steps)
-    return "".join(letter for letter in letters if letter != "g" or mixture)
+    @property
+    def code_bytes(self):
+        """Of all kernels of a layer, which come back layer after layer."""
+        names = {self.code_of(step) for step in self.steps}
+        return 16 * sum(data.CODE[name] for name in names)
+
+    @staticmethod
+    def code_of(step):
+        """The name of a step's kernel in gpu_time_data.py."""
+        if isinstance(step, Product):
+            return "experts" if step.chosen else step.codes
+        return f"attend {queries_of(step)}" if isinstance(step, Attention) else step.name
+
+    @property
+    def is_cold(self):
+        """Whether a kernel's instructions have left the multiprocessor when its turn comes again."""
+        return self.code_bytes > data.INSTRUCTION_CACHE
 
 
 def codes_of(method):
@@ -129,7 +139,9 @@ def model_of_config(name, cache):
     """From bench/configs."""
     config = json.loads((CONFIGS / f"qwen3-{name}" / "config.json").read_text())
     method = config.get("quantization_config", {}).get("quant_method", "bf16")
-    codes = {"fp8": "fp8", "compressed-tensors": "int8", "bf16": "bf16"}[method]
+    codes = {"fp8": "fp8", "compressed-tensors": "int8", "bf16": "bf16"}.get(method)
+    if codes is None:
+        sys.exit(f"gpu_time: weights of '{method}' are not modelled (expected fp8, compressed-tensors or none)")
     hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     heads, kv_heads, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
     steps = [
@@ -140,13 +152,12 @@ def model_of_config(name, cache):
     if experts := config.get("num_experts"):
         chosen, ffn = config["num_experts_per_tok"], config["moe_intermediate_size"]
         steps += [
-            Small("norm", 3),
+            Small("norm", data.SMALL["norm"]),
             Product("router", (experts,), hidden, "bf16"),
-            # For each choice the best of all ranks: shared memory, five shuffles of two numbers, three barriers of a warp.
-            Small("route", 3, 0.5 + 0.3 * chosen),
+            Small("route", data.SMALL["route"]),
             Product("experts in", (ffn, ffn), hidden, codes, gated=True, chosen=chosen),
             Product("experts out", (hidden,), ffn, codes, chosen=chosen),
-            Small("add choices", 2, 0.2, 4.0 * chosen * hidden),
+            Small("add choices", data.SMALL["add choices"], 4.0 * chosen * hidden, math.ceil(hidden / 256)),
         ]
     else:
         steps += [
@@ -189,36 +200,6 @@ def model_of_plan(path, cache):
     return Model(plan["model"], shape["layers"], shape["vocabulary"], shape["hidden"], steps, head)
 
 
-def registers_of(path, arch):
-    """(name of a kernel, registers) of a report of ptxas or cuobjdump, for one architecture."""
-    name, here = "", arch
-    for line in Path(path).read_text().splitlines():
-        if match := re.search(r"entry function '(\S+)' for '(\w+)'", line):
-            name, here = match.groups()
-        elif match := re.search(r"arch = (\w+)", line):
-            here = match[1]
-        elif match := re.search(r"Function (\S+):", line):
-            name = match[1]
-        elif here == arch and (match := re.search(r"Used (\d+) registers|REG:(\d+)", line)):
-            yield name, int(match[1] or match[2])
-
-
-def read_resources(path, arch):
-    """Puts the registers of a report in the place of those in gpu_time_data.py; how many were found."""
-    codes, caches, found = {"2": "bf16", "3": "int8", "4": "fp8"}, {"0": "f16", "3": "fp8"}, 0
-    lanes = {"2": ("8", "0"), "3": ("16", "0"), "4": ("16", "1")}  # codes of a lane, groups of columns: as Product has them
-    for name, registers in registers_of(path, arch):
-        if match := re.search(r"gemv_kernel.*CodesE(\d)ELi(\d+)ELi(\d)EL[^L]*ScaleFormE0ELb0EEELi(\d)ELb0E", name):
-            if lanes.get(match[1]) == (match[2], match[3]):
-                data.GEMV_REGISTERS[codes[match[1]], int(match[4])] = registers
-                found += 1
-        elif match := re.search(r"attend_kernel.*CacheKindE(\d)ELi(\d)ELi1E", name):
-            if match[1] in caches:
-                data.ATTEND_REGISTERS[caches[match[1]], int(match[2])] = registers
-                found += 1
-    return found
-
-
 # ------------------------------------------------------------------------------------------------ what a launch takes
 
 
@@ -230,9 +211,9 @@ class Launch:
     times: int
     bytes: float
     blocks: int
-    waves: float
     memory: float
     latency: float
+    staged: float = 0.0  # us from the end of the kernel before it until its inputs are there as its loop takes them
     parts: dict = field(default_factory=dict)  # of the latency, us
 
     @property
@@ -240,190 +221,173 @@ class Launch:
         return self.memory + self.latency
 
 
-def resident_blocks(gpu, registers, threads, shared):
-    """Blocks that an SM has at once."""
-    of_registers = data.REGISTERS // (math.ceil(registers / 8) * 8 * threads)
-    of_shared = gpu.shared_kb * 1024 // (shared + 1024)
-    return max(1, min(of_registers, of_shared, gpu.threads // threads))
+def straight(gpu, instructions, warps):
+    """us of instructions that each of the warps on a scheduler executes once, one waiting for the other."""
+    return instructions * max(data.DEPENDENT_CLOCKS, warps * data.SHARED_CLOCKS) / gpu.clock / 1e3
+
+
+def issued(gpu, instructions, warps):
+    """us of instructions of a loop, in which the warps of a scheduler fill each other's waits."""
+    return instructions * warps / data.ISSUE / gpu.clock / 1e3
+
+
+def gap(gpu):
+    """us from the end of a kernel until the next one has its inputs, if that was on the device already."""
+    return data.EARLY_GAP if gpu.early else data.DRAIN + gpu.node
 
 
 @dataclass(frozen=True)
 class GemvShape:
-    """The grid of gemv(), as kernels/device/gemv.cu and gemv.cuh have it for one token."""
+    """The grid of gemv() and of multiply_chosen(), as kernels/device/gemv.cuh has it for one token."""
 
-    tiles: int  # MMA tiles of rows that a block has
     blocks: int
-    shared: int  # bytes
-    first_loads: int  # bytes that a block has under way
+    tiles: int  # that a block has, one after the other: 16 rows, of a gate and what it gates 8 each
+    together: int  # tiles whose sums are put together behind one barrier
+    windows: int  # of a tile, for a warp
+    pieces: int  # four inputs, for a lane
+    ring: int  # bytes of codes that a block has under way
 
     @staticmethod
-    def of(p):
-        tiles = 2 if p.gated or p.chosen or sum(p.rows) > 4096 else 1
-        block_rows = 16 if p.gated else 16 * tiles
-        blocks = sum(math.ceil(rows / block_rows) for rows in (p.rows[:1] if p.gated else p.rows)) * max(1, p.chosen)
-        window = 32 if p.codes == "bf16" else 64  # columns
-        round_columns = 8 * (4 // tiles) * window
-        rounds = max(1, min((64 << 10) // (2 * round_columns * 2), math.ceil(p.cols / round_columns)))
-        floats = 2 * 8 * 8 + 2 * 8 + 8 * tiles * 16 * 8
-        shared = 2 * (round_columns * rounds + 8) * 2 + 4 * floats
-        return GemvShape(tiles, blocks, shared, 8 * 32 * 8 * 16)
+    def of(gpu, p, changes):
+        warps, at_once = (8, 2) if p.chosen else (16, 1)  # of a block; blocks that a multiprocessor has room for
+        tile_rows = 8 if p.gated else 16
+        all_tiles = sum(math.ceil(rows / tile_rows) for rows in (p.rows[:1] if p.gated else p.rows))
+        if p.chosen:
+            of_choice = max(1, at_once * gpu.sms // p.chosen)
+            blocks, tiles = p.chosen * min(all_tiles, of_choice), math.ceil(all_tiles / of_choice)
+        else:
+            blocks, tiles = min(all_tiles, gpu.sms), math.ceil(all_tiles / gpu.sms)
+        windows = math.ceil(p.cols / (32 if p.codes == "bf16" else 64) / warps)
+        # Codes under way, inputs as two parts of 16 bits, sums of four tiles. Where they do not fit, the kernel for up to eight tokens
+        # has half the ring, and puts the sums of every tile together.
+        ring, together = warps << 12, 4
+        beside = 4 * p.cols + 4 * warps * (3 + 2 * together * 16) + 1024
+        if at_once * (ring + beside) > gpu.shared_kb * 1024:
+            ring, together = ring // 2, 1
+        elif "ring" in changes and at_once * (2 * ring + beside) <= gpu.shared_kb * 1024:
+            ring *= 2
+        return GemvShape(blocks, tiles, together, windows, math.ceil(p.cols / (128 * warps)), ring)
 
 
-def staging(gpu, p, resident, changes):
-    """us from the inputs' arrival to the first product. Blocks that share an SM share its L1 and its issue slots. Without change
-    b x and the norm's weights are read by every block, twice, by loads of 4 bytes whose lanes are 16 apart, which L1 serves at a
-    quarter of its speed (LDG.E in the machine code of then, not LDG.E.128)."""
-    once = "b" in changes
-    lines = p.cols * 4 / data.LINE if once else p.cols * (2 if p.norm else 1) * 4 / data.LINE * 2 * 4
-    per_column = data.STAGE_INSTRUCTIONS[once][p.norm]
-    issue = p.cols / 32 * per_column / data.SCHEDULERS / data.ISSUE
-    cycles = resident * max(lines, issue)
-    batches = math.ceil(p.cols / 4 / 256 / 4)  # of loads that a thread waits for
-    waits = (1 if once else 2) * batches * gpu.l2_latency
-    return cycles / gpu.clock / 1e3 + waits + 0.1  # two barriers and a reduction: estimated
+def tile_instructions(gpu, p, shape, loop):
+    """Of a warp, for its part of a tile."""
+    slower = data.E4M3_EXTRA if p.codes == "fp8" and gpu.arch in ("sm_80", "sm_86") else 0
+    return shape.windows * (loop.window[p.codes] + 2 * slower) + loop.next_rows[p.codes] + data.TILE_INSTRUCTIONS
 
 
-def ready(gpu, early):
-    """us until a launch may read what the one before it wrote, and until it has asked for its first weights."""
-    if early:
-        return data.DRAIN + data.EARLY_GAP, data.BLOCK_START
-    at = data.DRAIN + gpu.node + data.PROLOGUE
-    return at, at
+def product_launch(gpu, p, changes, times=1, crowded=True, cold=False, kernels=None):
+    """A launch of gemv() or of multiply_chosen(), whose warps are four on a scheduler. `crowded`: the kernel before it is on all
+    multiprocessors. A block takes more than half of the registers (512 threads of 70 to 83), so it cannot begin beside one of another
+    product or of attention: its first weights are then asked for when the ring would already hold them."""
+    shape = GemvShape.of(gpu, p, changes)
+    full = shape.blocks >= gpu.sms
+    size = p.bytes + max(1, p.chosen) * 4 * sum(p.rows)
+    kernels = kernels or {}
+    instructions = kernels.get("straight", data.STRAIGHT)
+    fetching = data.PRODUCT_JUMPS * gpu.l2_latency if cold else 0.0
+    prologue = straight(gpu, instructions["prologue"], 4) + fetching
+    latency = gpu.latency if full else gpu.l2_latency  # of a load of inputs: behind those of the weights, or alone
 
-
-def product_launch(gpu, p, changes, times=1, fetched=0.0, early=None):
-    """A launch of gemv(). `fetched`: bytes of its weights that are in L2 already."""
-    early = gpu.early if early is None else early
-    shape = GemvShape.of(p)
-    registers = data.GEMV_REGISTERS[p.codes, shape.tiles]
-    resident = resident_blocks(gpu, registers, 256, shape.shared)
-    places = gpu.sms * resident
-    waves = shape.blocks / places
-    at_once = min(shape.blocks, places)
-    size = p.bytes + max(1, p.chosen) * (4 * p.cols * (2 if p.norm else 1) + 4 * sum(p.rows))
-    instructions = size / 1024 * data.GEMV_INSTRUCTIONS["b" in changes][p.codes, shape.tiles]
-    issue = instructions / (gpu.sms * data.SCHEDULERS * data.ISSUE * gpu.clock * 1e3)
-    little = at_once * shape.first_loads / gpu.latency  # bytes a us that the loads under way allow
-    stream = max((size - fetched) / gpu.rate, size / min(gpu.l2_rate, little), issue)
-    rate = size / stream
-
-    inputs, asked = ready(gpu, early)
-    if p.chosen:  # which expert, its matrix, a barrier: then the first weights are asked for
-        asked = inputs = inputs + 2 * gpu.l2_latency + 0.1
-    staged = staging(gpu, p, min(resident, math.ceil(shape.blocks / gpu.sms)), changes)
-    first = min(size, at_once * shape.first_loads)  # bytes under way before the first product
-    start = max(inputs + staged, asked + gpu.latency)
-    end = max(asked + gpu.latency + size / rate, start + (gpu.latency + (size - first) / rate if size > first else 0.2))
-    epilogue = 0.2 + gpu.l2_latency  # the warps' sums, a row that is added to: estimated
-
-    # Behind the first wave each block starts anew while others of its SM go on.
-    persistent = "c" in changes and waves > 1
-    wave = max(0.0, staging(gpu, p, 1, changes) + epilogue + data.BLOCK_START + gpu.latency - first / rate)
-    later = 0.0 if persistent else max(0, math.ceil(waves) - 1) * wave * (1 - data.WAVE_OVERLAP)
-    total = end + later + epilogue
+    if p.chosen:  # inputs say which expert: its number, then where its matrices are, a barrier
+        known = 2 * gpu.l2_latency + straight(gpu, instructions["choice"], 4) + prologue
+        early = "ask-early" in changes and not p.gated and gpu.early
+        asked, inputs = (known, max(gap(gpu), known)) if early else (gap(gpu) + known, gap(gpu) + known)
+    elif gpu.early:
+        asked = prologue if crowded else -math.inf
+        inputs = max(gap(gpu), prologue if crowded else 0.0)
+    else:
+        asked = inputs = gap(gpu) + prologue
+    piece = instructions["piece"] - (instructions["second pass"] if "one-pass" in changes else 0)
+    of_staging = instructions["staging"] + piece * shape.pieces + (instructions["norm"] if p.norm else 0)
+    staged = inputs + latency + straight(gpu, of_staging, 4)
+    begin = staged + straight(gpu, instructions["result"], 4)
+    under_way = min(size, shape.blocks * shape.ring)
+    rest = (size - under_way) / gpu.rate
+    there = asked + gpu.latency + under_way / gpu.rate  # all that the ring holds at first
+    groups = math.ceil(shape.tiles / shape.together)  # of tiles, each with a barrier behind it
+    loop = issued(gpu, shape.tiles * tile_instructions(gpu, p, shape, kernels.get("loop", data.LOOP)), 4)
+    loop += (groups - 1) * straight(gpu, instructions["result"] + instructions["sums"], 4)
+    last = straight(gpu, instructions["sums"], 4)
+    total = max(begin + loop, max(begin + (gpu.latency if rest else 0.0), there) + rest) + last
     memory = p.bytes / gpu.rate
-    if "a" in changes and not p.chosen:
-        idle = max(0.0, total - max(stream, memory - FETCHED_AHEAD / gpu.rate))
-        sooner = total - data.PREFETCH_GAIN * min(idle, FETCHED_AHEAD / gpu.rate)
-        total = min(total, max(sooner, start + size / gpu.l2_rate + epilogue))
-    parts = {"inputs": inputs, "staging": staged, "waves": later}
-    return Launch(p.name, times, p.bytes, shape.blocks, waves, memory, total - memory, parts)
-
-
-def naive_experts(gpu, p, times):
-    """A launch before change g: a warp a row, a code a lane."""
-    inputs, _ = ready(gpu, gpu.early)
-    issue = p.bytes / 32 * data.NAIVE_INSTRUCTIONS / (gpu.sms * data.SCHEDULERS * data.ISSUE * gpu.clock * 1e3)
-    total = inputs + 3 * gpu.l2_latency + max(issue, p.bytes / gpu.rate)
-    return Launch(p.name, times, p.bytes, 0, 0, p.bytes / gpu.rate, total - p.bytes / gpu.rate)
+    return Launch(p.name, times, p.bytes, shape.blocks, memory, total - memory, staged, {
+        "inputs": inputs, "staging": staged - inputs, "loop": loop, "ring there": max(0.0, there), "last sums": last})
 
 
 def queries_of(a):
     return min(8, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
 
 
-def key_step(gpu, queries, at_once, warps, changes):
-    """us that a block takes for its warps' next keys (2 * at_once a warp): loads, then arithmetic, one after the other."""
-    pairs, together = at_once * queries, "d" in changes
-    of_pairs = pairs * data.PAIR_INSTRUCTIONS[together] * (data.MMA_SHARE if "f" in changes else 1)
-    instructions = at_once * data.KEY_INSTRUCTIONS[together] + of_pairs
-    shared = warps * instructions / data.ISSUE / gpu.clock / 1e3
-    if together:
-        return max(gpu.latency, (instructions + data.STEP_CYCLES) / gpu.clock / 1e3, shared)
-    return max(gpu.latency + max(pairs * data.PAIR_CYCLES, instructions) / gpu.clock / 1e3, shared)
-
-
-def attention_launch(gpu, a, context, changes, times=1):
-    """A launch of attend() for one token, as kernels/device/attend.cuh has it."""
+def attention_launch(gpu, a, context, changes, times=1, cold=False, code=data.ATTEND_CODE):
+    """A launch of attend() for one token, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor."""
     queries = queries_of(a)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
     splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))
     keys = context + 1
-    of_block = math.ceil(math.ceil(keys / splits) / 32) * 32
+    of_block = max(64, math.ceil(math.ceil(keys / splits) / 32) * 32)
     parts = math.ceil(keys / of_block)
-    registers = data.ATTEND_REGISTERS[a.cache, queries]
-    resident = resident_blocks(gpu, registers, 128, 16 << 10)
     blocks = a.kv_heads * tiles * parts
-    waves = blocks / (gpu.sms * resident)
-    at_once = 4 if queries <= 4 else 2
-    lanes = max(1, min(32, a.head_dim // 8))
-    steps = math.ceil(min(of_block, keys) / (4 * (32 // lanes) * at_once))
-    warps = min(resident, math.ceil(blocks / gpu.sms))
-    arithmetic = math.ceil(waves) * steps * key_step(gpu, queries, at_once, warps, changes)
+    warps = 2 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
+    # A tile of a warp: 16 keys at most, as few as let all warps have some.
+    tile_keys = min(16, max(4 if queries <= 4 else 2, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / 8)))))
+    rounds = math.ceil(min(of_block, keys) / (8 * tile_keys))
+    of_tile = data.TILE_KEY_INSTRUCTIONS[queries] * 16 * (data.MMA_SHARE if "mma" in changes else 1)
+    of_first = of_tile * (1 + tile_keys / 16) / 2  # lanes share a key's elements where there are few keys
+    hop, two_rounds = gpu.l2_latency, queries + 2 > 8
+    jumps = code.jumps * hop if cold else 0.0
 
-    inputs, _ = ready(gpu, gpu.early)
-    hop = gpu.l2_latency
-    # Loads that wait for each other: position, page, head, norm, rotation; the same again for the key that is stored.
-    prepare = 8 * hop + 0.3 + data.PROLOGUE  # 9700 instructions, 155 KB of code
-    merge = 0.2
-    if parts > 1:
-        rounds = max(1, queries * a.head_dim // 128)
-        serial = 3 if "d" in changes else math.ceil(parts / 16) + rounds * math.ceil(parts / 4)
-        merge += (3 + serial) * hop  # the parts written, a fence, a counter; then all parts are read
+    start = gap(gpu) if gpu.early else gap(gpu) + straight(gpu, data.ATTEND_PROLOGUE, warps)
+    prepared = code.instructions * (2 if two_rounds else 1)
+    # The position, the page of the keys; in cold code half of what has to be fetched.
+    staged = start + code.hops * hop + jumps / 2 + straight(gpu, prepared, warps)
+    arithmetic = straight(gpu, of_first, warps) if rounds == 1 else issued(gpu, rounds * of_tile, warps)
     memory = a.bytes(context) / gpu.rate
-    total = inputs + prepare + max(arithmetic, memory) + merge
-    detail = {"inputs": inputs, "prepare": prepare, "arithmetic": arithmetic, "merge": merge}
-    return Launch(a.name, times, a.bytes(context), blocks, waves, memory, total - memory, detail)
+    finish = straight(gpu, data.ATTEND_FINISH[0] + data.ATTEND_FINISH[1] * queries, warps) + jumps / 2
+    merge = 4 * hop + straight(gpu, data.ATTEND_MERGE, 2) if parts > 1 else 0.0  # written, counted, read
+    total = staged + max(arithmetic, memory + gpu.latency - (staged - start)) + finish + merge
+    return Launch(a.name, times, a.bytes(context), blocks, memory, total - memory, staged, {
+        "staged": staged, "arithmetic": arithmetic, "finish": finish, "merge": merge, "cold code": jumps})
 
 
-def small_launch(gpu, name, us, size=0.0, times=1):
-    """Launches that only wait: us beyond what lies between launches."""
-    inputs, _ = ready(gpu, gpu.early)
-    return Launch(name, times, size, 0, 0, size / gpu.rate, inputs + us)
+def small_launch(gpu, name, code, size=0.0, times=1, blocks=1, cold=False):
+    prologue = 0.0 if gpu.early else data.PROLOGUE
+    us = code.hops * gpu.l2_latency + straight(gpu, code.instructions, 2) + (code.jumps * gpu.l2_latency if cold else 0.0)
+    return Launch(name, times, size, blocks, size / gpu.rate, gap(gpu) + prologue + us)
 
 
-def token(gpu, model, context, changes=DONE):
-    """The launches of a token, a layer's with the number of layers."""
-    out = []
-    if "e" in changes:
-        out.append(Launch("inputs and token, mapped", 1, 0, 0, 0, 0, data.MAPPED + data.HOST_MAPPED))
+def token(gpu, model, context, changes=(), kernels=None):
+    """The launches of a token, a layer's with the number of layers. `kernels`: other counts than those of today (measured())."""
+    kernels, cold, out = kernels or {}, model.is_cold, []
+    if "mapped" in changes:
+        out.append(Launch("inputs and token, mapped", 1, 0, 0, 0, data.MAPPED + data.HOST_MAPPED))
     else:
-        out.append(Launch("copies of inputs and score", 2, 0, 0, 0, 0, data.COPY))
-        out.append(Launch("host between tokens", 1, 0, 0, 0, 0, data.HOST))
-    out.append(small_launch(gpu, "look up", gpu.latency + 2 * gpu.l2_latency, 2.0 * model.hidden))
-    fetched = 0.0
+        out.append(Launch("copies and host between tokens", 1, 0, 0, 0, data.HOST))
+    out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
+    crowded = not isinstance(model.steps[-1], Small) and "room" not in changes  # by the last launch of the layer before
     for step in model.steps:
         if isinstance(step, Attention):
-            launch = attention_launch(gpu, step, context, changes, model.layers)
-            after = next(s for s in model.steps[model.steps.index(step):] if isinstance(s, Product))
-            idle = (launch.total - launch.memory) * gpu.rate
-            fetched = min(after.rows[0] * after.bytes / sum(after.rows), gpu.l2_mb * 1e6 / 2, idle)
+            code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
+            launch = attention_launch(gpu, step, context, changes, model.layers, cold, code)
         elif isinstance(step, Small):
-            launch = small_launch(gpu, step.name, step.hops * gpu.l2_latency + step.us, step.bytes, model.layers)
-        elif step.chosen and "g" not in changes:
-            launch = naive_experts(gpu, step, model.layers)
+            if step.name == "norm" and "fused-norm" in changes:
+                continue
+            code = kernels.get(step.name, step.code)
+            launch = small_launch(gpu, step.name, code, step.bytes, model.layers, step.blocks, cold)
         else:
-            launch = product_launch(gpu, step, changes, model.layers, fetched)
-            fetched = 0.0
+            fused = "fused-norm" in changes and step.name in ("router", "experts in")
+            step = replace(step, norm=step.norm or fused)
+            launch = product_launch(gpu, step, changes, model.layers, crowded, cold, kernels)
+        crowded = launch.blocks >= gpu.sms and "room" not in changes
         out.append(launch)
-    out.append(product_launch(gpu, model.head, changes))
+    out.append(product_launch(gpu, model.head, changes, crowded=crowded, kernels=kernels))
     # 64 blocks: each thread compares ten scores one after the other, then two trees of barriers and a counter.
-    out.append(small_launch(gpu, "best score", math.ceil(model.vocab / 64 / 256) * gpu.l2_latency + 1.5, 4.0 * model.vocab))
+    scores = Straight(math.ceil(model.vocab / 64 / 256) + 4, 300, 0)
+    out.append(small_launch(gpu, "best score", scores, 4.0 * model.vocab, blocks=64))
     return out
 
 
-def token_us(gpu, model, context, changes=DONE):
-    return sum(launch.times * launch.total for launch in token(gpu, model, context, changes))
+def token_us(gpu, model, context, changes=(), kernels=None):
+    return sum(launch.times * launch.total for launch in token(gpu, model, context, changes, kernels))
 
 
 def prefill(gpu, model, tokens):
@@ -456,7 +420,7 @@ def prefill(gpu, model, tokens):
         "inputs rounded to F16": model.layers * inputs / speed,
         "epilogues": model.layers * outputs / speed,
         "between launches": batches * model.layers * per_layer * (data.DRAIN + gpu.node),
-        "head, copies, host": product_launch(gpu, model.head, DONE).total + 2 * data.COPY + data.HOST,
+        "head, copies, host": product_launch(gpu, model.head, ()).total + data.HOST,
     }
 
 
@@ -468,7 +432,7 @@ def between(gpu, style):
     if style == "persistent":
         return data.BARRIER
     if style == "early":
-        return data.EARLY_GAP + data.DRAIN + data.BLOCK_START
+        return data.EARLY_GAP
     return {"graph": gpu.node, "stream": data.STREAM_LAUNCH, "kernel": 0.0}[style] + data.PROLOGUE + data.DRAIN
 
 
@@ -528,6 +492,39 @@ def check():
           "constant each and test nothing.")
 
 
+def measured_rows():
+    """(what, measured, model, unit, what the row sets or tests) of an H200, with the kernels that ran there."""
+    gpu = GPUS["h200"]
+    models = {row.model: model_of_config(row.model, "f16") for row in data.MEASURED}
+    for row in data.MEASURED:
+        model = models[row.model]
+        if row.launches:
+            launches = [launch for launch in token(gpu, model, 0, (), data.KERNELS_THEN) if launch.name in row.launches]
+            us = [launch.staged if row.staged else launch.total - gap(gpu) for launch in launches]
+            value, unit = sum(us) / len(us), "us"
+        elif row.layer:
+            value, unit = sum(launch.total for launch in token(gpu, model, 0, (), data.KERNELS_THEN)
+                              if launch.times == model.layers), "us"
+        elif row.prompt:
+            value, unit = row.prompt / sum(prefill(gpu, model, row.prompt).values()) * 1e6, "tok/s"
+        else:
+            value, unit = 1e6 / token_us(gpu, model, row.context, (), data.KERNELS_THEN), "tok/s"
+        yield row, value, unit
+
+
+def measured():
+    """What an H200 took beside the model."""
+    lines, good = [], []
+    for row, value, unit in measured_rows():
+        ratio = value / row.value
+        if not row.sets:
+            good.append(abs(ratio - 1) <= WITHIN)
+        remark = "sets " + row.sets if row.sets else "" if good[-1] else "beyond 15 %: " + (row.why or "not known why")
+        lines.append([row.what, unit, number(row.value), number(value), f"{ratio:.2f}", remark])
+    print_rows(["H200, 2026-11-27", "", "measured", "model", "model / measured", ""], lines)
+    print(f"{sum(good)} of {len(good)} within 15 %. {len(lines) - len(good)} more rows set a constant each and test nothing.")
+
+
 def print_prediction(gpu, model, context, changes):
     launches = token(gpu, model, context, changes)
     total = sum(launch.times * launch.total for launch in launches)
@@ -535,11 +532,10 @@ def print_prediction(gpu, model, context, changes):
     lines = []
     for launch in launches:
         detail = ", ".join(f"{name} {us:.1f}" for name, us in launch.parts.items() if us >= 0.05)
-        blocks, waves = (str(launch.blocks), f"{launch.waves:.2f}") if launch.blocks else ("", "")
         us = launch.times * launch.total
-        lines.append([launch.name, str(launch.times), f"{launch.bytes / 1e6:.2f}", blocks, waves, number(launch.memory),
+        lines.append([launch.name, str(launch.times), f"{launch.bytes / 1e6:.2f}", str(launch.blocks or ""), number(launch.memory),
                       number(launch.latency), number(launch.total), number(us), f"{100 * us / total:.1f}", detail])
-    header = ["launch", "times", "MB", "blocks", "waves", "memory us", "latency us", "us", "us a token", "%"]
+    header = ["launch", "times", "MB", "blocks", "memory us", "latency us", "us", "us a token", "%"]
     print_rows(header + ["terms, us (they overlap)"], lines)
     read = sum(launch.times * launch.bytes for launch in launches)
     speed = read / total / 1e6
@@ -557,19 +553,13 @@ def print_prefill(gpu, model, tokens):
 
 
 def print_what_if(gpu, model, contexts):
-    """What the changes that are done gained, together and each alone, and what each of the others would gain beyond them."""
-    lines = []
-    done, all_changes = changes_of(model), changes_of(model, CHANGES)
-    rows = [(f"before {', '.join(done)}", "", "")]
-    rows += [(f"{key} alone: {CHANGES[key]}", "", key) for key in done] + [("now", "", done)]
-    rows += [(f"{key}: {CHANGES[key]}", done, done + key) for key in all_changes if key not in done]
-    for name, before, changes in rows + [("all", done, all_changes)]:
-        line = [name]
-        for context in contexts:
-            base, us = token_us(gpu, model, context, before), token_us(gpu, model, context, changes)
-            gain = f" ({100 * (base / us - 1):+.1f} %)" if changes else ""
-            line.append(f"{1e6 / us:.1f}{gain}")
-        lines.append(line)
+    """What each change would gain, alone and all together; those that change nothing here are left out."""
+    now = [token_us(gpu, model, context) for context in contexts]
+    lines = [["now", *(f"{1e6 / us:.1f}" for us in now)]]
+    for name, changes in [*((text, (key,)) for key, text in CHANGES.items()), ("all", tuple(CHANGES))]:
+        after = [token_us(gpu, model, context, changes) for context in contexts]
+        if after != now:
+            lines.append([name, *(f"{1e6 / us:.1f} ({100 * (base / us - 1):+.1f} %)" for base, us in zip(now, after))])
     print(f"{model.name}, {gpu.name}, tok/s: predicted, not measured\n")
     print_rows(["change"] + [f"context {c}" for c in contexts], lines)
 
@@ -580,37 +570,38 @@ def print_table(model, contexts):
         gpu = GPUS[key]
         line = [gpu.name]
         for context in contexts:
-            us = token_us(gpu, model, context)
+            us = [token_us(gpu, model, context, (), data.KERNELS_THEN), token_us(gpu, model, context),
+                  token_us(gpu, model, context, tuple(CHANGES))]
             cached = sum(step.bytes(context) for step in model.steps if isinstance(step, Attention))
-            read = model.weight_bytes + model.layers * cached
-            share = 100 * read / us / 1e6 / gpu.memory
-            line.append(f"{1e6 / us:.1f} ({share:.0f} %), {1e6 / token_us(gpu, model, context, ''):.1f}")
+            share = 100 * (model.weight_bytes + model.layers * cached) / us[1] / 1e6 / gpu.memory
+            then, now, after = (f"{1e6 / t:.{0 if t < 1e4 else 1}f}" for t in us)
+            line.append(f"{then}, {now} ({share:.0f} %), {after}")
         lines.append(line)
-    print(f"{model.name}: tok/s (share of the datasheet's memory), and before {', '.join(changes_of(model))}: predicted, not measured\n")
+    print(f"{model.name}: tok/s with the kernels that ran on the H200, with those of today (share of the datasheet's memory), and with all "
+          "changes of what-if: predicted, not measured\n")
     print_rows(["GPU"] + [f"context {c}" for c in contexts], lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["check", "predict", "what-if", "table"])
-    parser.add_argument("--model", default="8b-fp8", help="0.6b-fp8, 4b-int8, 8b-fp8, 32b-fp8, ... [8b-fp8]")
+    parser.add_argument("command", choices=["measured", "check", "predict", "what-if", "table"])
+    parser.add_argument("--model", default="8b-fp8", help="0.6b-fp8, 4b-int8, 8b-fp8, 30b-a3b-fp8, 32b-fp8, ... [8b-fp8]")
     parser.add_argument("--plan", metavar="FILE", help="of qgen inspect MODEL --steps --json, in place of --model")
     parser.add_argument("--gpu", default="h200", choices=sorted(GPUS), help="[h200]")
     parser.add_argument("--context", default="0,4096,32768", help="tokens that the cache has [0,4096,32768]")
     parser.add_argument("--cache", default="f16", choices=["f16", "fp8"], help="the type of the key-value cache [f16]")
     parser.add_argument("--prefill", type=int, default=4096, metavar="N", help="tokens of a prompt [4096]")
-    parser.add_argument("--change", default=DONE, metavar="LETTERS", help=f"predict with these of {', '.join(CHANGES)} [{DONE}]")
-    parser.add_argument("--resources", metavar="FILE", help="registers, as cuobjdump --dump-resource-usage or ptxas -v print them")
+    parser.add_argument("--change", default="", metavar="NAMES", help=f"predict with these of {', '.join(CHANGES)} [none]")
     options = parser.parse_args()
+    if options.command == "measured":
+        return measured()
     if options.command == "check":
         return check()
-    arch = GPUS[options.gpu].arch
-    if options.resources and read_resources(options.resources, arch) == 0:
-        sys.exit(f"gpu_time: {options.resources}: no kernels for {arch} (expected a report of cuobjdump or ptxas)")
     if not options.plan and not (CONFIGS / f"qwen3-{options.model}").exists():
         sys.exit(f"gpu_time: --model {options.model}: not known (expected one of bench/configs without 'qwen3-')")
-    if unknown := set(options.change) - set(CHANGES):
-        sys.exit(f"gpu_time: --change {options.change}: no change '{sorted(unknown)[0]}' (expected letters of {''.join(CHANGES)})")
+    changes = tuple(name for name in options.change.split(",") if name)
+    if unknown := set(changes) - set(CHANGES):
+        sys.exit(f"gpu_time: --change {options.change}: no change '{sorted(unknown)[0]}' (expected some of {', '.join(CHANGES)})")
     model = model_of_plan(options.plan, options.cache) if options.plan else model_of_config(options.model, options.cache)
     contexts = [int(part) for part in options.context.split(",")]
     if options.command == "table":
@@ -619,7 +610,7 @@ def main():
     if options.command == "what-if":
         return print_what_if(gpu, model, contexts)
     for context in contexts:
-        print_prediction(gpu, model, context, options.change)
+        print_prediction(gpu, model, context, changes)
     print_prefill(gpu, model, options.prefill)
 
 

@@ -1,7 +1,9 @@
-"""What bench/gpu_time.py computes with: GPUs by their datasheets, constants of time, and measurements that others published.
+"""What bench/gpu_time.py computes with: GPUs by their datasheets, constants of time, what an H200 measured of the engine, and
+measurements that others published.
 
-Units: microseconds, bytes, TB/s (10^12 bytes a second), GHz. A constant is "published" (with its source), "set by" a row of the
-check (so that row tests nothing), "computed" or "estimated" (from experience with such machines, no source).
+Units: microseconds, bytes, TB/s (10^12 bytes a second), GHz. A constant is "published" (with its source), "measured" (H200,
+2026-11-27, bench/README.md), "set by" a row of `measured` or `check` (so that row tests nothing), "counted" (in machine code for 9.0),
+or "estimated" (from experience with such machines, no source).
 """
 
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. Datasheet: sms to tensor_int8. The rest is published, set by a row of the check or estimated; see GPUS."""
+    """A GPU. Datasheet: sms to tensor_f16. The rest is published, set by a row of the check or estimated; see GPUS."""
 
     name: str
     arch: str  # as the compiler names it
@@ -18,10 +20,7 @@ class Gpu:
     memory: float  # TB/s of the datasheet
     l2_mb: float
     shared_kb: int  # of an SM
-    threads: int  # of an SM at most
     tensor_f16: float  # TFLOP/s, dense, sums in F32
-    tensor_fp8: float  # 0: none
-    tensor_int8: float
     early: bool  # programmatic dependent launch (compute capability 9.0 and later)
     efficiency: float  # the share of the datasheet's memory speed that a long read reaches
     l2_bytes_clock: float  # bytes of L2 that an SM reads in a clock, in a product's kernel
@@ -45,76 +44,160 @@ class Gpu:
 
 
 L2_CYCLES = 280  # published: 279 on average, 222 to 339 (arXiv 2606.22588, L40); taken for all GPUs
-REGISTERS = 65536  # of an SM; CUDA programming guide, all of compute capability 8.0 to 12.0
-SCHEDULERS = 4  # of an SM, each issues one instruction a clock; likewise
-LINE = 128  # bytes that L1 serves in a clock (a "wavefront"); likewise
 
-# efficiency: H100 3089/3350, A100 1383/1555 measured copies (RightNow-AI/AutoMegaKernel DATACENTER_RESULTS.md); 4090 955/1008
-#   (zeux/calm README); 5090 1674/1792 (AlpinDale/qwen_megakernel README). H200 as H100; 3090, 4060 Ti and 5060 Ti estimated.
+# clock: those of H200 and H100 may be up to 1.98 GHz under a load that waits for memory; clocks that rows set are of this one.
+# efficiency: H200 4.45/4.8 measured (4.37 to 4.53 beside the engine); H100 3089/3350, A100 1383/1555 measured copies
+#   (RightNow-AI/AutoMegaKernel DATACENTER_RESULTS.md); 4090 955/1008 (zeux/calm README); 5090 1674/1792 (AlpinDale/qwen_megakernel
+#   README); 3090, 4060 Ti and 5060 Ti estimated.
 # l2_bytes_clock: H200, 4090 and 5060 Ti set by one row each of the check; H100 as H200, 4060 Ti and 3090 as 4090, 5090 as 5060 Ti,
 #   A100 estimated.
 # latency: 0.6 to 0.8 us under load on H200 by Little's law (estimated); the others estimated.
 # node: H200 0.68 (onnxruntime, matmul_block_scaled_fp8_experiments.md, 5.1), 3090 0.83 (Infatoshi/MegaQwen); the others estimated.
-# tensor_*: dense, of the vendor's datasheets; of GeForce GPUs with sums in F32, computed from cores and clocks.
+# tensor_f16: dense, of the vendor's datasheets; of GeForce GPUs with sums in F32, computed from cores and clocks.
 GPUS = {
-    "h200": Gpu("H200", "sm_90", 132, 1.755, 4.8, 50, 228, 2048, 989, 1979, 1979, True, 0.922, 21.3, 0.70, 0.68),
-    "h100": Gpu("H100 SXM", "sm_90", 132, 1.755, 3.35, 50, 228, 2048, 989, 1979, 1979, True, 0.922, 21.3, 0.70, 0.68),
-    "a100": Gpu("A100 80 GB", "sm_80", 108, 1.41, 2.039, 40, 164, 2048, 312, 0, 624, False, 0.889, 20.0, 0.65, 0.80),
-    "4090": Gpu("RTX 4090", "sm_89", 128, 2.52, 1.008, 72, 100, 1536, 165, 330, 661, False, 0.947, 12.3, 0.50, 0.70),
-    "4060ti": Gpu("RTX 4060 Ti", "sm_89", 34, 2.535, 0.288, 32, 100, 1536, 44, 88, 177, False, 0.92, 12.3, 0.50, 0.70),
-    "5060ti": Gpu("RTX 5060 Ti", "sm_120", 36, 2.57, 0.448, 32, 100, 1536, 47, 95, 190, True, 0.92, 14.7, 0.50, 0.70),
-    "3090": Gpu("RTX 3090", "sm_86", 82, 1.70, 0.936, 6, 100, 1536, 71, 0, 284, False, 0.92, 12.3, 0.55, 0.83),
-    "5090": Gpu("RTX 5090", "sm_120", 170, 2.41, 1.792, 96, 100, 1536, 210, 419, 838, True, 0.934, 14.7, 0.55, 0.70),
+    "h200": Gpu("H200", "sm_90", 132, 1.755, 4.8, 50, 228, 989, True, 0.927, 21.3, 0.70, 0.68),
+    "h100": Gpu("H100 SXM", "sm_90", 132, 1.755, 3.35, 50, 228, 989, True, 0.922, 21.3, 0.70, 0.68),
+    "a100": Gpu("A100 80 GB", "sm_80", 108, 1.41, 2.039, 40, 164, 312, False, 0.889, 20.0, 0.65, 0.80),
+    "4090": Gpu("RTX 4090", "sm_89", 128, 2.52, 1.008, 72, 100, 165, False, 0.947, 12.3, 0.50, 0.70),
+    "4060ti": Gpu("RTX 4060 Ti", "sm_89", 34, 2.535, 0.288, 32, 100, 44, False, 0.92, 12.3, 0.50, 0.70),
+    "5060ti": Gpu("RTX 5060 Ti", "sm_120", 36, 2.57, 0.448, 32, 100, 47, True, 0.92, 14.7, 0.50, 0.70),
+    "3090": Gpu("RTX 3090", "sm_86", 82, 1.70, 0.936, 6, 100, 71, False, 0.92, 12.3, 0.55, 0.83),
+    "5090": Gpu("RTX 5090", "sm_120", 170, 2.41, 1.792, 96, 100, 210, True, 0.934, 14.7, 0.55, 0.70),
 }
 PREDICTED = ["h200", "h100", "a100", "4090", "4060ti", "5060ti"]
 
 # Times of a launch, us, the same for all GPUs and programs.
-PROLOGUE = 0.5  # estimated: a kernel's first instructions and arguments, from a cold instruction cache
+EARLY_GAP = 0.6  # measured: from the end of a kernel until the next one, on the device already, has its inputs
+PROLOGUE = 0.5  # estimated: a kernel's first instructions and arguments, where it was not on the device before
 DRAIN = 0.5  # estimated: from the last product to the end of the grid that the next kernel may see
-EARLY_GAP = 0.3  # estimated: what is left of a node with programmatic dependent launch
-BLOCK_START = 0.1  # estimated: a block that takes the place of one that ended
 BARRIER = 0.73  # published: a grid-wide barrier, RTX 3090 (Infatoshi/MegaQwen)
-COPY = 2.0  # estimated: a small copy between host and device as a node
-HOST = 10.0  # estimated: the host sees the end, chooses a token, fills in the next call, starts the graph
-MAPPED = 1.0  # estimated: reading a few bytes of the host's memory, in place of a copy
-HOST_MAPPED = 4.0  # estimated: the host only starts the next graph
 STREAM_LAUNCH = 1.79  # published: an empty kernel, launched to a stream, H200 (onnxruntime, as above)
+# What the launches and the gaps of 8B FP8 at 0, as measured, leave of its 2654 us a token: copies of inputs, score and report, and the
+# host, which sees the end, chooses a token, fills in the next call and starts a graph of 183 kernels. Set by that row.
+HOST = 68.0
+MAPPED = 1.0  # estimated: reading a few bytes of the host's memory, in place of copies
+HOST_MAPPED = 20.0  # estimated: the host only starts the next graph
 
-# Shares and lengths.
-ISSUE = 0.8  # estimated: of the issue slots, in a loop that several warps share
-WAVE_OVERLAP = 0.5  # estimated: how much of a block's start the other blocks of its SM hide, behind the first wave
-PREFETCH_GAIN = 0.8  # estimated: of idle memory time, what fetching ahead into L2 fills
-# Attention, executed instructions of machine code for 9.0 (F16 cache, 4 queries): for a key and its value to be loaded and
-# converted, and for one of these and a query; and the clocks that a warp takes for a step's pairs where it has no other work.
-# Without change d the shuffles of a pair are a loop, which a warp does for one pair at a time (estimated); with it those of all
-# pairs of a step go together.
-KEY_INSTRUCTIONS = {False: 64, True: 45}
-PAIR_INSTRUCTIONS = {False: 80, True: 47}
-PAIR_CYCLES = 220  # estimated, without change d
-STEP_CYCLES = 250  # estimated, with it: beyond the instructions, for shuffles and exponentials that wait for each other
-MMA_SHARE = 0.1  # estimated: of the instructions for pairs, where products of keys and queries are matrix products
+# Instructions that are executed once each wait for one another. A warp that has a scheduler nearly to itself executes one in
+# DEPENDENT_CLOCKS, one of w warps that run the same ones in w * SHARED_CLOCKS; in loops warps fill each other's waits.
+DEPENDENT_CLOCKS = 4.5  # estimated: latency of arithmetic on 9.0 is 4 clocks, that of shared memory and shuffles above 20
+SHARED_CLOCKS = 1.75  # set by the time until o and down have staged their inputs
+ISSUE = 0.56  # set by gate and up: of the issue slots, in a loop of several warps whose matrix products wait for each other
+# Where the kernels of a layer have more code than a multiprocessor keeps, each jump over code that is not needed waits for L2.
+INSTRUCTION_CACHE = 128 << 10  # published: of Volta, with constants (Jia et al. 2018, arXiv 1804.06826); taken for all GPUs
 
-# Prefill, shares of the tensor cores' peak. cuBLASLt: 620 to 716 of 989 TFLOP/s (vllm #23280, H100); attention: estimated, of
-# mma.m16n8k16 in FlashAttention-2's form on GPUs that want wgmma.
-LIBRARY_SHARE = 0.65
-TILE_ATTENTION_SHARE = 0.30
-TILE_EXPERTS_SHARE = 0.20  # estimated: the same instruction, codes converted in registers, tiles that are half full
+
+@dataclass(frozen=True)
+class Straight:
+    """What a kernel that hardly reads does after its inputs are there: loads from L2 that wait for each other, instructions of a
+    warp, jumps over code that it does not need."""
+
+    hops: int
+    instructions: int
+    jumps: int
+
+
+# Products of one token, instructions of a warp: read off the machine code for FP8 with scales of blocks by its branches, so within
+# perhaps a fifth; taken for all codes.
+STRAIGHT = {
+    "prologue": 300,  # up to the wait for the kernel before, the loads of the first weights among the last
+    "choice": 60,  # of an expert, before that
+    "staging": 140,
+    "piece": 54,  # of four inputs, loaded, measured, kept, split
+    "second pass": 28,  # of these: read back and split
+    "norm": 30,
+    "result": 40,  # what becomes of the sums of some tiles: looked up before they are there
+    "sums": 140,  # and put together
+}
+STRAIGHT_THEN = STRAIGHT | {"prologue": 340, "staging": 160, "piece": 61, "second pass": 35, "result": 100}  # as it ran on the H200
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Instructions of the loop of products, counted in machine code for 9.0: for a window, 32 bytes of a lane, and for finding the
+    rows of the next tile."""
+
+    window: dict
+    next_rows: dict
+
+
+LOOP = Loop({"fp8": 56.0, "int8": 70.0, "bf16": 34.0}, {"fp8": 72, "int8": 45, "bf16": 45})
+LOOP_THEN = Loop({"fp8": 61.0, "int8": 74.5, "bf16": 37.0}, {"fp8": 130, "int8": 75, "bf16": 75})  # as it ran on the H200
+TILE_INSTRUCTIONS = 70  # read off: a tile's sums to shared memory
+E4M3_EXTRA = 34  # estimated: more for 16 bytes of a lane on 8.0 and 8.6, without an instruction for E4M3 (560 for 286, why.md)
+PRODUCT_JUMPS = 2  # estimated: products run straight on
+
+# Attention of one token, F16, heads of 128. For the tile of a warp: instructions for a key, by queries.
+TILE_KEY_INSTRUCTIONS = {1: 25, 2: 36, 4: 59, 8: 105}  # why.md for 4 (940 for 16 keys); the others estimated
+ATTEND_PROLOGUE = 150  # counted
+# What comes before the loop: a query, a key or a value for each warp, in two rounds where there are more than eight. The instructions
+# are set by the launch of 8B; the jumps by the same kernel's 9.5 us that morning, when products had 84 KB of code (5272 instructions)
+# and it did not stay in the cache.
+ATTEND_CODE = Straight(1, 550, 32)
+ATTEND_FINISH = (150, 60)  # estimated: the sums of warps put together, and for each query
+ATTEND_MERGE = 300  # estimated: the block that ends last puts 33 or more parts together
+MMA_SHARE = 0.3  # estimated: of the instructions of a tile, where keys and queries are multiplied by matrix products
+# Executed after the wait: estimated from the machine code and the source.
+SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4)}
+# What ran on the H200, where the kernel has changed since: a norm that jumped over the gate and the sum of each value, a route that
+# wrote weights and read them back, and attention that asked for what comes in its second round after the first.
+KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
+                "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN}
+# Instructions of whole kernels, counted (9.0, F16 cache).
+CODE = {"fp8": 2032, "int8": 2160, "bf16": 1768, "experts": 2520, "attend 1": 2752, "attend 2": 2920, "attend 4": 3232,
+        "attend 8": 3752, "norm": 584, "route": 2128, "add choices": 480}
+
+# Prefill, shares of the tensor cores' peak.
+LIBRARY_SHARE = 0.75  # measured: 736 to 751 of 989 TFLOP/s, cuBLASLt alone
+TILE_ATTENTION_SHARE = 0.104  # measured: 2048 tokens of 32 heads of 128 in 334 us
+TILE_EXPERTS_SHARE = 0.12  # set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full
 COPY_SHARE = 0.8  # estimated: of the memory's speed, for kernels that convert
 
-# Registers, of ptxas for 9.0 (CUDA 13.0, 2026-11-24, with changes b and d). Products: by type of codes and MMA tiles of a block; attention: by type of
-# the cache and queries of a block. --resources replaces them.
-GEMV_REGISTERS = {("fp8", 1): 112, ("fp8", 2): 128, ("int8", 1): 104, ("int8", 2): 116, ("bf16", 1): 100, ("bf16", 2): 112}
-ATTEND_REGISTERS = {("f16", 1): 160, ("f16", 2): 145, ("f16", 4): 212, ("f16", 8): 255,
-                    ("fp8", 1): 112, ("fp8", 2): 123, ("fp8", 4): 194, ("fp8", 8): 242}
-# Instructions of a warp for 1 KiB of weights in the loop, of machine code for 9.0, without and with change b.
-GEMV_INSTRUCTIONS = {
-    False: {("fp8", 1): 86, ("fp8", 2): 82, ("int8", 1): 83, ("int8", 2): 71, ("bf16", 1): 38, ("bf16", 2): 35},
-    True: {("fp8", 1): 70.8, ("fp8", 2): 68.5, ("int8", 1): 72.8, ("int8", 2): 65.0, ("bf16", 1): 34.8, ("bf16", 2): 29.0},
-}
-# A warp's for 32 codes of an expert before change g: an index, a load of a byte, a division by the columns of a group, its scale.
-NAIVE_INSTRUCTIONS = 40  # estimated
-# Those for a column of x that a block prepares, both passes, likewise; by whether there is a norm.
-STAGE_INSTRUCTIONS = {False: {True: 18.4, False: 15.3}, True: {True: 19.4, False: 17.4}}
+
+@dataclass(frozen=True)
+class MeasuredRow:
+    """What an H200 measured of the engine on 2026-11-27 (bench/README.md, GPUs)."""
+
+    what: str
+    model: str
+    value: float  # us of a launch after its inputs are there, us of a layer, or tokens a second
+    launches: tuple = ()  # whose mean it is
+    staged: bool = False  # not the whole launch: from the end of the kernel before it until its inputs are staged
+    layer: bool = False  # all launches of a layer with the gaps between them
+    context: int = 0
+    prompt: int = 0  # tokens
+    sets: str = ""
+    why: str = ""
+
+
+MEASURED = [
+    MeasuredRow("8B FP8: q, k and v", "8b-fp8", 9.8, ("qkv",)),
+    MeasuredRow("8B FP8: attention", "8b-fp8", 4.4, ("attend",), sets="instructions of ATTEND_CODE"),
+    MeasuredRow("8B FP8: o and down, until inputs are staged", "8b-fp8", 3.3, ("o", "down"), staged=True, sets="SHARED_CLOCKS"),
+    MeasuredRow("8B FP8: o and down", "8b-fp8", 9.7, ("o", "down")),
+    MeasuredRow("8B FP8: gate and up", "8b-fp8", 27.4, ("gate, up",), sets="ISSUE"),
+    MeasuredRow("8B FP8: head, of the mean of 17.0 with q, k and v", "8b-fp8", 276.2, ("head",)),
+    MeasuredRow("8B FP8, decoding at 0", "8b-fp8", 376.8, sets="HOST"),
+    MeasuredRow("8B FP8, decoding at 4096", "8b-fp8", 335.0, context=4096),
+    MeasuredRow("8B FP8, decoding at 32768", "8b-fp8", 248.5, context=32768),
+    MeasuredRow("8B INT8, decoding at 0", "8b-int8", 378.3),
+    MeasuredRow("30B-A3B FP8: attention, until inputs are staged", "30b-a3b-fp8", 6.0, ("attend",), staged=True),
+    MeasuredRow("30B-A3B FP8: attention", "30b-a3b-fp8", 10.0, ("attend",),
+                why="jumps of cold code as the kernel of four queries was found to have them"),
+    MeasuredRow("30B-A3B FP8: o", "30b-a3b-fp8", 4.3, ("o",)),
+    MeasuredRow("30B-A3B FP8: norm", "30b-a3b-fp8", 6.6, ("norm",), why="22 jumps of one block; what else it waits for is not known"),
+    MeasuredRow("30B-A3B FP8: router", "30b-a3b-fp8", 3.0, ("router",)),
+    MeasuredRow("30B-A3B FP8: route", "30b-a3b-fp8", 4.7, ("route",)),
+    MeasuredRow("30B-A3B FP8: experts, mean of two", "30b-a3b-fp8", 11.5, ("experts in", "experts out")),
+    MeasuredRow("30B-A3B FP8: add choices", "30b-a3b-fp8", 2.0, ("add choices",),
+                why="a kernel of 150 instructions: its beginning and end"),
+    MeasuredRow("30B-A3B FP8: a layer", "30b-a3b-fp8", 66.0, layer=True),
+    MeasuredRow("30B-A3B FP8, decoding at 0", "30b-a3b-fp8", 312.6),
+    MeasuredRow("8B FP8, a prompt of 512", "8b-fp8", 20907, prompt=512,
+                why="the library's share is that of 8192 x 8192; of 512 tokens it is not known"),
+    MeasuredRow("8B FP8, a prompt of 4096", "8b-fp8", 27563, prompt=4096),
+    MeasuredRow("30B-A3B FP8, a prompt of 2048", "30b-a3b-fp8", 22123, prompt=2048, sets="TILE_EXPERTS_SHARE"),
+]
 
 
 @dataclass(frozen=True)
