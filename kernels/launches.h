@@ -438,6 +438,7 @@ struct RecurArgs {
   Segments segments;
   int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, tokens = 0;
 };
+// Without chunks the state is read as early as attend() reads keys.
 void recur(Stream& stream, const RecurArgs& args);
 
 // The rotation of the first 2 * half elements of a head.
@@ -478,7 +479,8 @@ int query_tiles(int queries, int dim);  // of one key-value head; dim: the large
 // Norm and rotation of the keys, and keys and values into the cache.
 void store_keys(Stream& stream, const AttendArgs& args);
 // For each token its queries' norm, rotation and attention; with `store`, for tokens of sequences of their own, also
-// what store_keys() does.
+// what store_keys() does. Other tokens' keys and values are then read before the kernels before this one have ended: of
+// those behind the last copy to the device (KernelScope) none may write them.
 void attend(Stream& stream, const AttendArgs& args, bool store);
 // The same for many tokens of one sequence, side by side, whose keys are stored, in tiles of products of 16-bit floats;
 // heads of up to 256 elements and any cache but one in F32.
