@@ -270,8 +270,8 @@ void multiply_heads(Stream& stream, const HeadLinearArgs& args);
 //   without      y = activation(up x)
 // where each product has its bias.
 struct ExpertsProduct {
-  const Matrix *gate = nullptr, *up = nullptr;  // of each expert, in the memory of the device; gate null: none
-  int experts = 0;
+  const Matrix *gate = nullptr, *up = nullptr;           // of each expert, in the memory of the device; gate null: none
+  int experts = 0;                                       // for multiply_chosen()
   Matrix like;                                           // one of them: what alike() compares, and the shape
   const float *gate_bias = nullptr, *up_bias = nullptr;  // (experts, rows) or null
   // (tokens, route_stride): the weights of the chosen experts, then which they are. Null: choice i is expert i.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kGroup = 128;       // columns that 8-bit floats share a scale for
 constexpr int64_t kPieceRows = 16;    // of weights written out: a multiple of this, but for the last
-constexpr int64_t kMostRows = 32768;  // that dequantize_to_fp16() takes at once: a grid has 65535 at most
+constexpr int64_t kMostRows = 32768;  // that dequantize_to_fp16() takes at once: far below the 65535 blocks of a grid
 
 // The largest power of two that keeps numbers up to `peak` below 2^15, so that F16 holds them.
 float f16_factor(float peak) {
@@ -23,7 +23,12 @@ float input_factor(const LinearInput& input) { return f16_factor(std::sqrt(float
 
 // What kernels that prepare inputs are told of them.
 void set_input(InputArgs& args, const LinearInput& input, int tokens) {
-  args = {input.x, input.stride, input.norm.weight, input.norm.eps, input.cols, tokens};
+  args = {.x = input.x,
+          .x_stride = input.stride,
+          .norm = input.norm.weight,
+          .norm_eps = input.norm.eps,
+          .cols = input.cols,
+          .tokens = tokens};
 }
 
 // Kernels of products normalize by themselves what most models have, and load whole pieces of rows.

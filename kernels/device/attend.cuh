@@ -117,8 +117,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const int queries = both.group - first_query < kQueries ? both.group - first_query : kQueries;
   const int warp = warp_index(), lane = lane_index();
 
-  // What warps prepare: a query each, the token's own key and its value, where this kernel stores them. All that does
-  // not depend on the token's position is under way before that is known.
+  // What warps prepare: a query each, the token's own key and its value, where this kernel stores them.
   const int items = both.store ? kQueries + 2 : kQueries;
   const AttendTile& layout = both.tile;
   const auto norm_of = [&](int item) {
@@ -275,7 +274,8 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
         reinterpret_cast<Bytes16*>(own_value)[unit] = reinterpret_cast<const Bytes16*>(own_key)[unit];
     }
   };
-  // A loop, not for_items(): its instructions are fetched once.
+  // A loop, not for_items(): its instructions are fetched once. The head of a second round takes the place of the
+  // first.
   QGEN_UNROLL_BY(1)
   for (int item = warp; item < items; item += kWarps) {
     prepare(item, heads[0]);

@@ -21,7 +21,8 @@ dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
   if (first >= args.stride) return;
   const int first_row = args.first_row + begin;
   uint16_t* const out = args.out + begin * args.stride;
-  if (w.column_order != nullptr || w.group_cols % kCopyColumns != 0 || first + kCopyColumns > w.cols) {
+  const bool one_tile = w.grid_cols == 1 && w.row_period == 0;  // of all columns
+  if (w.column_order != nullptr || (!one_tile && w.group_cols % kCopyColumns != 0) || first + kCopyColumns > w.cols) {
     QGEN_UNROLL_BY(1)
     for (int i = 0; i < rows * kCopyColumns; ++i) {
       const int r = i / kCopyColumns, k = first + i % kCopyColumns;
@@ -32,7 +33,7 @@ dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
     return;
   }
   // All of one tile.
-  const int column_tile = first / w.group_cols;
+  const int column_tile = one_tile ? 0 : first / w.group_cols;
   Bytes16 codes[kCopyRows];
   float scale[kCopyRows], zero_point[kCopyRows], minimum[kCopyRows];
   QGEN_UNROLL

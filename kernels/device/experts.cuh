@@ -22,7 +22,7 @@ QGEN_DEVICE Choice choice_of(const ExpertsProduct& product, int number) {
   const int expert = expert_of(product.route, product.route_stride, product.chosen, token, i);
   return {token, i, expert, product.weighted_input ? product.route[token * product.route_stride + i] : 1};
 }
-// The input of a choice, which does not depend on its expert.
+// The input of a choice.
 QGEN_DEVICE const float* input_of(const ChosenArgs& args, const Choice& choice) {
   return args.x + choice.token * args.x_stride + choice.index * args.x_choice_stride;
 }

@@ -6,12 +6,13 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-// Among how many blocks the slices of a tile's rows are best divided, so that all processors have as much to do.
-int blocks_of_rows(int tiles, int cols, int processors) {
+// Among how many blocks the slices of a tile's rows, each of so many steps, are best divided, so that all processors
+// have as much to do.
+int blocks_of_rows(int tiles, int slice_steps, int processors) {
   constexpr int kBorders = 6;  // steps that a block's beginning and its end take: estimated
   const auto time_of = [&](int blocks) {
     const int rounds = (tiles * blocks + processors - 1) / processors;
-    return rounds * (cols / kStepColumns / blocks + kBorders);
+    return rounds * (slice_steps * kInputSlices / blocks + kBorders);
   };
   int best = 1;
   for (int blocks = 2; blocks <= kInputSlices; blocks *= 2) {
@@ -31,7 +32,8 @@ void split_gemm(Stream& stream, const SplitGemmArgs& args) {
     blocks += int(blocks_of(products.part[i].rows, products.gated ? kBlockRows / 2 : kBlockRows));
   }
   if (blocks <= SplitGemmArgs::kMostSharedBlocks)
-    kernel.blocks_of_rows = blocks_of_rows(blocks, products.part[0].cols, stream.processors);
+    kernel.blocks_of_rows =
+        blocks_of_rows(blocks, int(blocks_of(products.part[0].cols, kStepColumns * kInputSlices)), stream.processors);
   const Dim grid{unsigned(blocks), unsigned(kernel.blocks_of_rows)};
   with_grid(products.part[0], [&]<typename Grid>() {
     launch(stream, "split gemm", split_gemm_kernel<Grid>, grid, kTileThreads,

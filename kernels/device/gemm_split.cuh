@@ -69,11 +69,11 @@ class SplitGemmBlock {
   QGEN_DEVICE void end_step(int step, Warp& warp) {
     const int own_slice = slice_of(step), slice = first_slice_ + own_slice;
     if (slice_of(step + 1) == own_slice) return;
-    float inverse[kTokenTiles][4];  // all loads before the first store, behind which they would have to wait
+    float inverse[kTokenTiles][2];  // all loads before the first store, behind which they would have to wait
     QGEN_UNROLL
-    for (int n = 0; n < kTokenTiles * 4; ++n) {
-      const int token = token_of(n / 4 * 2, warp_index() % 2) + 2 * (lane_index() % 4) + n % 2;
-      inverse[n / 4][n % 4] = token < products_.tokens ? args_.gemm.parts.inverse[token * kInputSlices + slice] : 0;
+    for (int n = 0; n < kTokenTiles * 2; ++n) {
+      const int token = token_of(n / 2 * 2, warp_index() % 2) + 2 * (lane_index() % 4) + n % 2;
+      inverse[n / 2][n % 2] = token < products_.tokens ? args_.gemm.parts.inverse[token * kInputSlices + slice] : 0;
     }
     QGEN_UNROLL
     for (int n = 0; n < kTokenTiles * 4; ++n) {
@@ -81,7 +81,7 @@ class SplitGemmBlock {
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         float(&sum)[Warp::kTokenTiles][4] = warp.sum[i];
-        total_[i][m][j] += rounded_product(sum[2 * m][j] + sum[2 * m + 1][j], inverse[m][j]);
+        total_[i][m][j] += rounded_product(sum[2 * m][j] + sum[2 * m + 1][j], inverse[m][j % 2]);
         sum[2 * m][j] = sum[2 * m + 1][j] = 0;
       }
     }

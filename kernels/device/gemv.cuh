@@ -41,7 +41,8 @@ struct GemvTraits {
   static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
   // Columns are staged in multiples of this: one window of each warp.
   static constexpr int kLeastSlab = kWarps * kWindow;
-  // Tokens whose inputs a lane loads at once, and pieces of each: all that it has of 12288 columns, or of 4096.
+  // Tokens whose inputs a lane loads at once, and pieces of each: all that it has, with 16 warps, of 12288 columns
+  // where there is one token, and of 4096 where there are more.
   static constexpr int kStagedTokens = kPairs ? 4 : 1, kStagedPieces = kPairs ? 2 : 6;
   // Tiles whose sums are put together behind one barrier of the block.
   static constexpr int kTilesAtOnce = kPairs ? 1 : 4;
@@ -108,7 +109,7 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
 }
 
 // A block's work: keep_norm() where there is a norm, ask_first() and load_first_groups(), which do not wait for the
-// inputs, stage_inputs(), then multiply_tiles(), which has for_result() or write_result() called.
+// inputs, stage_inputs(), then multiply_tiles(), whose `store` calls for_result() or write_result().
 //
 // Each warp has a slice of the columns, of all rows of a tile (InputSlice), and prepares its inputs for itself: warps
 // wait for each other only when their sums are put together.

@@ -23,8 +23,9 @@ class KernelScope {
 #endif
     let_next_start();
   }
-  // Before this a kernel may read only what no kernel of the same call writes. A call's inputs are copies, which no
-  // kernel overtakes: so all that earlier calls wrote, keys, values and states, is there.
+  // Before this a kernel may read only what no kernel of the same call, Backend::run(), writes. A call begins with a
+  // copy of its inputs, which waits for all kernels before it, and the first kernel behind it waits for the copy. So
+  // what earlier calls wrote, keys, values and states, is there.
   QGEN_DEVICE void wait_for_inputs() {
     QGEN_BACKEND::wait_for_inputs();
 #if defined(QGEN_CUDA_TIMESTAMPS)

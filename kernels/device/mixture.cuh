@@ -120,10 +120,12 @@ QGEN_KERNEL(kWarp, 1) route_kernel(const RouteArgs args, const LaunchTimes times
   for (int i = 0; i < args.chosen; ++i) {
     const Highest best = highest_of_warp(own);
     // Where all that is left is NaN, any expert will do: its weight is NaN.
-    const int expert = best.index < args.experts ? best.index : i;
-    total += score[expert];
+    const bool there = best.index < args.experts;
+    const int expert = there ? best.index : i;
+    const float of_expert = there ? score[expert] : bits_float(0x7FC00000);
+    total += of_expert;
     if (lane_index() == 0) {
-      chosen_score[i] = score[expert];
+      chosen_score[i] = of_expert;
       chosen[i] = float(expert);
     }
     if (expert % kWarp == lane_index()) {

@@ -213,12 +213,10 @@ recur_kernel(const RecurArgs args, const LaunchTimes times) {
 
 // Many tokens, kRecurChunk at a time: what a chunk begins with is read twice and written once for all of its tokens
 // (src/cpu/isa/recurrence.inc has the formulas). A chunk ends where the state is marked.
-constexpr int kProductsWarps = 4;
+constexpr int kInputWarps = 4;
 
 // Of a token (x of the grid): keys and queries, divided by their lengths where that is wanted, a warp a head; and what
 // each head's state decays by and changes at, a thread a head.
-constexpr int kInputWarps = 4;
-
 QGEN_KERNEL(kInputWarps* kWarp, 1) recur_inputs_kernel(const RecurArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
@@ -240,6 +238,8 @@ QGEN_KERNEL(kInputWarps* kWarp, 1) recur_inputs_kernel(const RecurArgs args, con
     query.put(args, args.scale, args.key_dim, args.queries + at);
   }
 }
+
+constexpr int kProductsWarps = 4;
 
 // Products of the key and the query of a token with the keys of kRecurChunk tokens: its own, the one before it, ...;
 // those of the key first, zero where there is no such token. Block: as many tokens (x of the grid) of a key head (y),

@@ -106,6 +106,35 @@ TEST_CASE("kernels: the best of a row of scores is found beside NaN") {
   }
 }
 
+TEST_CASE("kernels: experts whose scores are NaN are chosen last, and weigh NaN") {
+  gpu::Device device(0);
+  // More experts than a warp has lanes; the highest number is expert 40's.
+  for (const int numbers : {1, 2, 3}) {
+    std::vector<float> logits(70, NAN);
+    for (int i = 0; i < numbers; ++i) logits[size_t(40 - 39 * i / 2)] = float(3 - i);
+    const Buffer<float> there(device, logits), out(device, std::vector<float>(4));
+    RouteArgs args;
+    args.logits = there.data();
+    args.stride = 70;
+    args.experts = 70;
+    args.chosen = 2;
+    args.score = RouteStep::Score::kSigmoid;
+    args.out = out.data();
+    args.out_stride = 4;
+    args.tokens = 1;
+    choose_experts(device.stream(), args);
+    const std::vector<float> route = out.read();
+    CHECK(route[2] == 40);
+    CHECK(std::abs(route[0] - 1 / (1 + std::exp(-3.0f))) < 1e-6f);
+    if (numbers == 1) {
+      CHECK(std::isnan(route[1]));
+    } else {
+      CHECK(route[3] == 21);
+      CHECK(std::abs(route[1] - 1 / (1 + std::exp(-2.0f))) < 1e-6f);
+    }
+  }
+}
+
 TEST_CASE("kernels: NaN codes and scales are found while weights are brought in") {
   std::mt19937 random(12);
   for (const bool damaged : {false, true}) {
