@@ -383,8 +383,9 @@ QGEN_DEVICE void for_shared_sums(int tokens, const AddedOf& added_of, const Use&
   }
 }
 
-// Of a gate and what it gates a tile has kTurnRows rows each by turns: the row of both that row `place` of the tile is
-// of, and where a row of the gate is, kTurnRows before the same row of what it gates.
+// A tile of a gated product holds, by turns, kTurnRows rows of the gate and the same rows of the matrix that it gates.
+// gated_row(): which row of these matrices is at row `place` of the tile. gate_place(): where the gate's row `row` is
+// in the tile; the other matrix's is kTurnRows behind it.
 constexpr int kTurnRows = 16;
 QGEN_DEVICE int gated_row(int place) { return place / (2 * kTurnRows) * kTurnRows + place % kTurnRows; }
 QGEN_DEVICE int gate_place(int row) { return row / kTurnRows * 2 * kTurnRows + row % kTurnRows; }

@@ -654,7 +654,8 @@ class GemvBlock {
   // The columns of x of this lane's codes: of the high part and, for pairs, of the low part.
   QGEN_DEVICE void load_inputs(int place, uint32_t (&b)[Traits::kSums][Traits::kLane / 2]) const {
     const int stride = gemv_x_stride<Traits>(gemv_.slab);
-    // Where the product's columns are more than there are inputs it takes some once more: nobody looks at those sums.
+    // Matrix B has 8 columns. Those beyond the tokens' repeat column 0: the matrix product keeps columns apart, and
+    // store_sums() does not read the sums of these.
     const int g_there = g() < (Traits::kPairs ? args_.tokens : 2 * args_.tokens) ? g() : 0;
     QGEN_UNROLL
     for (int s = 0; s < Traits::kSums; ++s) {

@@ -99,7 +99,7 @@ struct LaneKey {
     QGEN_UNROLL
     for (int s = 0; s < kSlots; ++s) x[s] = lane_index() + s * kWarp < args.key_dim ? from[s * kWarp] : 0;
   }
-  // Divided by its length where that is wanted, times `factor`, with zeros up to kSlots * kWarp.
+  // Divided by its length where unit_keys is set, times `factor`; `elements` of them, zeros behind key_dim.
   QGEN_DEVICE void put(const RecurArgs& args, float factor, int elements, float* out) const {
     if (args.unit_keys) {
       float squares = 0;
