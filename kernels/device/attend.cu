@@ -81,8 +81,9 @@ template <CacheKind kKind, int kDim>
 void launch_tiles(Stream& stream, const AttendArgs& args) {
   static_assert(TileShape<kKind, kDim>::kBytes <= kMostSharedBytes);
   launch(stream, "attend in tiles", attend_tiles_kernel<kKind, kDim>,
-         {blocks_of(args.tokens, kTileQueries), unsigned(args.heads)}, kTileAttendThreads,
-         TileShape<kKind, kDim>::kBytes, args);
+         {blocks_of(args.tokens, TileShape<kKind, kDim>::kQueries), unsigned(args.heads / args.kv_heads),
+          unsigned(args.kv_heads)},
+         kTileAttendThreads, TileShape<kKind, kDim>::kBytes, args);
 }
 
 }  // namespace

@@ -244,12 +244,14 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   if (both.store) scope.wait_for_inputs();
   for_items(load_head);
 
-  const auto prepare = [&](int item, LaneHead<kSlots> head) {
+  const auto prepare = [&](int item, const LaneHead<kSlots>& of_item) {
     // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
     const bool of_query = item < kQueries, of_key = item == kQueries;
     if (!of_query && (own < 0 || (!of_key && args.v.x == nullptr))) return;  // or values are in the keys
     float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - kQueries) * layout.prepared_row;
-    head.prepare(args, norm_of(item), index_of(item), dim_of(item), row_of_item(item), of_query || of_key, out);
+    LaneHead<kSlots> head[1] = {of_item};
+    prepare_heads(head, args, norm_of(item), index_of(item), dim_of(item), row_of_item(item), of_query || of_key, out,
+                  0);
     if (of_query) return;
     const uint32_t at = page_rows[last_page - first_page] + uint32_t(page_offset(cache, position));
     const int w = own_at >> tile_shift, r = own_at & (tile_keys - 1);

@@ -1,103 +1,212 @@
-// Attention of many tokens: 64 queries of a head go through the keys tile by tile, all products in 16-bit floats with
-// sums in F32, and no score ever leaves the registers (FlashAttention-2, Dao 2023).
+// Attention of many tokens: up to 128 queries of a head go through the keys tile by tile, all products in 16-bit floats
+// with sums in F32, and no score ever leaves the registers (FlashAttention-2, Dao 2023).
 #pragma once
 
 #include "kernels/device/attend.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kTileQueries = 64;
 constexpr int kTileAttendWarps = 4, kTileAttendThreads = kTileAttendWarps * kWarp;
-constexpr int kWarpQueries = kTileQueries / kTileAttendWarps;
 
 // kDim: the longer of key and value, or the next that there is; what lies between is zero.
 template <CacheKind kKind, int kDim>
 struct TileShape {
-  static constexpr bool kWide = kDim > 128;
-  static constexpr int kKeys = kWide ? 32 : 64;  // of a tile; with more, the scores of wide heads find no registers
+  // Of 16 queries each, that a warp has: an operand from shared memory serves as many products. Wide heads leave
+  // registers for one, and all but short heads for the scores of 32 keys.
+  static constexpr int kRowTiles = kDim > 128 ? 1 : 2, kKeys = kDim > 64 ? 32 : 64;
+  // Windows of the queries, 32 columns each, that stay in registers: as many as find room.
+  static constexpr int kHeldWindows = kDim == 64 ? 2 : kDim == 128 ? 0 : 4;
+  static constexpr int kWarpQueries = 16 * kRowTiles, kQueries = kTileAttendWarps * kWarpQueries;
   static constexpr int kRowBytes = kDim * 2;
-  // Keys and values of a tile, in 16-bit floats. Their 16 bytes are in another order in every row, so that lanes which
-  // read together find them in different banks: see key_unit() and value_unit().
-  static constexpr int kValuesAt = kKeys * kRowBytes, kTileBytes = 2 * kKeys * kRowBytes;
-  // Two of them. Of caches of 8 bits one, and behind it two of codes: keys, values, and the factors of both.
+  // Queries, as operands of MMA, then keys and values of a tile, all in 16-bit floats. The 16 bytes of keys and values
+  // are in another order in every row, so that lanes which read together find them in different banks: see key_unit()
+  // and value_unit(). Of caches of 8 bits, behind them, codes of keys and values, and twice the factors of both, which
+  // are needed while the next are on their way.
   static constexpr bool kHasCodes = has_factors(kKind);
-  static constexpr int kFactorsAt = 2 * kKeys * kDim, kCodesBytes = kFactorsAt + 2 * kKeys * 4;
-  static constexpr int kTilesBytes = kTileBytes + (kHasCodes ? 2 * kCodesBytes : kTileBytes);
-  // Queries, as operands of MMA: those of wide heads stay in shared memory, others go into registers by way of a tile
-  // that is not used yet. Each warp prepares a query at that tile's end, in floats.
-  static constexpr int kUnusedAt = kHasCodes ? 0 : kTileBytes, kQueryBytes = kTileQueries * kRowBytes;
-  static constexpr int kQueriesAt = kWide ? kTilesBytes : kUnusedAt;
-  static constexpr int kScratchAt = kUnusedAt + kTileBytes - kTileAttendWarps * kDim * 4;
-  static constexpr int kBytes = kTilesBytes + (kWide ? kQueryBytes : 0);
-  static_assert(kWide || kQueriesAt + kQueryBytes <= kScratchAt);
+  static constexpr int kQueryBytes = kQueries * kRowBytes, kRowsBytes = kKeys * kRowBytes;
+  static constexpr int kKeysAt = kQueryBytes, kValuesAt = kKeysAt + kRowsBytes, kCodesAt = kValuesAt + kRowsBytes;
+  static constexpr int kFactorsAt = kCodesAt + 2 * kKeys * kDim, kFactorBytes = 2 * kKeys * 4;
+  static constexpr int kBytes = kHasCodes ? kFactorsAt + 2 * kFactorBytes : kCodesAt;
+  // Before there are values each warp prepares queries there, and behind the last tile results pass through all of
+  // this, both in floats.
+  static constexpr int kPreparedAtOnce = 4;
+  static_assert(kTileAttendWarps * kPreparedAtOnce * kDim * 4 <= kRowsBytes);
+  static_assert(kTileAttendWarps * 16 * kDim * 4 <= kBytes);
 };
 
-// A block's work: ask(0), prepare_queries(), then for each tile ask(tile + 1), widen(tile) where there are codes, and
-// attend(tile); at last write().
+// A block's work: prepare(), attend() for each tile of keys, write().
 template <CacheKind kKind, int kDim>
 class TileAttention {
   using Shape = TileShape<kKind, kDim>;
-  static constexpr int kKeys = Shape::kKeys, kRowBytes = Shape::kRowBytes;
+  static constexpr bool kHasCodes = Shape::kHasCodes;
+  static constexpr int kKeys = Shape::kKeys, kRowBytes = Shape::kRowBytes, kRowTiles = Shape::kRowTiles;
+  static constexpr int kWarpQueries = Shape::kWarpQueries;
   static constexpr int kWindows = kDim / 32;  // of which each lane has 8 elements of a query or key
   // Products with keys and with values. Values of codes are multiplied by weights that have taken in their factors,
   // which can be small: bf16 reaches that far, and has all codes exactly.
-  static constexpr bool kBf16Keys = kKind == CacheKind::kBf16, kBf16Values = kBf16Keys || Shape::kHasCodes;
+  static constexpr bool kBf16Keys = kKind == CacheKind::kBf16, kBf16Values = kBf16Keys || kHasCodes;
+  // A lane's scores, of queries g and g + 8 of each row tile with keys 2q and 2q + 1 of each 8.
+  using Scores = float[kRowTiles][kKeys / 8][4];
+  // A lane's elements of queries g and g + 8 of each row tile, of each 16 columns of a window: operands of MMA.
+  struct WindowQueries {
+    Bytes16 at[kRowTiles][2];
+  };
 
  public:
-  QGEN_DEVICE explicit TileAttention(const AttendArgs& args)
-      : args_(args), head_(int(block_index().y)), kv_(head_ / (args.heads / args.kv_heads)) {
-    // The last queries, which see most keys, first.
-    const int first_token = int(grid_size().x - 1 - block_index().x) * kTileQueries;  // of the launch
-    warp_token_ = first_token + warp_index() * kWarpQueries;
-    position_ = args.position[args.first_token];
-    const int end = first_token + kTileQueries;
-    end_ = position_ + (end < args.tokens ? end : args.tokens);
-    begin_ = first_key(args, position_ + first_token) / kKeys * kKeys;
-    tiles_ = (end_ - begin_ + kKeys - 1) / kKeys;
-    const int warp_at = position_ + warp_token_;
-    first_seen_ = first_key(args, warp_at);
-    all_see_ = first_key(args, warp_at + kWarpQueries - 1);
-    table_ = args.cache.tables + args.sequence[args.first_token] * args.cache.ring;
-    page_ = page_of(0);
+  QGEN_DEVICE explicit TileAttention(const AttendArgs& args) : args_(args) {
+    const int first_token = block_token(), position = args.position[args.first_token] + first_token;
+    const int left = args.tokens - first_token;
+    end_ = position + (left < Shape::kQueries ? left : Shape::kQueries);
+    begin_ = first_key(args, position) / kKeys * kKeys;
+    warp_at_ = position + warp_index() * kWarpQueries;
+    table_ = args.sequence[args.first_token] * args.cache.ring;
+    find_page(begin_);
+    QGEN_UNROLL
+    for (int row = 0; row < 2 * kRowTiles; ++row) running_[row / 2][row % 2] = {kLowest, 0};
   }
 
-  QGEN_DEVICE int tiles() const { return tiles_; }
+  // The first key of its first tile, and the end of the keys.
+  QGEN_DEVICE int begin() const { return begin_; }
+  QGEN_DEVICE int end() const { return end_; }
 
-  // Begins the copies of a tile, the one behind that which was asked for last.
-  QGEN_DEVICE void ask(int tile) {
-    if (tile >= tiles_) return;
-    const Cache& cache = args_.cache;
-    const int key = begin_ + tile * kKeys;
-    // A tile begins at a multiple of its keys, so it lies in one page.
-    const int64_t from = page_row(cache, page_, args_.kv_heads, kv_) + page_offset(cache, key);
-    if (tile + 1 < tiles_) page_ = page_of(tile + 1);  // there when it is needed
-    const uint8_t* const keys = cache.keys + from * cache.key_bytes;
-    const uint8_t* const values = cache.values + from * cache.value_bytes;
-    if constexpr (Shape::kHasCodes) {
-      uint8_t* const codes = codes_of(tile);
-      const auto plain = [](int, int unit) { return unit; };
-      copy<kDim>(codes, keys, cache.key_bytes, end_ - key, plain);
-      copy<kDim>(codes + kKeys * kDim, values, cache.value_bytes, end_ - key, plain);
-      if (const int row = thread_index(); row < 2 * kKeys) {
-        float* const factor = reinterpret_cast<float*>(codes + Shape::kFactorsAt) + row;
-        copy_async4(factor, (row < kKeys ? cache.key_factor : cache.value_factor) + from + row % kKeys,
-                    key + row % kKeys < end_);
-      }
+  // Asks for the first tile, and prepares queries meanwhile.
+  QGEN_DEVICE void prepare() {
+    ask(begin_);
+    prepare_queries();
+  }
+
+  // The tile of keys from `key` on. The block meets when its keys have arrived, and again when its values have: between
+  // the two it asks for the values, behind them for the next keys, so that either are on their way while the warps
+  // compute with the others. Codes arrive together, and the next are asked for as soon as these have become the tile.
+  QGEN_DEVICE void attend(int key) {
+    Scores score = {};
+    arrive();
+    if constexpr (kHasCodes) {
+      widen();
+      barrier();
+      ask(key + kKeys);
     } else {
-      copy<kRowBytes>(tile_at(tile), keys, cache.key_bytes, end_ - key,
-                      [](int row, int unit) { return key_unit(row, unit); });
-      copy<kRowBytes>(tile_at(tile) + Shape::kValuesAt, values, cache.value_bytes, end_ - key,
-                      [](int row, int unit) { return value_unit(row, unit); });
+      ask_values(key);
+    }
+    score_keys(score);  // all warps, as they meet behind it, and nearly all see the tile
+    if constexpr (!kHasCodes) {
+      arrive();
+      ask(key + kKeys);
+    }
+    if (key >= warp_at_ + kWarpQueries) return;  // none of the warp's queries sees any
+    if constexpr (kHasCodes)
+      for_factors(
+          key, 0, [&](float& one, float factor) { one *= factor; }, score);
+    if (args_.softcap > 0) [[unlikely]] {
+      QGEN_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        QGEN_UNROLL
+        for (int n = 0; n < kKeys / 8; ++n) {
+          QGEN_UNROLL
+          for (int j = 0; j < 4; ++j) score[r][n][j] = capped_score(score[r][n][j], args_.softcap);
+        }
+      }
+    }
+    if (key + kKeys - 1 > warp_at_ || key < first_key(args_, warp_at_ + kWarpQueries - 1)) hide_keys(key, score);
+    weigh(score);
+    if constexpr (kHasCodes) {
+      // A key that a query does not see has weight 0, and may have a NaN factor: 0 * NaN would be NaN.
+      for_factors(
+          key, kKeys,
+          [&](float& weight, float factor) {
+            if (weight != 0) weight *= factor;
+          },
+          score);
+    }
+    add_values(score);
+  }
+
+  // By way of shared memory, so that a warp writes whole rows.
+  QGEN_DEVICE void write() const {
+    const int g = lane_index() / 4, q = lane_index() % 4;
+    float* const own = shared_memory<float>() + warp_index() * 16 * kDim;
+    const auto place = [](int row, int pair) { return row * kDim + (pair ^ row % 4 * 4) * 2; };  // no bank conflicts
+    barrier();  // no warp still reads what lies there
+    QGEN_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        const Running all = {running_[r][h].largest, sum_lanes(running_[r][h].sum, 4)};
+        const Share share = share_of(args_, head(), all);
+        const float by = share.factor / share.sum;
+        QGEN_UNROLL
+        for (int n = 0; n < kDim / 8; ++n)
+          *reinterpret_cast<Bytes8*>(own + place(h * 8 + g, n * 4 + q)) = {
+              {float_bits(sums_[r][n][2 * h] * by), float_bits(sums_[r][n][2 * h + 1] * by)}};
+      }
+      warp_barrier();
+      const int first = warp_token() + r * 16, left = args_.tokens - first;
+      QGEN_UNROLL_BY(1)
+      for (int row = 0; row < (left < 16 ? left : 16); ++row) {
+        const int at = args_.first_token + first + row;
+        float* const y = args_.y + at * args_.y_stride + head() * args_.value_dim;
+        QGEN_UNROLL
+        for (int s = 0; s < kDim / kWarp; ++s) {
+          const int c = lane_index() + s * kWarp;
+          if (c >= args_.value_dim) continue;
+          const float value = own[place(row, c / 2) + c % 2];
+          y[c] = args_.gate.x == nullptr ? value : value * sigmoid(head_of(args_.gate, at, head())[c]);
+        }
+      }
+      warp_barrier();
+    }
+  }
+
+ private:
+  // Until the copies that were asked for last have arrived, of all threads; none still reads what was there before.
+  QGEN_DEVICE static void arrive() {
+    copy_async_wait<0>();
+    barrier();
+  }
+
+  // Begins the copies of a tile's keys, or of all its codes. The tile is the one behind that which was asked for last.
+  QGEN_DEVICE void ask(int key) {
+    if (key >= end_) return;
+    const Cache& cache = args_.cache;
+    const int64_t from = first_row(key);
+    const uint8_t* const keys = cache.keys + from * cache.key_bytes;
+    if constexpr (kHasCodes) {
+      const auto plain = [](int, int unit) { return unit; };
+      copy<kDim>(memory() + Shape::kCodesAt, keys, cache.key_bytes, end_ - key, plain);
+      copy<kDim>(memory() + Shape::kCodesAt + kKeys * kDim, cache.values + from * cache.value_bytes, cache.value_bytes,
+                 end_ - key, plain);
+      if (const int row = thread_index(); row < 2 * kKeys)
+        copy_async4(factors(key) + row, (row < kKeys ? cache.key_factor : cache.value_factor) + from + row % kKeys,
+                    key + row % kKeys < end_);
+      find_page(key + kKeys);
+    } else {
+      copy<kRowBytes>(memory() + Shape::kKeysAt, keys, cache.key_bytes, end_ - key, key_unit);
     }
     copy_async_commit();
   }
+  // Of the values that belong to these keys.
+  QGEN_DEVICE void ask_values(int key) {
+    const Cache& cache = args_.cache;
+    copy<kRowBytes>(memory() + Shape::kValuesAt, cache.values + first_row(key) * cache.value_bytes, cache.value_bytes,
+                    end_ - key, value_unit);
+    copy_async_commit();
+    find_page(key + kKeys);
+  }
+  // The row of the cache where a tile begins: at a multiple of its keys, so that it lies in one page.
+  QGEN_DEVICE uint32_t first_row(int key) const {
+    return uint32_t(page_row(args_.cache, page_, args_.kv_heads, kv_head())) + uint32_t(page_offset(args_.cache, key));
+  }
+  // The page of the tile that is asked for next: it is there when it is needed.
+  QGEN_DEVICE void find_page(int key) {
+    if (key < end_) page_ = page_at(args_.cache, args_.cache.tables + table_, key >> args_.cache.page_shift);
+  }
 
-  // The codes of a tile that has arrived become the tile.
-  QGEN_DEVICE void widen(int tile) const {
+  // The codes that have arrived become the tile.
+  QGEN_DEVICE void widen() const {
     constexpr int kUnits = kDim / 8, kRowsAtOnce = kTileAttendThreads / kUnits;  // of 8 elements
     constexpr Codes kCodes = kKind == CacheKind::kI8 ? Codes::kI8 : Codes::kE4M3;
     const int first = thread_index() / kUnits, unit = thread_index() % kUnits;
-    const uint8_t* const codes = codes_of(tile);
+    const uint8_t* const codes = memory() + Shape::kCodesAt;
     QGEN_UNROLL_BY(4)
     for (int row = first; row < 2 * kKeys; row += kRowsAtOnce) {
       const Bytes8 eight = *reinterpret_cast<const Bytes8*>(codes + row * kDim + unit * 8);
@@ -110,99 +219,56 @@ class TileAttention {
           wide.word[i] = bf16_pair(f16_value(uint16_t(wide.word[i])), f16_value(uint16_t(wide.word[i] >> 16)));
       }
       const int place = row < kKeys ? key_unit(row, unit) : value_unit(row, unit);
-      *reinterpret_cast<Bytes16*>(tile_at(tile) + row * kRowBytes + place * 16) = wide;
+      *reinterpret_cast<Bytes16*>(memory() + Shape::kKeysAt + row * kRowBytes + place * 16) = wide;
     }
   }
 
   // Norm, rotation and scale of the warp's queries.
   QGEN_DEVICE void prepare_queries() {
-    constexpr int kSlots = kDim / kWarp;
-    const int dim = args_.key_dim, lane = lane_index();
-    float* const rotated = reinterpret_cast<float*>(shared_memory<uint8_t>() + Shape::kScratchAt) + warp_index() * kDim;
-    LaneHead<kSlots> next;  // on its way while the one before it is prepared
-    next.load_weights(args_.q_norm, head_, dim);
-    const auto load = [&](int r) {
-      if (const int token = args_.first_token + warp_token_ + r; warp_token_ + r < args_.tokens)
-        next.load(head_of(args_.q, token, head_), dim, args_.rotation, token);
-    };
-    load(0);
-    QGEN_UNROLL_BY(1)
-    for (int r = 0; r < kWarpQueries; ++r) {
-      const int token = warp_token_ + r;
-      const bool there = token < args_.tokens;
-      LaneHead<kSlots> now = next;
-      if (r + 1 < kWarpQueries) load(r + 1);
-      if (there) now.prepare(args_, args_.q_norm, head_, dim, padded(dim), true, rotated);
-      const float scale = query_scale(args_, position_ + token);
-      // As load_query() reads them: of each window, for rows up to 7 and for those behind, 16 bytes of each lane.
-      uint8_t* const row = queries() + (r / 8 * kWarp + r % 8 * 4) * 16;
+    constexpr int kSlots = kDim / kWarp, kAtOnce = Shape::kPreparedAtOnce;
+    const int dim = args_.key_dim, lane = lane_index(), first_query = warp_token();
+    float* const rotated = reinterpret_cast<float*>(memory() + Shape::kValuesAt) + warp_index() * kAtOnce * kDim;
+    LaneHead<kSlots> next[kAtOnce];  // on their way while those before them are prepared
+    QGEN_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) next[i].load_weights(args_.q_norm, head(), dim);
+    const auto load = [&](int query) {
       QGEN_UNROLL
-      for (int s = 0; s < kSlots / 2; ++s) {
-        const int i = 2 * (lane + s * kWarp);
-        const float first = there && i < dim ? rounded_product(rotated[i], scale) : 0,
-                    second = there && i + 1 < dim ? rounded_product(rotated[i + 1], scale) : 0;
-        *reinterpret_cast<uint32_t*>(row + (i / 32 * 2 * kWarp + i % 32 / 8) * 16 + i % 8 * 2) =
-            pair<kBf16Keys>(first, second);
+      for (int i = 0; i < kAtOnce; ++i) {
+        // Behind the last query that one again.
+        const int token = args_.first_token + (query + i < args_.tokens ? query + i : args_.tokens - 1);
+        next[i].load(head_of(args_.q, token, head()), dim, args_.rotation, token);
+      }
+    };
+    load(first_query);
+    QGEN_UNROLL_BY(1)
+    for (int r = 0; r < kWarpQueries; r += kAtOnce) {
+      LaneHead<kSlots> now[kAtOnce];
+      QGEN_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) now[i] = next[i];
+      if (r + kAtOnce < kWarpQueries) load(first_query + r + kAtOnce);
+      prepare_heads(now, args_, args_.q_norm, head(), dim, padded(dim), true, rotated, kDim);
+      // As score_keys() reads them: 16 bytes of each lane for 16 of a window's columns and the 16 queries of a row
+      // tile, in the order of the operand.
+      uint8_t* const rows = queries() + (r / 16 * 2 * kWarp + r % 8 * 4) * 16 + r % 16 / 8 * 4;
+      QGEN_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const bool there = first_query + r + i < args_.tokens;
+        const float scale = query_scale(args_, warp_at_ + r + i);
+        QGEN_UNROLL
+        for (int s = 0; s < kSlots / 2; ++s) {
+          const int c = 2 * (lane + s * kWarp);
+          const float first = there && c < dim ? rounded_product(rotated[i * kDim + c], scale) : 0,
+                      second = there && c + 1 < dim ? rounded_product(rotated[i * kDim + c + 1], scale) : 0;
+          const int unit = (c / 32 * 2 * kRowTiles + c % 8 / 4) * kWarp + i * 4 + c % 32 / 8;
+          *reinterpret_cast<uint32_t*>(rows + unit * 16 + c % 4 / 2 * 8) = pair<kBf16Keys>(first, second);
+        }
       }
       warp_barrier();
     }
-    if constexpr (!Shape::kWide) {
-      QGEN_UNROLL
-      for (int window = 0; window < kWindows; ++window) load_query(window, query_[window]);
-    }
-  }
-
-  // A tile that has arrived.
-  QGEN_DEVICE void attend(int tile) {
-    const int key = begin_ + tile * kKeys, warp_at = position_ + warp_token_;
-    if (key > warp_at + kWarpQueries - 1 || key + kKeys <= first_seen_) return;  // none of the warp's queries sees any
-    float score[kKeys / 8][4] = {};
-    score_keys(tile_at(tile), score);
-    if constexpr (Shape::kHasCodes) {
-      for_factors(tile, 0, [&](int n, int j, float factor) { score[n][j] *= factor; });
-    }
-    if (args_.softcap > 0) [[unlikely]] {
-      QGEN_UNROLL
-      for (int n = 0; n < kKeys / 8; ++n) {
-        QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) score[n][j] = capped_score(score[n][j], args_.softcap);
-      }
-    }
-    if (key + kKeys - 1 > warp_at || key < all_see_) hide_keys(key, score);
-    weigh(score);
-    if constexpr (Shape::kHasCodes) {
-      // A key that a query does not see has weight 0, and may have a NaN factor: 0 * NaN would be NaN.
-      for_factors(tile, kKeys, [&](int n, int j, float factor) {
-        if (score[n][j] != 0) score[n][j] *= factor;
-      });
-    }
-    add_values(tile_at(tile) + Shape::kValuesAt, score);
-  }
-
-  QGEN_DEVICE void write() const {
-    const int g = lane_index() / 4, q = lane_index() % 4, d = args_.value_dim;
     QGEN_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const float sum = sum_lanes(running_[h].sum, 4);
-      const int token = warp_token_ + g + 8 * h;
-      if (token >= args_.tokens) continue;
-      const int at = args_.first_token + token;
-      float* const y = args_.y + at * args_.y_stride + head_ * d;
-      const Share share = share_of(args_, head_, {running_[h].largest, sum});
-      const float by = share.factor / share.sum;
-      const float* const gate = args_.gate.x == nullptr ? nullptr : head_of(args_.gate, at, head_);
-      QGEN_UNROLL
-      for (int n = 0; n < kDim / 8; ++n) {
-        QGEN_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          const int c = n * 8 + 2 * q + j;
-          if (c < d) y[c] = sums_[n][2 * h + j] * by * (gate == nullptr ? 1 : sigmoid(gate[c]));
-        }
-      }
-    }
+    for (int window = 0; window < Shape::kHeldWindows; ++window) held_[window] = load_queries(window);
   }
 
- private:
   // A warp reads 64 bytes of each of two neighbouring keys at once, and 16 bytes of each of eight neighbouring values.
   QGEN_DEVICE static int key_unit(int row, int unit) { return unit ^ row % 2 * 4; }
   QGEN_DEVICE static int value_unit(int row, int unit) { return unit ^ row % 8; }
@@ -213,188 +279,190 @@ class TileAttention {
   }
   template <bool kBf16>
   static constexpr Codes kFloats = kBf16 ? Codes::kBf16 : Codes::kF16;
-  // Keys of a tile, then values; and the codes that they are made of.
-  QGEN_DEVICE static uint8_t* tile_at(int tile) {
-    return shared_memory<uint8_t>() + (Shape::kHasCodes ? 0 : tile % 2 * Shape::kTileBytes);
-  }
-  QGEN_DEVICE static uint8_t* codes_of(int tile) {
-    return shared_memory<uint8_t>() + Shape::kTileBytes + tile % 2 * Shape::kCodesBytes;
-  }
+  QGEN_DEVICE static int kv_head() { return int(block_index().z); }
+  QGEN_DEVICE static int head() { return int(block_index().z * grid_size().y + block_index().y); }
+  // The first of its queries, of the launch; the last, which see most keys, are the first block's.
+  QGEN_DEVICE static int block_token() { return int(grid_size().x - 1 - block_index().x) * Shape::kQueries; }
+  QGEN_DEVICE static int warp_token() { return block_token() + warp_index() * kWarpQueries; }
+  QGEN_DEVICE static uint8_t* memory() { return shared_memory<uint8_t>(); }
   // The warp's.
-  QGEN_DEVICE static uint8_t* queries() {
-    return shared_memory<uint8_t>() + Shape::kQueriesAt + warp_index() * kWarpQueries * kRowBytes;
-  }
-
-  QGEN_DEVICE int32_t page_of(int tile) const {
-    return page_at(args_.cache, table_, (begin_ + tile * kKeys) >> args_.cache.page_shift);
+  QGEN_DEVICE static uint8_t* queries() { return memory() + warp_index() * kWarpQueries * kRowBytes; }
+  // Of a tile's keys, then of its values.
+  QGEN_DEVICE static float* factors(int key) {
+    return reinterpret_cast<float*>(memory() + Shape::kFactorsAt + key / kKeys % 2 * Shape::kFactorBytes);
   }
 
   // A thread's part of keys or values, kBytes of each row from `from` on, where there are so many `rows`; zeros behind
-  // them. place(row, unit): which 16 bytes of a row in shared memory those of `unit` become.
+  // them. place(row, unit): which 16 bytes of a row in shared memory those of `unit` become. It changes bits of the
+  // unit by those of the row, so that a sum of rows without common bits changes what either does.
   template <int kBytes, typename Place>
   QGEN_DEVICE static void copy(uint8_t* to, const uint8_t* from, int64_t row_bytes, int rows, const Place& place) {
     constexpr int kUnits = kBytes / 16, kRowsAtOnce = kTileAttendThreads / kUnits;
     const int first = thread_index() / kUnits, unit = thread_index() % kUnits;
-    const bool inside = unit * 16 < row_bytes;
+    const int left = unit * 16 < int(row_bytes) ? rows - first : 0, own = place(first, unit);
+    to += first * kBytes;
     from += first * row_bytes + unit * 16;
     QGEN_UNROLL
     for (int row = 0; row < kKeys; row += kRowsAtOnce) {
-      const int at = first + row;
-      copy_async16(to + at * kBytes + place(at, unit) * 16, from, inside && at < rows);
+      copy_async16(to + row * kBytes + place(row, own) * 16, from, row < left);
       from += kRowsAtOnce * row_bytes;
     }
   }
 
-  // This lane's elements of a window of queries g and g + 8.
-  QGEN_DEVICE static void load_query(int window, Bytes16 (&rows)[2]) {
-    QGEN_UNROLL
-    for (int h = 0; h < 2; ++h)
-      rows[h] = *reinterpret_cast<const Bytes16*>(queries() + ((window * 2 + h) * kWarp + lane_index()) * 16);
-  }
-
-  // use(n, j, factor) for each of a lane's scores: with those of keys, or of values behind them.
+  // use(element, factor) for each of a lane's scores or weights, with the factor of its key or value.
   template <typename Use>
-  QGEN_DEVICE static void for_factors(int tile, int first, const Use& use) {
-    const float* const factors = reinterpret_cast<const float*>(codes_of(tile) + Shape::kFactorsAt) + first;
+  QGEN_DEVICE static void for_factors(int key, int first, const Use& use, Scores& scores) {
+    const float* const own = factors(key) + first + 2 * (lane_index() % 4);
     QGEN_UNROLL
     for (int n = 0; n < kKeys / 8; ++n) {
       QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) use(n, j, factors[n * 8 + 2 * (lane_index() % 4) + j % 2]);
+      for (int j = 0; j < 2; ++j) {
+        const float factor = own[n * 8 + j];
+        QGEN_UNROLL
+        for (int r = 0; r < kRowTiles; ++r) {
+          use(scores[r][n][j], factor);
+          use(scores[r][n][2 + j], factor);
+        }
+      }
     }
   }
 
-  QGEN_DEVICE void score_keys(const uint8_t* keys, float (&score)[kKeys / 8][4]) const {
+  QGEN_DEVICE static WindowQueries load_queries(int window) {
+    WindowQueries query;
+    QGEN_UNROLL
+    for (int i = 0; i < 2 * kRowTiles; ++i)
+      query.at[i / 2][i % 2] =
+          *reinterpret_cast<const Bytes16*>(queries() + ((window * 2 * kRowTiles + i) * kWarp + lane_index()) * 16);
+    return query;
+  }
+
+  QGEN_DEVICE void score_keys(Scores& score) const {
     const int g = lane_index() / 4, q = lane_index() % 4;
-    const uint8_t* const own = keys + g * kRowBytes + q * 16;
+    const uint8_t* const own = memory() + Shape::kKeysAt + g * kRowBytes + q * 16;
     QGEN_UNROLL
     for (int window = 0; window < kWindows; ++window) {
-      Bytes16 rows[2];
-      if constexpr (Shape::kWide) {
-        load_query(window, rows);
-      } else {
-        rows[0] = query_[window][0];
-        rows[1] = query_[window][1];
-      }
+      const WindowQueries query = window < Shape::kHeldWindows ? held_[window] : load_queries(window);
       QGEN_UNROLL
       for (int n = 0; n < kKeys / 8; ++n) {
         const Bytes16 key = *reinterpret_cast<const Bytes16*>(own + n * 8 * kRowBytes + key_unit(g, window * 4) * 16);
         QGEN_UNROLL
         for (int s = 0; s < 2; ++s) {
-          const uint32_t a[4] = {rows[0].word[2 * s], rows[1].word[2 * s], rows[0].word[2 * s + 1],
-                                 rows[1].word[2 * s + 1]};
           const uint32_t b[2] = {key.word[2 * s], key.word[2 * s + 1]};
-          multiply_add<kFloats<kBf16Keys>>(score[n], a, b);
+          QGEN_UNROLL
+          for (int r = 0; r < kRowTiles; ++r) multiply_add<kFloats<kBf16Keys>>(score[r][n], query.at[r][s].word, b);
         }
       }
     }
   }
 
   // Takes away what a query does not see of the keys from `key` on.
-  QGEN_DEVICE void hide_keys(int key, float (&score)[kKeys / 8][4]) const {
+  QGEN_DEVICE void hide_keys(int key, Scores& score) const {
     const int g = lane_index() / 4, q = lane_index() % 4;
     QGEN_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const int position = position_ + warp_token_ + g + 8 * h, last = position - key,
-                first = first_key(args_, position) - key;
+    for (int row = 0; row < 2 * kRowTiles; ++row) {
+      const int position = warp_at_ + g + 8 * row;
+      const int last = position - key - 2 * q, first = first_key(args_, position) - key - 2 * q;
       QGEN_UNROLL
       for (int n = 0; n < kKeys / 8; ++n) {
         QGEN_UNROLL
         for (int j = 0; j < 2; ++j) {
-          const int of_tile = n * 8 + 2 * q + j;
-          if (of_tile > last || of_tile < first) score[n][2 * h + j] = kLowest;
+          const int of_tile = n * 8 + j;
+          if (of_tile > last || of_tile < first) score[row / 2][n][row % 2 * 2 + j] = kLowest;
         }
       }
     }
   }
 
   // Scores become weights, and what was added up before is brought to the same largest score.
-  QGEN_DEVICE void weigh(float (&score)[kKeys / 8][4]) {
+  QGEN_DEVICE void weigh(Scores& score) {
     // Exponents are those of two, from here on. As long as a query has seen no key, from zero.
     constexpr float kLog2OfE = 1.4426950408889634f;
     const auto base_of = [](float largest) { return largest == kLowest ? 0 : rounded_product(largest, kLog2OfE); };
-    float old[2];
+    float old[kRowTiles][2];
+    bool all_same = true;
     QGEN_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      Running& running = running_[h];
-      float largest = running.largest;
+    for (int r = 0; r < kRowTiles; ++r) {
       QGEN_UNROLL
-      for (int n = 0; n < kKeys / 8; ++n) largest = larger(largest, larger(score[n][2 * h], score[n][2 * h + 1]));
-      largest = largest_lane(largest, 4);
-      const float base = base_of(largest);
-      old[h] = running.largest == kLowest ? 0 : exp2_fast(base_of(running.largest) - base);
-      running.largest = largest;
-      float sum = 0;
-      QGEN_UNROLL
-      for (int n = 0; n < kKeys / 8; ++n) {
+      for (int h = 0; h < 2; ++h) {
+        Running& running = running_[r][h];
+        float largest = running.largest;
         QGEN_UNROLL
-        for (int j = 0; j < 2; ++j)
-          score[n][2 * h + j] = exp2_fast(fused_product(score[n][2 * h + j], kLog2OfE, -base));
-        sum += score[n][2 * h] + score[n][2 * h + 1];
+        for (int n = 0; n < kKeys / 8; ++n)
+          largest = larger(largest, larger(score[r][n][2 * h], score[r][n][2 * h + 1]));
+        largest = largest_lane(largest, 4);
+        const float base = base_of(largest);
+        old[r][h] = running.largest == kLowest ? 0 : exp2_fast(base_of(running.largest) - base);
+        all_same &= old[r][h] == 1;
+        float sum = 0;
+        QGEN_UNROLL
+        for (int n = 0; n < kKeys / 8; ++n) {
+          QGEN_UNROLL
+          for (int j = 0; j < 2; ++j)
+            score[r][n][2 * h + j] = exp2_fast(fused_product(score[r][n][2 * h + j], kLog2OfE, -base));
+          sum += score[r][n][2 * h] + score[r][n][2 * h + 1];
+        }
+        running = {largest, fused_product(running.sum, old[r][h], sum)};
       }
-      running.sum = fused_product(running.sum, old[h], sum);
     }
-    if (!any_lane(!(old[0] == 1 && old[1] == 1))) return;
+    if (!any_lane(!all_same)) return;
     QGEN_UNROLL
-    for (int n = 0; n < kDim / 8; ++n) {
+    for (int r = 0; r < kRowTiles; ++r) {
       QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) sums_[n][j] *= old[j / 2];
+      for (int n = 0; n < kDim / 8; ++n) {
+        QGEN_UNROLL
+        for (int j = 0; j < 4; ++j) sums_[r][n][j] *= old[r][j / 2];
+      }
     }
   }
 
-  QGEN_DEVICE void add_values(const uint8_t* values, const float (&weight)[kKeys / 8][4]) {
+  QGEN_DEVICE void add_values(const Scores& weight) {
     // Matrices of load_transposed(): the first and the last 8 keys, at the first and at the last 8 of 16 elements.
     const int lane = lane_index(), key = lane % 16, half = lane / 16;
-    const uint8_t* const own = values + key * kRowBytes;
+    const uint8_t* const own = memory() + Shape::kValuesAt + key * kRowBytes;
     QGEN_UNROLL
     for (int s = 0; s < kKeys / 16; ++s) {
-      uint32_t a[4];
+      uint32_t a[kRowTiles][4];
       QGEN_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float* const two = weight[2 * s + i / 2] + i % 2 * 2;
-        a[i] = pair<kBf16Values>(two[0], two[1]);
+      for (int r = 0; r < kRowTiles; ++r) {
+        QGEN_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const float* const two = weight[r][2 * s + i / 2] + i % 2 * 2;
+          a[r][i] = pair<kBf16Values>(two[0], two[1]);
+        }
       }
       QGEN_UNROLL
       for (int n = 0; n < kDim / 16; ++n) {
         uint32_t b[4];
         load_transposed(b, own + s * 16 * kRowBytes + n / 4 * 128 + value_unit(key, n % 4 * 2 + half) * 16);
         const uint32_t left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-        multiply_add<kFloats<kBf16Values>>(sums_[2 * n], a, left);
-        multiply_add<kFloats<kBf16Values>>(sums_[2 * n + 1], a, right);
+        QGEN_UNROLL
+        for (int r = 0; r < kRowTiles; ++r) {
+          multiply_add<kFloats<kBf16Values>>(sums_[r][2 * n], a[r], left);
+          multiply_add<kFloats<kBf16Values>>(sums_[r][2 * n + 1], a[r], right);
+        }
       }
     }
   }
 
   const AttendArgs& args_;
-  const int head_, kv_;
-  int warp_token_ = 0, position_ = 0;    // the warp's first query, of the launch; that of the launch's first token
-  int begin_ = 0, end_ = 0, tiles_ = 0;  // keys of the block
-  int first_seen_ = 0, all_see_ = 0;     // the first key that any of the warp's queries sees, and that all see
-  const int32_t* table_ = nullptr;       // pages
-  int32_t page_ = 0;                     // of the tile that is asked for next
-  Bytes16 query_[kWindows][2];           // of heads that are not wide
-  float sums_[kDim / 8][4] = {};         // of queries g and g + 8
-  Running running_[2] = {{kLowest, 0}, {kLowest, 0}};  // of the same; a lane's own part of the sum
+  int warp_at_ = 0;          // the position of the warp's first query
+  int begin_ = 0, end_ = 0;  // keys of the block
+  int table_ = 0;            // where the sequence's pages begin in the tables
+  int32_t page_ = 0;         // of the tile that is asked for
+  WindowQueries held_[Shape::kHeldWindows > 0 ? Shape::kHeldWindows : 1];
+  float sums_[kRowTiles][kDim / 8][4] = {};  // of queries g and g + 8 of each row tile
+  Running running_[kRowTiles][2];            // of the same; a lane's own part of the sum
 };
 
 template <CacheKind kKind, int kDim>
-QGEN_KERNEL(kTileAttendThreads, kDim == 64 ? 3 : 2)
+QGEN_KERNEL(kTileAttendThreads, 2)
 attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   TileAttention<kKind, kDim> block(args);
-  block.ask(0);
-  block.prepare_queries();
+  block.prepare();
   QGEN_UNROLL_BY(1)
-  for (int tile = 0; tile < block.tiles(); ++tile) {
-    copy_async_wait<0>();
-    barrier();  // all copies of this tile have arrived, and no thread still reads the tile before it
-    block.ask(tile + 1);
-    if constexpr (has_factors(kKind)) {
-      block.widen(tile);
-      barrier();
-    }
-    block.attend(tile);
-  }
+  for (int key = block.begin(); key < block.end(); key += TileShape<kKind, kDim>::kKeys) block.attend(key);
   block.write();
 }
 

@@ -80,7 +80,9 @@ QGEN_DEVICE float query_scale(const AttendArgs& args, int position) {
 }
 
 // c tanh(score / c), by way of the exponential: its error is some 2^-23 of c.
-QGEN_DEVICE float capped_score(float score, float cap) { return cap * (1 - 2 / (1 + exp_fast(2 * score / cap))); }
+QGEN_DEVICE float capped_score(float score, float cap) {
+  return cap * (1 - 2 * reciprocal_fast(1 + exp_fast(score * (2 / cap))));
+}
 
 // The first key that a token sees.
 QGEN_DEVICE int first_key(const AttendArgs& args, int position) {
@@ -261,51 +263,69 @@ struct LaneHead {
       sin[s] = there ? own_sin[s * kWarp] : 0;
     }
   }
-  // Norm and rotation of a head of `dim` elements; it ends up in shared memory, with zeros up to `row`.
-  QGEN_DEVICE void prepare(const AttendArgs& args, const DeviceNorm& norm, int h, int dim, int row, bool rotates,
-                           float* out) {
-    const bool normalizes = norm.kind != Norm::Kind::kNone;
-    // All but the common case takes the long way through shared memory.
-    const bool simple = norm.kind != Norm::Kind::kLayer && norm.group == dim && norm.bias == nullptr;
-    const bool before = normalizes && !args.norm_after_rotation;
-    if (before && simple) {
+};
+
+// Norm and rotation of a warp's heads, `dim` elements each, side by side: while one waits the others go on. Each ends
+// up in shared memory, `pitch` floats behind the one before it, with zeros up to `row`.
+template <int kSlots, int kHeads>
+QGEN_DEVICE void prepare_heads(LaneHead<kSlots> (&heads)[kHeads], const AttendArgs& args, const DeviceNorm& norm, int h,
+                               int dim, int row, bool rotates, float* out, int pitch) {
+  const int lane = lane_index();
+  const bool normalizes = norm.kind != Norm::Kind::kNone;
+  // All but the common case takes the long way through shared memory.
+  const bool simple = norm.kind != Norm::Kind::kLayer && norm.group == dim && norm.bias == nullptr;
+  const bool before = normalizes && !args.norm_after_rotation;
+  if (before && simple) {
+    float factor[kHeads];
+    QGEN_UNROLL
+    for (int i = 0; i < kHeads; ++i) {
       float squares = 0;
       QGEN_UNROLL
-      for (int s = 0; s < kSlots; ++s) squares = fused_product(x[s], x[s], squares);
-      const float factor =
-          norm.kind == Norm::Kind::kScale ? 1 : rsqrt_exact(sum_lanes(squares) / float(dim) + norm.eps);
-      QGEN_UNROLL
-      for (int s = 0; s < kSlots; ++s) x[s] = rounded_product(rounded_product(x[s], factor), weight[s]);
+      for (int s = 0; s < kSlots; ++s) squares = fused_product(heads[i].x[s], heads[i].x[s], squares);
+      factor[i] = norm.kind == Norm::Kind::kScale ? 1 : rsqrt_exact(sum_lanes(squares) / float(dim) + norm.eps);
     }
     QGEN_UNROLL
-    for (int s = 0; s < kSlots; ++s) {
-      if (lane_index() + s * kWarp < row) out[lane_index() + s * kWarp] = x[s];
-    }
-    warp_barrier();
-    const Rotation& rotation = args.rotation;
-    QGEN_UNROLL_BY(1)
-    for (int turn = 0; turn < 2; ++turn) {
-      if (turn == 0 ? before && !simple : normalizes && !before) [[unlikely]] {
-        normalize_head<1>(norm, h, dim, out);
-        warp_barrier();
-      }
-      if (turn == 1 || !rotates || rotation.half == 0) continue;
-      float* const from = out + args.rotated_first;
+    for (int i = 0; i < kHeads; ++i) {
       QGEN_UNROLL
-      for (int s = 0; s < kSlots / 2; ++s) {
-        const int i = lane_index() + s * kWarp;
-        if (i < rotation.half) {
-          float& first = from[rotation.adjacent ? 2 * i : i];
-          float& second = from[rotation.adjacent ? 2 * i + 1 : i + rotation.half];
-          const float a = first, b = second;
-          first = fused_product(a, cos[s], -rounded_product(b, sin[s]));
-          second = fused_product(b, cos[s], rounded_product(a, sin[s]));
-        }
-      }
-      warp_barrier();
+      for (int s = 0; s < kSlots; ++s)
+        heads[i].x[s] = rounded_product(rounded_product(heads[i].x[s], factor[i]), heads[i].weight[s]);
     }
   }
-};
+  QGEN_UNROLL
+  for (int i = 0; i < kHeads; ++i) {
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) {
+      if (lane + s * kWarp < row) out[i * pitch + lane + s * kWarp] = heads[i].x[s];
+    }
+  }
+  warp_barrier();
+  const Rotation& rotation = args.rotation;
+  QGEN_UNROLL_BY(1)
+  for (int turn = 0; turn < 2; ++turn) {
+    if (turn == 0 ? before && !simple : normalizes && !before) [[unlikely]] {
+      QGEN_UNROLL_BY(1)
+      for (int i = 0; i < kHeads; ++i) normalize_head<1>(norm, h, dim, out + i * pitch);
+      warp_barrier();
+    }
+    if (turn == 1 || !rotates || rotation.half == 0) continue;
+    QGEN_UNROLL
+    for (int i = 0; i < kHeads; ++i) {
+      float* const from = out + i * pitch + args.rotated_first;
+      QGEN_UNROLL
+      for (int s = 0; s < kSlots / 2; ++s) {
+        const int at = lane + s * kWarp;
+        if (at < rotation.half) {
+          float& first = from[rotation.adjacent ? 2 * at : at];
+          float& second = from[rotation.adjacent ? 2 * at + 1 : at + rotation.half];
+          const float a = first, b = second;
+          first = fused_product(a, heads[i].cos[s], -rounded_product(b, heads[i].sin[s]));
+          second = fused_product(b, heads[i].cos[s], rounded_product(a, heads[i].sin[s]));
+        }
+      }
+    }
+    warp_barrier();
+  }
+}
 
 // A warp puts a row, of which its lanes have prepared their elements in shared memory, into the cache and, with
 // `in_tile`, among the keys or values that its block has in shared memory. Returns the row's factor.

@@ -183,6 +183,12 @@ QGEN_DEVICE float exp2_fast(float value) {
   return power;
 }
 QGEN_DEVICE float exp_fast(float value) { return exp2_fast(value * 1.4426950408889634f); }
+// 1 / value to the last bit but one; of 2^126 and more it is zero.
+QGEN_DEVICE float reciprocal_fast(float value) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(value));
+  return inverse;
+}
 QGEN_DEVICE float tanh_exact(float value) { return tanhf(value); }
 QGEN_DEVICE float erfc_exact(float value) { return erfcf(value); }
 QGEN_DEVICE float log1p_exact(float value) { return log1pf(value); }

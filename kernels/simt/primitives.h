@@ -156,6 +156,7 @@ inline float exp2_fast(float value) { return std::exp2(value); }
 inline float exp_fast(float value) { return exp2_fast(value * 1.4426950408889634f); }
 inline float rounded_product(float a, float b) { return a * b; }
 inline float fused_product(float a, float b, float c) { return std::fma(a, b, c); }
+inline float reciprocal_fast(float value) { return 1 / value; }
 inline float tanh_exact(float value) { return std::tanh(value); }
 inline float erfc_exact(float value) { return std::erfc(value); }
 inline float log1p_exact(float value) { return std::log1p(value); }

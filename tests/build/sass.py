@@ -28,9 +28,9 @@ LIMITS = {
 }
 # Of tiles: instructions of the loop for a matrix product of 16 rows (MMA), what is skipped in most rounds too, and of the whole kernel.
 TILES = {
-    "attention, heads of 64": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi64E", 30.3, 4840),  # (29.4, 4696)
-    "attention, heads of 128": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi128E", 16.7, 6560),  # (16.2, 6368)
-    "attention, heads of 256": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi256E", 13.3, 8770),  # (12.8, 8512)
+    "attention, heads of 64": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi64E", 13.0, 4260),  # (12.6, 4128)
+    "attention, heads of 128": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi128E", 9.7, 4370),  # (9.4, 4240)
+    "attention, heads of 256": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi256E", 7.7, 4750),  # (7.4, 4608)
     "experts, fp8, scales of blocks": (r"grouped_kernel.*CodesE4ELi16ELi1E", 5.3, 2450),  # (5.1, 2272)
     "many tokens, fp8, scales of blocks": (r"4cuda11gemm_kernel.*CodesE4ELi16ELi1E", 5.4, 1360),  # (5.2, 1216)
     "the next tokens of many texts, the same": (r"split_gemm_kernel.*CodesE4ELi16ELi1E", 11.5, 3290),  # (11.1, 3192)
