@@ -30,7 +30,7 @@ WITHIN = 0.15
 
 CHANGES = {
     "ring": "products have twice as many codes under way (128 KB a multiprocessor), where there is room",
-    "room": "products leave registers for the next kernel's blocks, which ask for their first weights beside them",
+    "room": "attention and the experts' products leave registers for the next kernel's blocks as well",
     "one-pass": "inputs of products are staged without the second pass",
     "ask-early": "the experts' second product asks for its weights before its inputs are there",
     "fused-norm": "router and experts apply the norm, no kernel of its own",
@@ -246,6 +246,7 @@ class GemvShape:
     windows: int  # of a tile, for a warp
     pieces: int  # four inputs, for a lane
     ring: int  # bytes of codes that a block has under way
+    shared: int  # bytes of shared memory that a block takes
 
     @staticmethod
     def of(gpu, p, changes):
@@ -264,9 +265,14 @@ class GemvShape:
         beside = 4 * p.cols + 4 * warps * (3 + 2 * together * 16) + 1024
         if at_once * (ring + beside) > gpu.shared_kb * 1024:
             ring, together = ring // 2, 1
-        elif "ring" in changes and at_once * (2 * ring + beside) <= gpu.shared_kb * 1024:
+        elif "ring" in changes and (2 if fits_beside(gpu, p) else at_once) * (2 * ring + beside) <= gpu.shared_kb * 1024:
             ring *= 2
-        return GemvShape(blocks, tiles, together, windows, math.ceil(p.cols / (128 * warps)), ring)
+        return GemvShape(blocks, tiles, together, windows, math.ceil(p.cols / (128 * warps)), ring, ring + beside)
+
+
+def fits_beside(gpu, p):
+    """Whether the registers of a product leave room for a block of the next kernel: 64 a thread, on 9.0 alone."""
+    return gpu.arch == "sm_90" and not p.chosen
 
 
 def tile_instructions(gpu, p, shape, loop):
@@ -275,11 +281,12 @@ def tile_instructions(gpu, p, shape, loop):
     return shape.windows * (loop.window[p.codes] + 2 * slower) + loop.next_rows[p.codes] + data.TILE_INSTRUCTIONS
 
 
-def product_launch(gpu, p, changes, times=1, crowded=True, cold=False, kernels=None):
-    """A launch of gemv() or of multiply_chosen(), whose warps are four on a scheduler. `crowded`: the kernel before it is on all
-    multiprocessors. A block takes more than half of the registers (512 threads of 70 to 83), so it cannot begin beside one of another
-    product or of attention: its first weights are then asked for when the ring would already hold them."""
+def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None):
+    """A launch of gemv() or of multiply_chosen(), whose warps are four on a scheduler. `left`: bytes of shared memory beside a block of
+    the kernel before it, none where its registers leave no room. Where a block of this one does not fit, its first weights are asked for
+    when the ring would already hold them."""
     shape = GemvShape.of(gpu, p, changes)
+    crowded = shape.shared > left
     full = shape.blocks >= gpu.sms
     size = p.bytes + max(1, p.chosen) * 4 * sum(p.rows)
     kernels = kernels or {}
@@ -363,7 +370,15 @@ def token(gpu, model, context, changes=(), kernels=None):
     else:
         out.append(Launch("copies and host between tokens", 1, 0, 0, 0, data.HOST))
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
-    crowded = not isinstance(model.steps[-1], Small) and "room" not in changes  # by the last launch of the layer before
+    def left_by(step, blocks):
+        if blocks < gpu.sms or "room" in changes:
+            return math.inf
+        if not isinstance(step, Product) or not fits_beside(gpu, step) or not kernels.get("room", True):
+            return 0
+        return gpu.shared_kb * 1024 - GemvShape.of(gpu, step, changes).shared
+
+    last = model.steps[-1]  # of the layer before
+    left = left_by(last, 0 if isinstance(last, Small) else gpu.sms)
     for step in model.steps:
         if isinstance(step, Attention):
             code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
@@ -376,10 +391,10 @@ def token(gpu, model, context, changes=(), kernels=None):
         else:
             fused = "fused-norm" in changes and step.name in ("router", "experts in")
             step = replace(step, norm=step.norm or fused)
-            launch = product_launch(gpu, step, changes, model.layers, crowded, cold, kernels)
-        crowded = launch.blocks >= gpu.sms and "room" not in changes
+            launch = product_launch(gpu, step, changes, model.layers, left, cold, kernels)
+        left = left_by(step, launch.blocks)
         out.append(launch)
-    out.append(product_launch(gpu, model.head, changes, crowded=crowded, kernels=kernels))
+    out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels))
     # 64 blocks: each thread compares ten scores one after the other, then two trees of barriers and a counter.
     scores = Straight(math.ceil(model.vocab / 64 / 256) + 4, 300, 0)
     out.append(small_launch(gpu, "best score", scores, 4.0 * model.vocab, blocks=64))

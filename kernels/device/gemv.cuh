@@ -23,6 +23,11 @@ struct GemvTraits {
   using Grid = GridType;
   static constexpr int kWarps = kWarpsOfBlock, kThreads = kWarps * kWarp;
   static constexpr int kBlocks = kGemvWarps / kWarps;  // that a processor has room for
+  // That its registers are enough for. Half are left where the kernel needs no more: the next product's block asks for
+  // its first weights beside this one, and attention for its keys.
+  static constexpr bool kFewRegisters =
+      !kTwoProducts && (!GridType::kGrouped || (GridType::kCodes != Codes::kI8 && GridType::kLane == 16));
+  static constexpr int kResident = kNextBlockHasRoom && kFewRegisters ? 2 * kBlocks : kBlocks;
   static constexpr Codes kCodes = Grid::kCodes;
   static constexpr int kLane = Grid::kLane;
   // The parts of x are two products; else neighbouring columns, which requires that all of x is in shared memory at
@@ -76,7 +81,8 @@ constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
 // Bytes of shared memory that a block takes beside its ring.
 template <typename Traits>
 constexpr int64_t gemv_bytes(int tokens, int slab) {
-  const int64_t floats = int64_t{Traits::kWarps} * tokens * (3 + 2 * Traits::kTilesAtOnce * kMmaRows);
+  const int64_t floats =
+      int64_t{Traits::kWarps} * tokens * (3 + 2 * Traits::kTilesAtOnce * kMmaRows) + Traits::kThreads;
   return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
 }
 
@@ -138,13 +144,10 @@ class GemvBlock {
 
   // Where the stages hand each other what they made, behind `used` bytes.
   QGEN_DEVICE void place_shared_memory(int used = 0) {
-    uint8_t* const begin = shared_memory<uint8_t>() + used;
-    const int stride = gemv_x_stride<Traits>(gemv_.slab), columns = 2 * args_.tokens;
-    x_ = reinterpret_cast<uint16_t*>(begin) + warp_index() * columns * stride;
-    squares_ = reinterpret_cast<float*>(begin) + Traits::kWarps * columns * stride / 2;
-    ranges_ = reinterpret_cast<PowerOfTwo*>(squares_ + Traits::kWarps * args_.tokens) + warp_index() * args_.tokens;
-    sums_ = squares_ + 3 * Traits::kWarps * args_.tokens;
-    ring_ = begin + gemv_bytes<Traits>(args_.tokens, gemv_.slab) + warp_index() * Traits::kWarpRing;
+    used_ = used;
+    x_ = reinterpret_cast<uint16_t*>(begin()) + warp_index() * 2 * args_.tokens * gemv_x_stride<Traits>(gemv_.slab);
+    sums_ = squares() + 3 * Traits::kWarps * args_.tokens;
+    ring_ = begin() + gemv_bytes<Traits>(args_.tokens, gemv_.slab) + warp_index() * Traits::kWarpRing;
   }
 
   // The norm's weights of the first slab, which no launch before this one writes, on their way to where token 0 will
@@ -176,14 +179,14 @@ class GemvBlock {
   QGEN_DEVICE void stage_inputs() {
     constexpr int kTokens = Traits::kStagedTokens;
     copy_async_wait<Traits::kStages>();  // for the norm's weights
-    const int there = kept_pieces();
+    const int all = pieces(), there = Traits::kPairs ? kept_pieces() : all;
     const auto is_kept = [&](int u) { return !Traits::kPairs || u < there; };
     // Token 0 comes last: it takes the place of the norm's weights.
     QGEN_UNROLL_BY(1)
     for (int first = (args_.tokens - 1) / kTokens * kTokens; first >= 0; first -= kTokens) {
       InputMeasure measure[kTokens];
       measure_slice<kTokens, Traits::kStagedPieces>(
-          pieces(), args_.tokens - first, measure, [&](int t, int u) { return raw(first + t, Slice::column(u)); },
+          all, args_.tokens - first, measure, [&](int t, int u) { return raw(first + t, Slice::column(u)); },
           [&](int u) { return norm_weights(Slice::column(u), is_kept(u) ? Slice::place(u) : -1); },
           [&](int t, int u, const Floats4& values) {
             if (is_kept(u)) keep(values, highs_of(first + t), lows_of(first + t), Slice::place(u));
@@ -223,7 +226,7 @@ class GemvBlock {
   QGEN_DEVICE void for_result(int tile, const Store& store) {
     const Result own = result_of_thread(tile);
     if (tile == first_ && args_.norm != nullptr)
-      result_.norm = norm_factor<Traits::kWarps>(squares_ + own.token * Traits::kWarps, cols(), args_.norm_eps);
+      *norm() = norm_factor<Traits::kWarps>(squares() + own.token * Traits::kWarps, cols(), args_.norm_eps);
     if (own.there) {
       float result[2] = {};
       QGEN_UNROLL
@@ -233,7 +236,7 @@ class GemvBlock {
         QGEN_UNROLL
         for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(own.at, from, own.r + 8 * i)[own.token];
         result[i] = product_of<typename Traits::Grid>(args_.part[gated_ ? i : own.part], own.row, total,
-                                                      result_.scale[i], result_.norm);
+                                                      result_.scale[i], args_.norm != nullptr ? *norm() : 1);
       }
       store(own.part, own.token, own.row, result);
     }
@@ -393,10 +396,10 @@ class GemvBlock {
         QGEN_UNROLL
         for (int i = 0; i < 2; ++i) {
           if (const int t = 2 * q() + i; t < args_.tokens)
-            out[t] = rounded_product(sum[0][2 * h + i] + sum[1][2 * h + i], ranges_[t].inverse);
+            out[t] = rounded_product(sum[0][2 * h + i] + sum[1][2 * h + i], ranges()[t].inverse);
         }
       } else {
-        if (q() < args_.tokens) out[q()] = rounded_product(sum[0][2 * h] + sum[0][2 * h + 1], ranges_[q()].inverse);
+        if (q() < args_.tokens) out[q()] = rounded_product(sum[0][2 * h] + sum[0][2 * h + 1], ranges()[q()].inverse);
       }
     }
   }
@@ -410,6 +413,12 @@ class GemvBlock {
     while (!gated_ && part + 1 < args_.parts && tile >= gemv_.first_tile[part + 1]) ++part;
     return part;
   }
+  // The first tile of a part that has not all of its rows, or the next part's first. Computed anew, as some others
+  // are: kept, it would take a register of the loop.
+  QGEN_DEVICE int end_of_whole_tiles(int part) const {
+    const unsigned rows = unsigned(args_.part[part].rows);
+    return gemv_.first_tile[part] + int(gated_ ? rows / (kMmaRows / 2) : rows / kMmaRows);
+  }
   QGEN_DEVICE int first_row_of(int tile, int part) const { return (tile - gemv_.first_tile[part]) * tile_rows(); }
   // What the thread puts together of the tiles from `tile` on: row r of one of them, number `at`, and a token.
   struct Result {
@@ -417,7 +426,7 @@ class GemvBlock {
     bool there;
   };
   QGEN_DEVICE Result result_of_thread(int tile) const {
-    const unsigned thread = unsigned(thread_index());
+    const unsigned thread = unsigned(thread_index_anew());
     const int r = int(gated_ ? thread % (kMmaRows / 2) : thread % kMmaRows),
               rest = int(gated_ ? thread / (kMmaRows / 2) : thread / kMmaRows);
     // rest / tokens and rest % tokens, without a division; where one tile has them all, none behind the last token.
@@ -458,14 +467,10 @@ class GemvBlock {
   }
   // What is asked for next: the first windows of a tile, or of none behind the last.
   QGEN_DEVICE void aim() {
-    asked_windows_ = asked_tile_ < gemv_.tiles ? windows_ : 0;
     asked_first_ = 0;
-    if (asked_windows_ == 0) return;
+    if (asked_tile_ >= gemv_.tiles) return;
     asked_part_ = part_of(asked_tile_);
     const int first_row = first_row_of(asked_tile_, asked_part_);
-    asked_row_ = first_row + g();
-    const unsigned rows = unsigned(args_.part[asked_part_].rows);
-    asked_end_ = gemv_.first_tile[asked_part_] + int(gated_ ? rows / (kMmaRows / 2) : rows / kMmaRows);
     for_rows(asked_part_, first_row, [&](int h, const Matrix& w, int row) {
       asked_[h] = w.codes + row * w.row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
       aim_groups(h, w, row);
@@ -483,27 +488,26 @@ class GemvBlock {
   // 4096 columns, looking it up takes half as long as multiplying it.
   QGEN_DEVICE void aim_further() {
     constexpr int kStep = 4 * Traits::kWarps * Traits::kLaneBytes;  // bytes from a window to the next
-    if (asked_first_ + Traits::kStages < asked_windows_) {
+    if (asked_first_ + Traits::kStages < windows_ && asked_tile_ < gemv_.tiles) {
       asked_first_ += Traits::kStages;
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) asked_[h] += Traits::kStages * kStep;
       return;
     }
     asked_tile_ += step_;
-    if (asked_tile_ >= asked_end_) return aim();
-    const int rows = step_ * tile_rows();
-    asked_row_ += rows;
-    const int64_t bytes = rows * args_.part[0].row_bytes - asked_first_ * kStep;
+    if (asked_tile_ >= end_of_whole_tiles(asked_part_)) return aim();
+    const int row = first_row_of(asked_tile_, asked_part_) + g();
+    const int64_t bytes = step_ * tile_rows() * args_.part[0].row_bytes - asked_first_ * kStep;
     asked_first_ = 0;
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
       asked_[h] += bytes;
-      aim_groups(h, args_.part[gated_ ? h : asked_part_], gated_ ? asked_row_ : asked_row_ + 8 * h);
+      aim_groups(h, args_.part[gated_ ? h : asked_part_], gated_ ? row : row + 8 * h);
     }
   }
   QGEN_DEVICE void ask(int u) {
     const int window = asked_first_ + u;
-    if (window < asked_windows_) {
+    if (asked_tile_ < gemv_.tiles && window < windows_) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h)
         LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, h), asked_[h] + u * 4 * Traits::kWarps * Traits::kLaneBytes,
@@ -559,6 +563,19 @@ class GemvBlock {
   QGEN_DEVICE uint32_t bias_of(int h, int group) const {
     return i8_bias(zero_point_at<typename Traits::Grid>(matrix(h), group));
   }
+  // Places in shared memory, computed anew since they would take registers of the loop: the squares of a token's
+  // slices, (tokens, warps); what the warp's inputs are multiplied by, (tokens); what normalizes the token of the
+  // thread's result.
+  QGEN_DEVICE uint8_t* begin() const { return shared_memory<uint8_t>() + used_; }
+  QGEN_DEVICE float* squares() const {
+    return reinterpret_cast<float*>(begin()) + Traits::kWarps * args_.tokens * gemv_x_stride<Traits>(gemv_.slab);
+  }
+  QGEN_DEVICE PowerOfTwo* ranges() const {
+    return reinterpret_cast<PowerOfTwo*>(squares() + Traits::kWarps * args_.tokens) + warp_index() * args_.tokens;
+  }
+  QGEN_DEVICE float* norm() const {
+    return sums_ + 2 * Traits::kTilesAtOnce * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
+  }
   // (tiles at once, warps, 16, tokens), twice.
   QGEN_DEVICE float* sums_of(int at, int warp, int row) const {
     return sums_ +
@@ -584,7 +601,9 @@ class GemvBlock {
   // The lane's pieces, and those of the first slab, which stay in shared memory when they have been measured.
   QGEN_DEVICE int pieces() const { return Slice::pieces(cols()); }
   QGEN_DEVICE int kept_pieces() const {
-    const int of_slab = slab_pieces(), all = pieces();
+    const int all = pieces();
+    if constexpr (!Traits::kPairs) return all;
+    const int of_slab = slab_pieces();
     return all < of_slab ? all : of_slab;
   }
   // Four inputs of token t from `column` of the layer on, as they are.
@@ -614,10 +633,10 @@ class GemvBlock {
   QGEN_DEVICE float range_of(int t, const InputMeasure& measure) const {
     const PowerOfTwo range = measure.template range<Traits::kBf16>();
     if (args_.norm != nullptr) {
-      const float squares = sum_lanes(measure.squares);
-      if (lane_index() == 0) squares_[t * Traits::kWarps + warp_index()] = squares;
+      const float of_slice = sum_lanes(measure.squares);
+      if (lane_index() == 0) squares()[t * Traits::kWarps + warp_index()] = of_slice;
     }
-    if (lane_index() == 0) ranges_[t] = range;
+    if (lane_index() == 0) ranges()[t] = range;
     return range.factor;
   }
   // Pieces of the first slab that keep() has left.
@@ -636,7 +655,7 @@ class GemvBlock {
       if (column >= padded_cols(cols())) continue;
       const Floats4 weights = norm_weights(column, -1);
       QGEN_UNROLL_BY(4)
-      for (int t = 0; t < args_.tokens; ++t) put(t, u, product(raw(t, column), weights), ranges_[t].factor);
+      for (int t = 0; t < args_.tokens; ++t) put(t, u, product(raw(t, column), weights), ranges()[t].factor);
     }
     warp_barrier();
   }
@@ -686,9 +705,8 @@ class GemvBlock {
   int windows_ = 0;  // of the slice
   int loads_ = 0;    // of the lane, of a row
   // What is asked for next.
-  int asked_tile_, asked_first_ = 0, asked_windows_ = 0;
-  int asked_part_ = 0, asked_row_ = 0;  // the part, and the lane's first row of the tile there
-  int asked_end_ = 0;                   // the part's first tile that has not all of its rows, or the next part's first
+  int asked_tile_, asked_first_ = 0;
+  int asked_part_ = 0;
   const uint8_t* asked_[2];
   using Number = std::conditional_t<Traits::Grid::kForm == ScaleForm::kF16, uint16_t, float>;
   [[maybe_unused]] const Number* asked_scales_[2] = {};  // of the rows' first groups
@@ -698,20 +716,19 @@ class GemvBlock {
   int part_ = 0;
   int group_[2] = {};      // the first of the row's in the grid
   uint32_t bias_[2] = {};  // of rows with one zero point each
-  // Shared memory.
-  uint16_t* x_ = nullptr;         // (columns, stride), the warp's
-  float* squares_ = nullptr;      // (tokens, warps)
-  PowerOfTwo* ranges_ = nullptr;  // (tokens), the warp's: what its inputs are multiplied by
-  float* sums_ = nullptr;         // sums_of()
-  uint8_t* ring_ = nullptr;       // the warp's
+  // Shared memory, behind bytes that are the caller's.
+  int used_ = 0;
+  uint16_t* x_ = nullptr;    // (columns, stride), the warp's
+  float* sums_ = nullptr;    // sums_of()
+  uint8_t* ring_ = nullptr;  // the warp's
   bool second_sums_ = false;
   struct {
-    float added = 0, scale[2] = {1, 1}, norm = 1;
+    float added = 0, scale[2] = {1, 1};
   } result_;
 };
 
 template <typename Traits>
-QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
+QGEN_KERNEL(Traits::kThreads, Traits::kResident)
 gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   const int first = int(block_index().x), step = int(grid_size().x);

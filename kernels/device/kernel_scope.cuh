@@ -46,7 +46,7 @@ class KernelScope {
  private:
   // In the first thread. Computed anew each time: kept, it would take two registers of the loops between.
   QGEN_DEVICE BlockTimes* of_block() const {
-    if (times_.blocks == nullptr || thread_index() != 0) return nullptr;
+    if (times_.blocks == nullptr || thread_index_anew() != 0) return nullptr;
     const auto at = block_index();
     const auto grid = grid_size();
     return times_.blocks + (int64_t(at.z) * grid.y + at.y) * grid.x + at.x;

@@ -18,7 +18,10 @@
 
 namespace qgen::simt {
 
+constexpr bool kNextBlockHasRoom = false;
+
 inline int thread_index() { return place().thread; }
+inline int thread_index_anew() { return thread_index(); }
 inline int lane_index() { return place().thread % kWarp; }
 inline int warp_index() { return place().thread / kWarp; }
 inline Dim block_index() { return place().block; }

@@ -15,9 +15,9 @@ FIRST_LOADS = {"0": 8, "1": 4}  # by whether a block may have more than two toke
 # form of scales, minimums). What finds the next rows counts as a part of the loop, both ways: by an addition, once for a tile, and anew
 # at the end of a part. 2026-11-27, CUDA 13.0, in brackets.
 LIMITS = {
-    "fp8, scales of blocks": (("4", "16", "1", "0", "0"), 59),  # (57.0)
-    "int8, a scale a row": (("3", "16", "0", "0", "0"), 48),  # (46.2)
-    "bf16": (("2", "8", "0", "0", "0"), 29),  # (28.2)
+    "fp8, scales of blocks": (("4", "16", "1", "0", "0"), 60.8),  # (59.0, 57.0 without the limit of 64 registers)
+    "int8, a scale a row": (("3", "16", "0", "0", "0"), 48.5),  # (47.0, 46.2)
+    "bf16": (("2", "8", "0", "0", "0"), 30),  # (29.1, 28.2)
     "groups of 64 with minimums": (("3", "16", "1", "0", "1"), 81),  # (78.4)
     "groups of 32, F16": (("3", "8", "1", "1", "0"), 114),  # (110.0)
     "groups of 32 with minimums": (("3", "8", "1", "0", "1"), 103.5),  # (100.1)
