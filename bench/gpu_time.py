@@ -35,7 +35,6 @@ CHANGES = {
     "ask-early": "the experts' second product asks for its weights before its inputs are there",
     "fused-norm": "router and experts apply the norm, no kernel of its own",
     "mapped": "position, token and score in mapped memory, the choice of a token inside the graph",
-    "mma": "attention multiplies keys and queries in matrix products",
 }
 
 
@@ -325,8 +324,9 @@ def queries_of(a):
     return min(8, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
 
 
-def attention_launch(gpu, a, context, changes, times=1, cold=False, code=data.ATTEND_CODE):
-    """A launch of attend() for one token, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor."""
+def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=True):
+    """A launch of attend() for one token, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor.
+    `matrices`: whether a cache of F16 goes through matrix products."""
     queries = queries_of(a)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
     splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))
@@ -336,9 +336,10 @@ def attention_launch(gpu, a, context, changes, times=1, cold=False, code=data.AT
     blocks = a.kv_heads * tiles * parts
     warps = 2 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
     # A tile of a warp: 16 keys at most, as few as let all warps have some.
-    tile_keys = min(16, max(4 if queries <= 4 else 2, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / 8)))))
+    matrices = matrices and a.cache == "f16"
+    tile_keys = min(16, max(2 if matrices or queries > 4 else 4, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / 8)))))
     rounds = math.ceil(min(of_block, keys) / (8 * tile_keys))
-    of_tile = data.TILE_KEY_INSTRUCTIONS[queries] * 16 * (data.MMA_SHARE if "mma" in changes else 1)
+    of_tile = data.MATRIX_TILE_INSTRUCTIONS if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16
     of_first = of_tile * (1 + tile_keys / 16) / 2  # lanes share a key's elements where there are few keys
     hop, two_rounds = gpu.l2_latency, queries + 2 > 8
     jumps = code.jumps * hop if cold else 0.0
@@ -382,7 +383,7 @@ def token(gpu, model, context, changes=(), kernels=None):
     for step in model.steps:
         if isinstance(step, Attention):
             code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
-            launch = attention_launch(gpu, step, context, changes, model.layers, cold, code)
+            launch = attention_launch(gpu, step, context, model.layers, cold, code, kernels.get("matrices", True))
         elif isinstance(step, Small):
             if step.name == "norm" and "fused-norm" in changes:
                 continue

@@ -49,7 +49,9 @@ AttendTile tile_of(const AttendArgs& args, int queries, int width) {
   tile.warp_bytes = larger_of(bytes(tile.keys), int(round_up(queries * (row + 2) * 4, 32)));
   tile.stored_at = int(sizeof(AttendPlace)) + queries * width * kFour * 4;
   tile.weights_at = tile.stored_at + 2 * tile.prepared_row * 4;
-  tile.warps_at = tile.weights_at + attend_warps(width) * tile.keys * queries * 4;
+  tile.warps_at =
+      tile.weights_at + (in_matrices(args.cache.kind, width) ? matrix_query_bytes(tile.key_row)
+                                                             : attend_warps(width) * tile.keys * queries * 4);
   tile.pages_at = tile.warps_at + attend_warps(width) * tile.warp_bytes;
   return tile;
 }
@@ -69,12 +71,16 @@ void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
 // By the queries of a key-value head.
 template <CacheKind kKind, int kWidth>
 void launch_attend(Stream& stream, const AttendArgs& args, bool store, int queries) {
-  if (queries == 1) return launch_attend<kKind, 1, kWidth>(stream, args, store);
-  if (queries == 2) return launch_attend<kKind, 2, kWidth>(stream, args, store);
-  if constexpr (most_queries(kWidth) >= 4) {
-    if (queries == 4) return launch_attend<kKind, 4, kWidth>(stream, args, store);
+  if constexpr (in_matrices(kKind, kWidth)) {
+    launch_attend<kKind, kMatrixQueries, kWidth>(stream, args, store);
+  } else {
+    if (queries == 1) return launch_attend<kKind, 1, kWidth>(stream, args, store);
+    if (queries == 2) return launch_attend<kKind, 2, kWidth>(stream, args, store);
+    if constexpr (most_queries(kWidth) >= 4) {
+      if (queries == 4) return launch_attend<kKind, 4, kWidth>(stream, args, store);
+    }
+    if constexpr (most_queries(kWidth) >= 8) launch_attend<kKind, 8, kWidth>(stream, args, store);
   }
-  if constexpr (most_queries(kWidth) >= 8) launch_attend<kKind, 8, kWidth>(stream, args, store);
 }
 
 template <CacheKind kKind, int kDim>

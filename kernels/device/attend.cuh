@@ -1,13 +1,15 @@
 // Attention of one token, or of each of a few: the keys are split over blocks as well as the heads, every key and value
 // is read once for all queries that share it, and the block that ends last puts the parts together. How keys are split
 // depends on the length alone, so a token comes out the same alone and among others. (Split keys: Flash-Decoding, Dao
-// et al. 2023; running maximum and sum: Milakov and Gimelshein 2018.)
+// et al. 2023.)
+// Keys of 16-bit floats are multiplied in matrix products where the heads are short (attend_matrix.cuh), others by the
+// lanes.
 // Each warp copies tiles of keys and values into shared memory of its own, the next keys while it is at the values and
 // the other way round. A token of a short text waits for memory and for instructions more than it computes: so what it
 // needs is asked for at once, and what is rarely needed stays out of the way.
 #pragma once
 
-#include "kernels/device/heads.cuh"
+#include "kernels/device/attend_matrix.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -17,6 +19,8 @@ constexpr int kMostTileKeys = 16;  // of a warp at once
 constexpr int kFour = 4 * kWarp;   // elements of a row that the lanes of a warp have four of each
 constexpr int kMediumWidth = 2;    // times kFour elements: a head of more is wide
 // By a row's width, times kFour elements: queries of one key-value head to a block at most, and its warps.
+// In matrix products up to kMatrixQueries, whatever there are.
+constexpr bool in_matrices(CacheKind kind, int width) { return kind == CacheKind::kF16 && width == 1; }
 constexpr int most_queries(int width) { return width > kMediumWidth ? 2 : width == kMediumWidth ? 4 : 8; }
 constexpr int attend_warps(int width) { return width > kMediumWidth ? 4 : 8; }
 // Of how many keys a lane has values in registers at once; the fewest keys of a warp's tile.
@@ -43,14 +47,6 @@ inline int split_pages(const Cache& cache, int splits) {
   if (cache.ring == 1) return 1;
   return (cache.ring * cache.page_tokens / splits + kLeastSplit) / cache.page_tokens + 2;
 }
-
-// Of a part of the keys: the largest score, the sum of exp(score - largest) and so weighted values.
-struct Running {
-  float largest, sum;
-};
-constexpr float kLowest = -3.0e38f;
-// The factor that rescales the sums of a part with `part` as largest score to those with `all`.
-QGEN_DEVICE float worth(float part, float all) { return exp_fast(part - all); }
 
 // What a head's weighted values are multiplied and divided by: all that was weighed, the sink too.
 struct Share {
@@ -84,7 +80,7 @@ struct AttendTile {
   int shift;               // so many lanes copy a row, as an exponent of two
   int warp_bytes;          // in all
   // Where things begin in a block's shared memory, behind its AttendPlace and the queries: heads that it stores, the
-  // weights of keys, what each warp has of its own, and where pages begin.
+  // weights of keys or the operands of MatrixAttention, what each warp has of its own, and where pages begin.
   int stored_at, weights_at, warps_at, pages_at;
 };
 
@@ -105,6 +101,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   constexpr int kScored = kQueries < 4 ? kQueries : 4;                 // queries at once: with more, registers run out
   constexpr int kQueryRow = kWidth * kFour;                            // floats
   constexpr int kAtOnce = keys_at_once(kQueries, kWidth);
+  constexpr bool kMatrices = in_matrices(kKind, kWidth);
   const AttendArgs& args = both.attend;
   KernelScope scope(times);
   const int split = int(block_index().x), row_of_call = int(block_index().z), token = args.first_token + row_of_call;
@@ -118,26 +115,26 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const int warp = warp_index(), lane = lane_index();
 
   // What warps prepare: a query each, the token's own key and its value, where this kernel stores them.
-  const int items = both.store ? kQueries + 2 : kQueries;
+  const int asked = kMatrices ? queries : kQueries, items = both.store ? asked + 2 : asked;
   const AttendTile& layout = both.tile;
   const auto norm_of = [&](int item) {
     DeviceNorm norm = args.q_norm;
-    if (item == kQueries) norm = args.k_norm;
-    if (item > kQueries) norm = args.v_norm;
+    if (item == asked) norm = args.k_norm;
+    if (item > asked) norm = args.v_norm;
     return norm;
   };
-  const auto dim_of = [&](int item) { return item > kQueries ? args.value_dim : args.key_dim; };
-  const auto row_of_item = [&](int item) { return item > kQueries ? layout.value_row : layout.key_row; };
+  const auto dim_of = [&](int item) { return item > asked ? args.value_dim : args.key_dim; };
+  const auto row_of_item = [&](int item) { return item > asked ? layout.value_row : layout.key_row; };
   // Queries that are not there are zeros.
-  const auto index_of = [&](int item) { return item >= kQueries ? kv : first_head + (item < queries ? item : 0); };
+  const auto index_of = [&](int item) { return item >= asked ? kv : first_head + (item < queries ? item : 0); };
   const auto load_weights = [&](int item, LaneHead<kSlots>& head) {
     head.load_weights(norm_of(item), index_of(item), dim_of(item));
   };
   const auto load_head = [&](int item, LaneHead<kSlots>& head) {
     HeadRows rows = args.q;
-    if (item == kQueries) rows = args.k;
-    if (item > kQueries) rows = args.v;
-    const bool there = item < kQueries ? item < queries : rows.x != nullptr;
+    if (item == asked) rows = args.k;
+    if (item > asked) rows = args.v;
+    const bool there = item < asked ? item < queries : rows.x != nullptr;
     head.load(head_of(rows, token, index_of(item)), there ? dim_of(item) : 0, args.rotation, token);
   };
   constexpr int kRounds = kQueries + 2 > kWarps ? 2 : 1;
@@ -158,7 +155,9 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   AttendPlace* const place = reinterpret_cast<AttendPlace*>(memory);
   float* const q_shared = reinterpret_cast<float*>(memory + sizeof(AttendPlace));   // (kQueries, kQueryRow)
   float* const store_shared = reinterpret_cast<float*>(memory + layout.stored_at);  // (2, longer row)
-  float* const weights = reinterpret_cast<float*>(memory + layout.weights_at) + warp * layout.keys * kQueries;
+  [[maybe_unused]] float* const weights =
+      reinterpret_cast<float*>(memory + layout.weights_at) + warp * layout.keys * kQueries;
+  [[maybe_unused]] uint8_t* const operands = memory + layout.weights_at;
   uint32_t* const page_rows = reinterpret_cast<uint32_t*>(memory + layout.pages_at);  // in the cache
   // Of each warp: the keys and values of its tile, then its sums, (kQueries, row) and (kQueries, 2).
   uint8_t* const regions = memory + layout.warps_at;
@@ -173,6 +172,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     const int32_t page = page_at(cache, cache.tables + sequence * cache.ring, number);
     page_rows[i] = uint32_t(page_row(cache, page, args.kv_heads, kv));
   }
+  if constexpr (kMatrices) clear_queries(operands, key_row, kThreads);
   if (thread_index() == 0)
     *place = {first_head, queries, (row_of_call * args.kv_heads + kv) * both.tiles + query_tile, keys.parts(), {}, 0};
   barrier();
@@ -204,15 +204,33 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
       uint32_t low, high;
       const uint32_t left = row_of(base, low, high);
       const int unit = lane & ((1 << layout.shift) - 1), first = lane >> layout.shift, stride = kWarp >> layout.shift;
-      from += unit * 16;
+      const int rows = keys.end - base, skipped_row = skipped - base;
+      from += uint64_t(low + uint32_t(first)) * row_bytes + uint32_t(unit) * 16;
       to += first * layout.pitch + unit * 16;
-      QGEN_UNROLL_BY(1)
-      for (int r = first; r < tile_keys; r += stride, to += stride * layout.pitch) {
-        const uint8_t* const row_from = from + uint64_t((uint32_t(r) < left ? low : high) + uint32_t(r)) * row_bytes;
+      const auto copy_row = [&](int r) {
         QGEN_UNROLL
         for (int n = 0; n < kOfLane; ++n) {
-          if (unit + n * kWarp < units && base + r != skipped)
-            copy_async16(to + n * kWarp * 16, row_from + n * kWarp * 16, base + r < keys.end);
+          if (unit + n * kWarp < units && r < tile_keys && r != skipped_row)
+            copy_async16(to + n * kWarp * 16, from + n * kWarp * 16, r < rows);
+        }
+        to += stride * layout.pitch;
+        from += uint64_t(uint32_t(stride)) * row_bytes;
+      };
+      if (left >= uint32_t(tile_keys)) [[likely]] {
+        QGEN_UNROLL_BY(1)
+        for (int r = first; r < tile_keys; r += 4 * stride) {
+          QGEN_UNROLL
+          for (int i = 0; i < 4; ++i) copy_row(r + i * stride);
+        }
+      } else {  // the tile goes on in another page
+        bool in_next = false;
+        QGEN_UNROLL_BY(1)
+        for (int r = first; r < tile_keys; r += stride) {
+          if (uint32_t(r) >= left && !in_next) {
+            from += int64_t(int32_t(high - low)) * row_bytes;
+            in_next = true;
+          }
+          copy_row(r);
         }
       }
     }
@@ -246,13 +264,16 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
 
   const auto prepare = [&](int item, const LaneHead<kSlots>& of_item) {
     // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
-    const bool of_query = item < kQueries, of_key = item == kQueries;
+    const bool of_query = item < asked, of_key = item == asked;
     if (!of_query && (own < 0 || (!of_key && args.v.x == nullptr))) return;  // or values are in the keys
-    float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - kQueries) * layout.prepared_row;
+    float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - asked) * layout.prepared_row;
     LaneHead<kSlots> head[1] = {of_item};
     prepare_heads(head, args, norm_of(item), index_of(item), dim_of(item), row_of_item(item), of_query || of_key, out,
                   0);
-    if (of_query) return;
+    if (of_query) {
+      if constexpr (kMatrices) put_query(operands, key_row, item, out);
+      return;
+    }
     const uint32_t at = page_rows[last_page - first_page] + uint32_t(page_offset(cache, position));
     const int w = own_at >> tile_shift, r = own_at & (tile_keys - 1);
     uint8_t* const own_key = region_of(w) + r * layout.pitch;
@@ -293,156 +314,6 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     }
   }
 
-  float sums[kQueries][kWidth][4];  // of elements 4 lane to 4 lane + 3 of each kFour
-  Running running[kQueries];        // the sum: of the lane's keys
-  QGEN_UNROLL
-  for (int i = 0; i < kQueries; ++i) {
-    running[i] = {kLowest, 0};
-    QGEN_UNROLL
-    for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] = 0;
-  }
-  const int part = lane >> tile_shift, parts_of_key = kWarp >> tile_shift;
-  QGEN_UNROLL_BY(1)
-  for (; base < keys.end; base += step) {
-    // A key to a lane, or to several that share its elements: the scores of all queries.
-    float score[kQueries];
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) score[i] = 0;
-    copy_async_wait<1>();
-    warp_barrier();
-    const uint8_t* const key_at = key_tile + lane_key * layout.pitch;
-    QGEN_UNROLL
-    for (int query = 0; query < kQueries; query += kScored) {
-      QGEN_UNROLL_BY(kUnitsAtOnce)
-      for (int unit = part; unit < key_units; unit += parts_of_key) {
-        const Bytes16 stored = reinterpret_cast<const Bytes16*>(key_at)[unit];
-        QGEN_UNROLL
-        for (int c = 0; c < kUnit; c += 4) {
-          constexpr int kWords = bytes_of_element(kKind);  // of four elements
-          Elements<kKind, 4> four;
-          QGEN_UNROLL
-          for (int j = 0; j < kWords; ++j) four.word[j] = stored.word[c / 4 * kWords + j];
-          float key[4];
-          widen<kKind, 4>(four, key);
-          QGEN_UNROLL
-          for (int i = query; i < query + kScored; ++i) {
-            const Floats4 q = load_floats4(q_shared + i * kQueryRow + unit * kUnit + c);
-            QGEN_UNROLL
-            for (int j = 0; j < 4; ++j) score[i] += q.at[j] * key[j];
-          }
-        }
-      }
-    }
-    QGEN_UNROLL_BY(1)
-    for (int mask = tile_keys; mask < kWarp; mask *= 2) {
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) score[i] += shuffle_xor(score[i], mask);
-    }
-    const bool there = base + lane_key < keys.end;
-    bool grows = false;
-    float scale = args.scale;
-    if (args.temperature_beta != 0) [[unlikely]]
-      scale = query_scale(args, args.position[token]);
-    if constexpr (has_factors(kKind)) scale *= key_factor;
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) score[i] *= scale;
-    if (args.softcap > 0) [[unlikely]] {
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) score[i] = capped_score(score[i], args.softcap);
-    }
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) {
-      if (!there) score[i] = kLowest;
-      grows |= !(score[i] <= running[i].largest);
-    }
-    if (any_lane(grows)) {
-      float highest[kQueries];
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) highest[i] = score[i];
-      QGEN_UNROLL_BY(1)
-      for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
-        QGEN_UNROLL
-        for (int i = 0; i < kQueries; ++i) highest[i] = larger(highest[i], shuffle_xor(highest[i], mask));
-      }
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) {
-        const float largest = larger(running[i].largest, highest[i]);
-        const float old = worth(running[i].largest, largest);
-        running[i] = {largest, running[i].sum * old};
-        QGEN_UNROLL
-        for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] *= old;
-      }
-    }
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) {
-      float weight = there ? worth(score[i], running[i].largest) : 0;
-      running[i].sum += weight;
-      if constexpr (has_factors(kKind)) weight = there ? weight * value_factor : 0;
-      if (part == 0) weights[lane_key * kQueries + i] = weight;
-    }
-    warp_barrier();  // all lanes have read their keys
-    copy_keys(base + step);
-    if constexpr (has_factors(kKind)) load_factors(base + step);
-    copy_async_wait<1>();
-    warp_barrier();
-    // Four elements to a lane: the weighted values.
-    QGEN_UNROLL_BY(1)
-    for (int first = 0; first < tile_keys; first += kAtOnce) {
-      Elements<kKind, 4> stored[kAtOnce][kWidth];
-      float weight[kAtOnce][kQueries];
-      QGEN_UNROLL
-      for (int u = 0; u < kAtOnce; ++u) {
-        QGEN_UNROLL
-        for (int p = 0; p < kWidth; ++p) {
-          // Where the row has no such element any will do: its sum is not stored.
-          const int four = p * kWarp + lane;
-          stored[u][p] = reinterpret_cast<const Elements<kKind, 4>*>(
-              value_tile + (first + u) * layout.pitch)[4 * four < row ? four : 0];
-        }
-        QGEN_UNROLL
-        for (int i = 0; i < kQueries; i += 4) {
-          if constexpr (kQueries % 4 == 0) {
-            const Floats4 w = load_floats4(weights + (first + u) * kQueries + i);
-            QGEN_UNROLL
-            for (int j = 0; j < 4; ++j) weight[u][i + j] = w.at[j];
-          } else {
-            QGEN_UNROLL
-            for (int j = 0; j < kQueries; ++j) weight[u][j] = weights[(first + u) * kQueries + j];
-          }
-        }
-      }
-      QGEN_UNROLL
-      for (int u = 0; u < kAtOnce; ++u) {
-        QGEN_UNROLL
-        for (int p = 0; p < kWidth; ++p) {
-          float value[4];
-          widen<kKind, 4>(stored[u][p], value);
-          QGEN_UNROLL
-          for (int i = 0; i < kQueries; ++i) {
-            QGEN_UNROLL
-            for (int j = 0; j < 4; ++j) sums[i][p][j] += weight[u][i] * value[j];
-          }
-        }
-      }
-    }
-    warp_barrier();  // all lanes have read the values
-    copy_values(base + step);
-  }
-  copy_async_wait<0>();
-  QGEN_UNROLL_BY(1)
-  for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) running[i].sum += shuffle_xor(running[i].sum, mask);
-  }
-
-  // (tokens, heads, splits, row), then (tokens, heads, splits, 2) for what they weigh.
-  const auto part_of = [&](int head_index, int p) {
-    return (int64_t(row_of_call) * args.heads + head_index) * args.splits + p;
-  };
-  float* const part_pairs = args.partial + int64_t(args.tokens) * args.heads * args.splits * row;
-  // The sums of the warps become one; then, in the block that ends last, those of the parts.
-  const int parts = place->parts;
-  bool all_parts = parts == 1;
   float* const sums_of_warp = reinterpret_cast<float*>(region_of(warp));
   const auto publish = [&](int i, const float(&values)[kWidth][4], const Running& weighed) {
     QGEN_UNROLL
@@ -456,9 +327,183 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
       sums_of_warp[kQueries * row + 2 * i + 1] = weighed.sum;
     }
   };
-  warp_barrier();
-  QGEN_UNROLL
-  for (int i = 0; i < kQueries; ++i) publish(i, sums[i], running[i]);
+
+  const auto scale_of_scores = [&] {
+    return args.temperature_beta != 0 ? query_scale(args, args.position[token]) : args.scale;
+  };
+  if constexpr (kMatrices) {
+    MatrixAttention attention(operands, key_row, row, layout.pitch, tile_keys, queries);
+    const float scale = scale_of_scores();
+    QGEN_UNROLL_BY(1)
+    for (; base < keys.end; base += step) {
+      copy_async_wait<1>();
+      warp_barrier();
+      attention.score(key_tile);
+      warp_barrier();  // all lanes have read their keys
+      copy_keys(base + step);
+      attention.weigh(scale, args.softcap, keys.end - base < tile_keys ? keys.end - base : tile_keys);
+      copy_async_wait<1>();
+      warp_barrier();
+      attention.add_values(value_tile);
+      warp_barrier();  // all lanes have read the values
+      copy_values(base + step);
+    }
+    copy_async_wait<0>();
+    warp_barrier();
+    attention.store(sums_of_warp);
+  } else {
+    float sums[kQueries][kWidth][4];  // of elements 4 lane to 4 lane + 3 of each kFour
+    Running running[kQueries];        // the sum: of the lane's keys
+    QGEN_UNROLL
+    for (int i = 0; i < kQueries; ++i) {
+      running[i] = {kLowest, 0};
+      QGEN_UNROLL
+      for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] = 0;
+    }
+    const int part = lane >> tile_shift, parts_of_key = kWarp >> tile_shift;
+    QGEN_UNROLL_BY(1)
+    for (; base < keys.end; base += step) {
+      // A key to a lane, or to several that share its elements: the scores of all queries.
+      float score[kQueries];
+      QGEN_UNROLL
+      for (int i = 0; i < kQueries; ++i) score[i] = 0;
+      copy_async_wait<1>();
+      warp_barrier();
+      const uint8_t* const key_at = key_tile + lane_key * layout.pitch;
+      QGEN_UNROLL
+      for (int query = 0; query < kQueries; query += kScored) {
+        QGEN_UNROLL_BY(kUnitsAtOnce)
+        for (int unit = part; unit < key_units; unit += parts_of_key) {
+          const Bytes16 stored = reinterpret_cast<const Bytes16*>(key_at)[unit];
+          QGEN_UNROLL
+          for (int c = 0; c < kUnit; c += 4) {
+            constexpr int kWords = bytes_of_element(kKind);  // of four elements
+            Elements<kKind, 4> four;
+            QGEN_UNROLL
+            for (int j = 0; j < kWords; ++j) four.word[j] = stored.word[c / 4 * kWords + j];
+            float key[4];
+            widen<kKind, 4>(four, key);
+            QGEN_UNROLL
+            for (int i = query; i < query + kScored; ++i) {
+              const Floats4 q = load_floats4(q_shared + i * kQueryRow + unit * kUnit + c);
+              QGEN_UNROLL
+              for (int j = 0; j < 4; ++j) score[i] += q.at[j] * key[j];
+            }
+          }
+        }
+      }
+      QGEN_UNROLL_BY(1)
+      for (int mask = tile_keys; mask < kWarp; mask *= 2) {
+        QGEN_UNROLL
+        for (int i = 0; i < kQueries; ++i) score[i] += shuffle_xor(score[i], mask);
+      }
+      const bool there = base + lane_key < keys.end;
+      bool grows = false;
+      float scale = scale_of_scores();
+      if constexpr (has_factors(kKind)) scale *= key_factor;
+      QGEN_UNROLL
+      for (int i = 0; i < kQueries; ++i) score[i] *= scale;
+      if (args.softcap > 0) [[unlikely]] {
+        QGEN_UNROLL
+        for (int i = 0; i < kQueries; ++i) score[i] = capped_score(score[i], args.softcap);
+      }
+      QGEN_UNROLL
+      for (int i = 0; i < kQueries; ++i) {
+        if (!there) score[i] = kLowest;
+        grows |= !(score[i] <= running[i].largest);
+      }
+      if (any_lane(grows)) {
+        float highest[kQueries];
+        QGEN_UNROLL
+        for (int i = 0; i < kQueries; ++i) highest[i] = score[i];
+        QGEN_UNROLL_BY(1)
+        for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
+          QGEN_UNROLL
+          for (int i = 0; i < kQueries; ++i) highest[i] = larger(highest[i], shuffle_xor(highest[i], mask));
+        }
+        QGEN_UNROLL
+        for (int i = 0; i < kQueries; ++i) {
+          const float largest = larger(running[i].largest, highest[i]);
+          const float old = worth(running[i].largest, largest);
+          running[i] = {largest, running[i].sum * old};
+          QGEN_UNROLL
+          for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] *= old;
+        }
+      }
+      QGEN_UNROLL
+      for (int i = 0; i < kQueries; ++i) {
+        float weight = there ? worth(score[i], running[i].largest) : 0;
+        running[i].sum += weight;
+        if constexpr (has_factors(kKind)) weight = there ? weight * value_factor : 0;
+        if (part == 0) weights[lane_key * kQueries + i] = weight;
+      }
+      warp_barrier();  // all lanes have read their keys
+      copy_keys(base + step);
+      if constexpr (has_factors(kKind)) load_factors(base + step);
+      copy_async_wait<1>();
+      warp_barrier();
+      // Four elements to a lane: the weighted values.
+      QGEN_UNROLL_BY(1)
+      for (int first = 0; first < tile_keys; first += kAtOnce) {
+        Elements<kKind, 4> stored[kAtOnce][kWidth];
+        float weight[kAtOnce][kQueries];
+        QGEN_UNROLL
+        for (int u = 0; u < kAtOnce; ++u) {
+          QGEN_UNROLL
+          for (int p = 0; p < kWidth; ++p) {
+            // Where the row has no such element any will do: its sum is not stored.
+            const int four = p * kWarp + lane;
+            stored[u][p] = reinterpret_cast<const Elements<kKind, 4>*>(
+                value_tile + (first + u) * layout.pitch)[4 * four < row ? four : 0];
+          }
+          QGEN_UNROLL
+          for (int i = 0; i < kQueries; i += 4) {
+            if constexpr (kQueries % 4 == 0) {
+              const Floats4 w = load_floats4(weights + (first + u) * kQueries + i);
+              QGEN_UNROLL
+              for (int j = 0; j < 4; ++j) weight[u][i + j] = w.at[j];
+            } else {
+              QGEN_UNROLL
+              for (int j = 0; j < kQueries; ++j) weight[u][j] = weights[(first + u) * kQueries + j];
+            }
+          }
+        }
+        QGEN_UNROLL
+        for (int u = 0; u < kAtOnce; ++u) {
+          QGEN_UNROLL
+          for (int p = 0; p < kWidth; ++p) {
+            float value[4];
+            widen<kKind, 4>(stored[u][p], value);
+            QGEN_UNROLL
+            for (int i = 0; i < kQueries; ++i) {
+              QGEN_UNROLL
+              for (int j = 0; j < 4; ++j) sums[i][p][j] += weight[u][i] * value[j];
+            }
+          }
+        }
+      }
+      warp_barrier();  // all lanes have read the values
+      copy_values(base + step);
+    }
+    copy_async_wait<0>();
+    QGEN_UNROLL_BY(1)
+    for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
+      QGEN_UNROLL
+      for (int i = 0; i < kQueries; ++i) running[i].sum += shuffle_xor(running[i].sum, mask);
+    }
+    warp_barrier();
+    QGEN_UNROLL
+    for (int i = 0; i < kQueries; ++i) publish(i, sums[i], running[i]);
+  }
+
+  // (tokens, heads, splits, row), then (tokens, heads, splits, 2) for what they weigh.
+  const auto part_of = [&](int head_index, int p) {
+    return (int64_t(row_of_call) * args.heads + head_index) * args.splits + p;
+  };
+  float* const part_pairs = args.partial + int64_t(args.tokens) * args.heads * args.splits * row;
+  // The sums of the warps become one; then, in the block that ends last, those of the parts.
+  const int parts = place->parts;
+  bool all_parts = parts == 1;
   QGEN_UNROLL_BY(1)
   for (;;) {
     barrier();

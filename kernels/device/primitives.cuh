@@ -226,8 +226,15 @@ QGEN_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Four matrices of 8 rows of 8 16-bit elements from shared memory, transposed: lane l says where row l % 8 of matrix
-// l / 8 begins, and gets elements 2q and 2q + 1 of column g of each.
+// Four matrices of 8 rows of 8 16-bit elements from shared memory: lane l says where row l % 8 of matrix l / 8 begins,
+// and gets elements 2q and 2q + 1 of row g of each, or, transposed, of column g.
+QGEN_DEVICE void load_matrices(uint32_t (&out)[4], const void* row) {
+  const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(from)
+               : "memory");
+}
 QGEN_DEVICE void load_transposed(uint32_t (&out)[4], const void* row) {
   const uint32_t from = uint32_t(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

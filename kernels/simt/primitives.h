@@ -222,6 +222,14 @@ QGEN_UNCHECKED void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&
 inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<f16_value>(c, a, b); }
 inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<bf16_value>(c, a, b); }
 
+QGEN_UNCHECKED inline void load_matrices(uint32_t (&out)[4], const void* row) {
+  check_alignment(row, 16);
+  check_access(row, 16, Access::kRead);
+  const std::byte* slots = exchange(row, 16);
+  const int g = lane_index() / 4, q = lane_index() % 4;
+  for (int matrix = 0; matrix < 4; ++matrix)
+    std::memcpy(&out[matrix], slots + size_t(matrix * 8 + g) * kExchangeBytes + size_t(q) * 4, 4);
+}
 QGEN_UNCHECKED inline void load_transposed(uint32_t (&out)[4], const void* row) {
   check_alignment(row, 16);
   check_access(row, 16, Access::kRead);
