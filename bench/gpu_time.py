@@ -261,7 +261,7 @@ class GemvShape:
         # Codes under way, inputs as two parts of 16 bits, sums of four tiles. Where they do not fit, the kernel for up to eight tokens
         # has half the ring, and puts the sums of every tile together.
         ring, together = warps << 12, 4
-        beside = 4 * p.cols + 4 * warps * (3 + 2 * together * 16) + 1024
+        beside = 4 * (p.cols + 8 * warps) + 4 * (warps * (3 + 2 * together * 16) + 16 * together) + 1024
         if at_once * (ring + beside) > gpu.shared_kb * 1024:
             ring, together = ring // 2, 1
         elif "ring" in changes and (2 if fits_beside(gpu, p) else at_once) * (2 * ring + beside) <= gpu.shared_kb * 1024:
@@ -340,7 +340,8 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     tile_keys = min(16, max(2 if matrices or queries > 4 else 4, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / 8)))))
     rounds = math.ceil(min(of_block, keys) / (8 * tile_keys))
     of_tile = data.MATRIX_TILE_INSTRUCTIONS if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16
-    of_first = of_tile * (1 + tile_keys / 16) / 2  # lanes share a key's elements where there are few keys
+    # Without other rounds no next tile is copied; lanes share a key's elements where there are few keys.
+    of_first = of_tile - data.MATRIX_COPY_INSTRUCTIONS if matrices else of_tile * (1 + tile_keys / 16) / 2
     hop, two_rounds = gpu.l2_latency, queries + 2 > 8
     jumps = code.jumps * hop if cold else 0.0
 

@@ -2,11 +2,10 @@
 // is read once for all queries that share it, and the block that ends last puts the parts together. How keys are split
 // depends on the length alone, so a token comes out the same alone and among others. (Split keys: Flash-Decoding, Dao
 // et al. 2023.)
-// Keys of 16-bit floats are multiplied in matrix products where the heads are short (attend_matrix.cuh), others by the
-// lanes.
+// Keys in F16 with heads of up to 128 elements are multiplied in matrix products (attend_matrix.cuh), others by lanes.
 // Each warp copies tiles of keys and values into shared memory of its own, the next keys while it is at the values and
 // the other way round. A token of a short text waits for memory and for instructions more than it computes: so what it
-// needs is asked for at once, and what is rarely needed stays out of the way.
+// needs is prepared for at once, and what is rarely needed stays out of the way.
 #pragma once
 
 #include "kernels/device/attend_matrix.cuh"
@@ -21,6 +20,7 @@ constexpr int kMediumWidth = 2;    // times kFour elements: a head of more is wi
 // By a row's width, times kFour elements: queries of one key-value head to a block at most, and its warps.
 // In matrix products up to kMatrixQueries, whatever there are.
 constexpr bool in_matrices(CacheKind kind, int width) { return kind == CacheKind::kF16 && width == 1; }
+static_assert(kMostTileKeys == kMatrixKeys && kFour == kMatrixDim);
 constexpr int most_queries(int width) { return width > kMediumWidth ? 2 : width == kMediumWidth ? 4 : 8; }
 constexpr int attend_warps(int width) { return width > kMediumWidth ? 4 : 8; }
 // Of how many keys a lane has values in registers at once; the fewest keys of a warp's tile.
@@ -57,13 +57,6 @@ QGEN_DEVICE Share share_of(const AttendArgs& args, int head, const Running& all)
   const float sink = args.sinks[head], largest = larger(all.largest, sink), factor = worth(all.largest, largest);
   return {factor, all.sum * factor + worth(sink, largest)};
 }
-// Element c of a head, times the output gate.
-QGEN_DEVICE float mixed_value(const AttendArgs& args, int token, int head, int c, float value, const Running& all) {
-  const Share share = share_of(args, head, all);
-  const float mixed = value * share.factor / share.sum;
-  return args.gate.x == nullptr ? mixed : mixed * sigmoid(head_of(args.gate, token, head)[c]);
-}
-
 // What a block comes back to behind its keys; meanwhile it lies in shared memory, where it takes no registers.
 struct alignas(16) AttendPlace {
   int first_head, queries, counter, parts;
@@ -115,26 +108,26 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const int warp = warp_index(), lane = lane_index();
 
   // What warps prepare: a query each, the token's own key and its value, where this kernel stores them.
-  const int asked = kMatrices ? queries : kQueries, items = both.store ? asked + 2 : asked;
+  const int prepared = kMatrices ? queries : kQueries, items = both.store ? prepared + 2 : prepared;
   const AttendTile& layout = both.tile;
   const auto norm_of = [&](int item) {
     DeviceNorm norm = args.q_norm;
-    if (item == asked) norm = args.k_norm;
-    if (item > asked) norm = args.v_norm;
+    if (item == prepared) norm = args.k_norm;
+    if (item > prepared) norm = args.v_norm;
     return norm;
   };
-  const auto dim_of = [&](int item) { return item > asked ? args.value_dim : args.key_dim; };
-  const auto row_of_item = [&](int item) { return item > asked ? layout.value_row : layout.key_row; };
+  const auto dim_of = [&](int item) { return item > prepared ? args.value_dim : args.key_dim; };
+  const auto row_of_item = [&](int item) { return item > prepared ? layout.value_row : layout.key_row; };
   // Queries that are not there are zeros.
-  const auto index_of = [&](int item) { return item >= asked ? kv : first_head + (item < queries ? item : 0); };
+  const auto index_of = [&](int item) { return item >= prepared ? kv : first_head + (item < queries ? item : 0); };
   const auto load_weights = [&](int item, LaneHead<kSlots>& head) {
     head.load_weights(norm_of(item), index_of(item), dim_of(item));
   };
   const auto load_head = [&](int item, LaneHead<kSlots>& head) {
     HeadRows rows = args.q;
-    if (item == asked) rows = args.k;
-    if (item > asked) rows = args.v;
-    const bool there = item < asked ? item < queries : rows.x != nullptr;
+    if (item == prepared) rows = args.k;
+    if (item > prepared) rows = args.v;
+    const bool there = item < prepared ? item < queries : rows.x != nullptr;
     head.load(head_of(rows, token, index_of(item)), there ? dim_of(item) : 0, args.rotation, token);
   };
   constexpr int kRounds = kQueries + 2 > kWarps ? 2 : 1;
@@ -264,9 +257,9 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
 
   const auto prepare = [&](int item, const LaneHead<kSlots>& of_item) {
     // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
-    const bool of_query = item < asked, of_key = item == asked;
+    const bool of_query = item < prepared, of_key = item == prepared;
     if (!of_query && (own < 0 || (!of_key && args.v.x == nullptr))) return;  // or values are in the keys
-    float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - asked) * layout.prepared_row;
+    float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - prepared) * layout.prepared_row;
     LaneHead<kSlots> head[1] = {of_item};
     prepare_heads(head, args, norm_of(item), index_of(item), dim_of(item), row_of_item(item), of_query || of_key, out,
                   0);
@@ -569,15 +562,17 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     if (!ends_last(args.counter + place->counter, uint32_t(parts), &place->flag)) return;
     all_parts = true;
     // A warp has one query, and shares its parts with the other warps that have it; several are under way at once.
-    constexpr int kBatch = kWidth > kMediumWidth ? 2 : kWidth == 1 && kQueries <= 4 ? 16 : 8;
+    constexpr int kBatch = kWidth > kMediumWidth ? 2 : kWidth == 1 && (kQueries <= 4 || kMatrices) ? 16 : 8;
     static_assert(kWarps % kQueries == 0);
-    const int own_query = warp % kQueries, stride = kWarps / kQueries;
+    int at_once = kMatrices ? 1 : kQueries;  // queries
+    while (at_once < (kMatrices ? place->queries : kQueries)) at_once *= 2;
+    const int own_query = warp % at_once, stride = kWarps / at_once;
     const int64_t first_part = part_of(place->first_head + (own_query < place->queries ? own_query : 0), 0);
     float of_parts[kWidth][4] = {};
     Running all = {kLowest, 0};
     float* const part_shares = sums_of_warp;  // (kBatch)
     QGEN_UNROLL_BY(1)
-    for (int first = warp / kQueries; first < parts; first += kBatch * stride) {
+    for (int first = warp / at_once; first < parts; first += kBatch * stride) {
       const int own_part = first + lane * stride;
       const bool has_part = lane < kBatch && own_part < parts;
       const float* const pair = part_pairs + (first_part + (has_part ? own_part : first)) * 2;

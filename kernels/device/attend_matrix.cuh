@@ -52,7 +52,7 @@ QGEN_DEVICE void put_query(uint8_t* operands, int key_row, int number, const flo
 class MatrixAttention {
  public:
   // `pitch`: bytes from row to row of keys as of values, an odd multiple of 16, so that neighbours are in different
-  // banks. Behind the last key of a tile of less than 16 the first ones come again: all that is read is a number.
+  // banks. Behind the last key of a tile of less than 16 the first ones are read again, since nothing was copied there.
   QGEN_DEVICE MatrixAttention(const uint8_t* operands, int key_row, int value_row, int pitch, int tile_keys,
                               int queries)
       : operands_(operands),
@@ -66,16 +66,7 @@ class MatrixAttention {
   QGEN_DEVICE void score(const uint8_t* keys) {
     QGEN_UNROLL
     for (int i = 0; i < 8; ++i) score_[i / 4][i % 4] = 0;
-    QGEN_UNROLL
-    for (int step = 0; step < kMatrixDim / 16; ++step) {
-      if (step >= steps_) break;
-      const Bytes16 a = reinterpret_cast<const Bytes16*>(operands_)[step * kWarp + lane_index()];
-      uint32_t b[4];  // the first and the last 8 of 16 elements of the first 8 keys, then of the last 8
-      load_matrices(b, keys + key_at_ + step * 32);
-      const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-      mma_f16(score_[0], a.word, first);
-      mma_f16(score_[1], a.word, second);
-    }
+    for_pieces(steps_, [&](int step) { score_step(keys, step); });
   }
 
   // They become weights, of the first `keys` keys of the tile.
@@ -121,15 +112,13 @@ class MatrixAttention {
 
   // The values of these keys, weighted.
   QGEN_DEVICE void add_values(const uint8_t* values) {
-    QGEN_UNROLL
-    for (int n = 0; n < kMatrixDim / 16; ++n) {
-      if (n * 16 >= value_row_) break;
+    for_pieces(value_row_ / 16, [&](int n) {
       uint32_t b[4];  // the first and the last 8 keys, at the first and at the last 8 of 16 elements
       load_transposed(b, values + value_at_ + n * 32);
       const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
       mma_f16(sums_[2 * n], weights_, first);
       mma_f16(sums_[2 * n + 1], weights_, second);
-    }
+    });
   }
 
   // Weighted values, (queries, value_row), then what each query's keys weigh, (queries, 2).
@@ -152,11 +141,38 @@ class MatrixAttention {
   }
 
  private:
-  // Weights are at most 1: with this factor the lower part of one of 2^-14 still is a normal number.
-  static constexpr float kWeightRange = 1024;
+  // Weights are at most 1, numbers of F16 at most 65504: with this factor both parts of a weight have all their bits
+  // down to 2^-17.
+  static constexpr float kWeightRange = 32768;
 
-  // That it says the place of to load_matrices().
+  // The key of which a lane gives load_matrices() the address.
   QGEN_DEVICE static int key_of_lane() { return lane_index() % 8 + lane_index() / 16 * 8; }
+
+  // use(piece) for so many pieces of 16 elements. The usual numbers have loops without branches, so that the loads of
+  // one piece are under way with those of others.
+  template <typename Use>
+  QGEN_DEVICE static void for_pieces(int pieces, const Use& use) {
+    if (pieces == 8) {
+      QGEN_UNROLL
+      for (int piece = 0; piece < 8; ++piece) use(piece);
+    } else if (pieces == 4) {
+      QGEN_UNROLL
+      for (int piece = 0; piece < 4; ++piece) use(piece);
+    } else {
+      QGEN_UNROLL
+      for (int piece = 0; piece < kMatrixDim / 16; ++piece) {
+        if (piece < pieces) use(piece);
+      }
+    }
+  }
+  QGEN_DEVICE void score_step(const uint8_t* keys, int step) {
+    const Bytes16 a = reinterpret_cast<const Bytes16*>(operands_)[step * kWarp + lane_index()];
+    uint32_t b[4];  // the first and the last 8 of 16 elements of the first 8 keys, then of the last 8
+    load_matrices(b, keys + key_at_ + step * 32);
+    const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
+    mma_f16(score_[0], a.word, first);
+    mma_f16(score_[1], a.word, second);
+  }
 
   const uint8_t* const operands_;
   const int steps_, value_row_;

@@ -11,8 +11,8 @@ constexpr int kTileAttendWarps = 4, kTileAttendThreads = kTileAttendWarps * kWar
 // kDim: the longer of key and value, or the next that there is; what lies between is zero.
 template <CacheKind kKind, int kDim>
 struct TileShape {
-  // Of 16 queries each, that a warp has: an operand from shared memory serves as many products. Wide heads leave
-  // registers for one, and all but short heads for the scores of 32 keys.
+  // A warp has one or two row tiles of 16 queries: with two, each operand that it loads from shared memory is used in
+  // two products. Registers are enough for two up to 128 elements, and for the scores of 64 keys up to 64 elements.
   static constexpr int kRowTiles = kDim > 128 ? 1 : 2, kKeys = kDim > 64 ? 32 : 64;
   // Windows of the queries, 32 columns each, that stay in registers: as many as find room.
   static constexpr int kHeldWindows = kDim == 64 ? 2 : kDim == 128 ? 0 : 4;

@@ -82,7 +82,7 @@ constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
 template <typename Traits>
 constexpr int64_t gemv_bytes(int tokens, int slab) {
   const int64_t floats =
-      int64_t{Traits::kWarps} * tokens * (3 + 2 * Traits::kTilesAtOnce * kMmaRows) + Traits::kThreads;
+      int64_t{tokens} * (Traits::kWarps * (3 + 2 * Traits::kTilesAtOnce * kMmaRows) + Traits::kTilesAtOnce * kMmaRows);
   return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
 }
 
@@ -225,7 +225,7 @@ class GemvBlock {
   template <typename Store>
   QGEN_DEVICE void for_result(int tile, const Store& store) {
     const Result own = result_of_thread(tile);
-    if (tile == first_ && args_.norm != nullptr)
+    if (tile == first_ && args_.norm != nullptr && own.at < Traits::kTilesAtOnce)
       *norm() = norm_factor<Traits::kWarps>(squares() + own.token * Traits::kWarps, cols(), args_.norm_eps);
     if (own.there) {
       float result[2] = {};

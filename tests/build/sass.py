@@ -31,7 +31,7 @@ TILES = {
     "attention, heads of 64": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi64E", 13.0, 4260),  # (12.6, 4128)
     "attention, heads of 128": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi128E", 9.7, 4370),  # (9.4, 4240)
     "attention, heads of 256": (r"attend_tiles_kernelILNS0_9CacheKindE0ELi256E", 7.7, 4750),  # (7.4, 4608)
-    "attention of one token, F16": (r"13attend_kernelILNS0_9CacheKindE0ELi8ELi1E", 19.1, 3910),  # (18.5, 3792)
+    "attention of one token, F16": (r"13attend_kernelILNS0_9CacheKindE0ELi8ELi1E", 10.7, 4320),  # (10.3, 4192)
     "experts, fp8, scales of blocks": (r"grouped_kernel.*CodesE4ELi16ELi1E", 5.3, 2450),  # (5.1, 2272)
     "many tokens, fp8, scales of blocks": (r"4cuda11gemm_kernel.*CodesE4ELi16ELi1E", 5.4, 1360),  # (5.2, 1216)
     "the next tokens of many texts, the same": (r"split_gemm_kernel.*CodesE4ELi16ELi1E", 11.5, 3290),  # (11.1, 3192)
