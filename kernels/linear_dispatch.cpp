@@ -199,6 +199,51 @@ std::optional<LinearDispatch::LibraryProduct> LinearDispatch::library_product(co
   return can(d) ? d : std::nullopt;
 }
 
+bool LinearDispatch::multiply_by_library(const LibraryGemmArgs& args) {
+  ++library_products_;
+  return gemm_->multiply(args);
+}
+
+// The first few projections as one product of the library, where their weights are written out for it and their results
+// lie side by side: keys and values alone have too few rows to keep a GPU busy. Returns how many, none where there are
+// not at least two; what they left in y is overwritten if the library failed.
+size_t LinearDispatch::run_joined(Stream& stream, const Call& call, std::span<const DeviceProjection> projections) {
+  const DeviceProjection& first = projections.front();
+  const auto is_plain = [](const DeviceProjection& p) {
+    return !p.gate && p.epilogue.stores_only() && p.weight.bias == nullptr && p.weight.rows <= kMostRows;
+  };
+  if (!is_plain(first)) return 0;
+  std::optional<LibraryProduct> d = library_product(call, first.weight, first.y, first.y_stride);
+  if (!d || !d->copied || d->form != Form::kF16Ranged) return 0;
+  const int64_t room = copy_elements_ / d->args.w_stride;
+  int64_t rows = 0;
+  size_t count = 0;
+  float largest = 0;
+  for (const DeviceProjection& p : projections) {
+    const Matrix& m = p.weight;
+    if (!is_plain(p) || m.cols != first.weight.cols || p.y != first.y + rows || p.y_stride != first.y_stride ||
+        rows + m.rows > room)
+      break;
+    const std::optional<LibraryProduct> own = fp16_product(m, call.input, call.tokens);
+    if (!own || !own->copied) break;
+    rows += m.rows;
+    largest = std::max(largest, m.largest);
+    ++count;
+  }
+  if (count < 2) return 0;
+  // One power of two for all weights.
+  d->args.factor *= f16_factor(first.weight.largest) / f16_factor(largest);
+  d->args.rows = int(rows);
+  if (!gemm_->can(d->args)) return 0;
+  prepare(stream, d->form, call.input, call.tokens);
+  uint16_t* to = copy_;
+  for (const DeviceProjection& p : projections.first(count)) {
+    dequantize_to_fp16(stream, {p.weight, 0, p.weight.rows, f16_factor(largest), to, d->args.w_stride});
+    to += p.weight.rows * d->args.w_stride;
+  }
+  return multiply_by_library(d->args) ? count : 0;
+}
+
 bool LinearDispatch::run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m,
                                  const Target& target) {
   prepare(stream, d.form, call.input, call.tokens);
@@ -207,7 +252,7 @@ bool LinearDispatch::run_library(Stream& stream, const Call& call, const Library
     args.rows = std::min(d.args.rows, m.rows - first);
     args.y = static_cast<float*>(d.args.y) + first;
     if (d.copied) dequantize_to_fp16(stream, {m, first, args.rows, f16_factor(m.largest), copy_, args.w_stride});
-    if (!gemm_->multiply(args)) return false;
+    if (!multiply_by_library(args)) return false;
   }
   const bool token_scale = d.form == Form::kF16 || d.form == Form::kI8 || d.form == Form::kE4M3;
   if (target.epilogue.stores_only() && target.gate == nullptr && !token_scale && m.bias == nullptr) return true;
@@ -388,6 +433,8 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
       while (i < projections.size() && count < std::size(parts) && joins(projections[i]))
         parts[count++] = &projections[i++];
       run_gemv(stream, call, {parts, count});
+    } else if (const size_t joined = run_joined(stream, call, projections.subspan(i)); joined > 0) {
+      i += joined;
     } else {
       Target target{p.y, p.y_stride, p.epilogue, nullptr};
       if (p.gate) {

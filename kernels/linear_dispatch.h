@@ -59,6 +59,8 @@ class LinearDispatch {
   bool takes_8_bits(const Matrix& m);
   // The library behind LibraryGemm, "" while it has not been wanted and where it is missing.
   std::string library() const { return gemm_ ? gemm_->library() : ""; }
+  // That it has multiplied.
+  int64_t library_products() const { return library_products_; }
 
  private:
   // The numbers that inputs have been converted to.
@@ -98,6 +100,8 @@ class LinearDispatch {
   void multiply(Stream& stream, const Call& call, const Matrix& m, const Target& target);
   // False where the library failed; `raw` may hold anything then.
   bool run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m, const Target& target);
+  size_t run_joined(Stream& stream, const Call& call, std::span<const DeviceProjection> projections);
+  bool multiply_by_library(const LibraryGemmArgs& args);
   void run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection* const> parts);
   void run_gemv(Stream& stream, const Call& call, GemvArgs args);
   void run_gemv_any(Stream& stream, const Call& call, const Matrix& m, const Target& target);
@@ -120,6 +124,7 @@ class LinearDispatch {
   uint16_t* copy_ = nullptr;      // weights written out
   std::byte* workspace_ = nullptr;
   std::optional<LibraryGemm> gemm_;
+  int64_t library_products_ = 0;
   Form prepared_ = Form::kNone;              // of the input under way; kNone also where nothing has been
   std::optional<SplitForm> prepared_parts_;  // the same of split_.parts
   bool is_normalized_ = false;               // normalized_ has it

@@ -258,6 +258,58 @@ TEST_CASE("kernels: layers of many tokens through the library of dense products"
   }
 }
 
+TEST_CASE("kernels: queries, keys and values of many tokens are one product of the library where they find room") {
+  if (library_is_missing()) return;
+  const int64_t cols = 128;
+  const auto room = std::max(library_gemm_limits().copy_bytes / 2 / cols, library_gemm_limits().copy_rows);
+  for (const bool fits : {true, false}) {
+    constexpr int64_t kMany = 1000;
+    if (!fits && room > kMany) continue;  // on a GPU
+    // There is no room beside the first alone.
+    const std::vector<int64_t> rows = {fits ? std::min(room, kMany) - 40 : room, 16, 24};
+    std::mt19937 random(5);
+    std::vector<Weight> weights;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      weights.push_back(random_weight(random, Codes::kE4M3, rows[i], cols, 128, 128, false));
+      weights.back().scale.factor *= double(i + 1) * 3;  // another range of F16 each
+    }
+    Layers layers(std::move(weights));
+    const int tokens = library_gemm_limits().fewest_tokens + 5;
+    Rows x(random, tokens, cols, 3), y(random, round_up(tokens, kLibraryGemmTokens), rows[0] + 40, 1), apart = y;
+    const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values),
+        apart_there(layers.device(), apart.values);
+    LinearInput input;
+    input.x = x_there.data();
+    input.stride = x.stride;
+    input.cols = int(cols);
+    input.norm = layers.device_norm(1e-5);
+    input.norm_peak = layers.norm_peak();
+    LinearDispatch runner;
+    const DeviceMemory work = lay_out(layers.device(), runner, tokens, cols, rows[0] + 40, {Activations::k16Bit, true});
+    const auto projections = [&](float* to) {
+      std::vector<DeviceProjection> all;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        all.push_back({layers.matrix(int32_t(i)), {}, {}, to, y.stride});
+        all.back().weight.bias = nullptr;
+        to += rows[i];
+      }
+      return all;
+    };
+    runner.run(layers.stream(), projections(y_there.data()), input, tokens, Kernels::kByCount);
+    CHECK(runner.library_products() == (fits ? 1 : 2));
+    for (const DeviceProjection& p : projections(apart_there.data()))
+      runner.run(layers.stream(), {&p, 1}, input, tokens, Kernels::kByCount);
+    CHECK(runner.library_products() == (fits ? 4 : 5));
+    y.values = y_there.read();
+    apart.values = apart_there.read();
+    Difference difference;
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t n = 0; n < rows[0] + 40; ++n) difference.add(y.at(t, n), apart.at(t, n));
+    }
+    CHECK(difference.error() < 1e-6);
+  }
+}
+
 TEST_CASE("kernels: inputs of 8 bits, where weights allow them") {
   if (library_is_missing()) return;
   const std::vector<std::pair<Shape, bool>> cases = {
