@@ -372,6 +372,7 @@ def token(gpu, model, context, changes=(), kernels=None):
     else:
         out.append(Launch("copies and host between tokens", 1, 0, 0, 0, data.HOST))
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
+
     def left_by(step, blocks):
         if blocks < gpu.sms or "room" in changes:
             return math.inf

@@ -141,7 +141,8 @@ MATRIX_COPY_INSTRUCTIONS = 300  # of these, for the copies of the next keys and 
 # Executed after the wait: estimated from the machine code and the source.
 SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4)}
 # What ran on the H200, where the kernel has changed since: a norm that jumped over the gate and the sum of each value, a route that
-# wrote weights and read them back, and attention that asked for what comes in its second round after the first.
+# wrote weights and read them back, attention that asked for what comes in its second round after the first and multiplied by lanes, and
+# products that left no registers to the next kernel.
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
                 "matrices": False}

@@ -5,7 +5,7 @@
 // Keys in F16 with heads of up to 128 elements are multiplied in matrix products (attend_matrix.cuh), others by lanes.
 // Each warp copies tiles of keys and values into shared memory of its own, the next keys while it is at the values and
 // the other way round. A token of a short text waits for memory and for instructions more than it computes: so what it
-// needs is prepared for at once, and what is rarely needed stays out of the way.
+// needs is asked for at once, and what is rarely needed stays out of the way.
 #pragma once
 
 #include "kernels/device/attend_matrix.cuh"
@@ -17,10 +17,10 @@ constexpr int kLeastSplit = 64;    // keys; with fewer, blocks would wait for ea
 constexpr int kMostTileKeys = 16;  // of a warp at once
 constexpr int kFour = 4 * kWarp;   // elements of a row that the lanes of a warp have four of each
 constexpr int kMediumWidth = 2;    // times kFour elements: a head of more is wide
-// By a row's width, times kFour elements: queries of one key-value head to a block at most, and its warps.
-// In matrix products up to kMatrixQueries, whatever there are.
+// Whether keys and values go through MatrixAttention. `width`: of a row, times kFour elements.
 constexpr bool in_matrices(CacheKind kind, int width) { return kind == CacheKind::kF16 && width == 1; }
 static_assert(kMostTileKeys == kMatrixKeys && kFour == kMatrixDim);
+// By a row's width: queries of one key-value head to a block at most, and its warps.
 constexpr int most_queries(int width) { return width > kMediumWidth ? 2 : width == kMediumWidth ? 4 : 8; }
 constexpr int attend_warps(int width) { return width > kMediumWidth ? 4 : 8; }
 // Of how many keys a lane has values in registers at once; the fewest keys of a warp's tile.
@@ -57,6 +57,7 @@ QGEN_DEVICE Share share_of(const AttendArgs& args, int head, const Running& all)
   const float sink = args.sinks[head], largest = larger(all.largest, sink), factor = worth(all.largest, largest);
   return {factor, all.sum * factor + worth(sink, largest)};
 }
+
 // What a block comes back to behind its keys; meanwhile it lies in shared memory, where it takes no registers.
 struct alignas(16) AttendPlace {
   int first_head, queries, counter, parts;
@@ -107,7 +108,8 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const int queries = both.group - first_query < kQueries ? both.group - first_query : kQueries;
   const int warp = warp_index(), lane = lane_index();
 
-  // What warps prepare: a query each, the token's own key and its value, where this kernel stores them.
+  // What warps prepare: a query each, `prepared` of them, the token's own key and its value, where this kernel stores
+  // them.
   const int prepared = kMatrices ? queries : kQueries, items = both.store ? prepared + 2 : prepared;
   const AttendTile& layout = both.tile;
   const auto norm_of = [&](int item) {
