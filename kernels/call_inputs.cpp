@@ -1,6 +1,7 @@
 #include "kernels/call_inputs.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace qgen::QGEN_BACKEND {
 
@@ -38,9 +39,11 @@ CallInputs::Places CallInputs::places(int64_t tokens) const {
   return out;
 }
 
-void CallInputs::fill(const Batch& batch) {
+void CallInputs::fill(const Batch& batch, int side) {
   now_ = places(int64_t(batch.tokens.size()));
-  const auto there = [&](size_t place) { return reinterpret_cast<int32_t*>(host_.data() + place); };
+  const auto there = [&](size_t place) { return reinterpret_cast<int32_t*>(host_[side].data() + place); };
+  // What is left out below is not read, and the same for batches that are the same.
+  if (batch.tokens.size() == 1) std::memset(host_[side].data(), 0, now_.bytes);
   std::copy(batch.tokens.begin(), batch.tokens.end(), there(now_.tokens));
   std::copy(batch.scored.begin(), batch.scored.end(), there(now_.scored));
   segments_ = int(std::min(int64_t(batch.tokens.size()), most_sequences_));
@@ -62,12 +65,17 @@ void CallInputs::fill(const Batch& batch) {
   }
   for (size_t i = 0; i < plan_.ropes.size(); ++i) {
     const auto put = [&](std::span<const double> values, size_t place) {
-      std::transform(values.begin(), values.end(), reinterpret_cast<float*>(host_.data() + place),
+      std::transform(values.begin(), values.end(), reinterpret_cast<float*>(there(place)),
                      [](double value) { return float(value); });
     };
     put(batch.ropes->cos(i), now_.cos[i]);
     put(batch.ropes->sin(i), now_.sin[i]);
   }
+}
+
+bool CallInputs::differ_in_token_alone() const {
+  const Places one = places(1);
+  return std::memcmp(host_[0].data() + one.positions, host_[1].data() + one.positions, one.bytes - one.positions) == 0;
 }
 
 Rotation CallInputs::rotation(int32_t rope) const {

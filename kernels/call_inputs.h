@@ -1,6 +1,7 @@
 // The inputs of a call, in one piece of memory that is sent to the device before the steps: the tokens, where
 // they stand, their rotations and the page tables of their sequences. Its shape depends on the number of tokens alone,
-// so that a CUDA graph can be run again.
+// so that a CUDA graph can be run again. On the host there are two of them: while those of a batch that is on its way
+// may not be touched, the other ones can be filled in.
 #pragma once
 
 #include <vector>
@@ -17,11 +18,16 @@ class CallInputs {
   CallInputs(const Plan& plan, const EngineOptions& options, const CacheLayout& layout, int64_t tokens, int64_t scored);
   void lay_out(DeviceLayout& memory) { device_ = memory.take<std::byte>(int64_t(places(most_tokens_).bytes)); }
   // Once that is real memory.
-  void allocate() { host_ = PinnedMemory(places(most_tokens_).bytes, "inputs"); }
+  void allocate() {
+    for (PinnedMemory& side : host_) side = PinnedMemory(places(most_tokens_).bytes, "inputs");
+  }
 
-  void fill(const Batch& batch);
-  // What was filled in, to the device.
-  void send(Stream& stream) const { copy_to_device(stream, device_, host_.data(), now_.bytes); }
+  // Into those of a side, 0 or 1.
+  void fill(const Batch& batch, int side);
+  // Whether both sides say the same but for which token it is, of batches of one token.
+  bool differ_in_token_alone() const;
+  // What was filled in last, of this side, to the device.
+  void send(Stream& stream, int side) const { copy_to_device(stream, device_, host_[side].data(), now_.bytes); }
 
   // On the device, of the batch that was filled in.
   const int32_t* tokens() const { return at<int32_t>(now_.tokens); }
@@ -56,7 +62,7 @@ class CallInputs {
   int segments_ = 0;
   Places now_;
   std::byte* device_ = nullptr;
-  PinnedMemory host_;
+  PinnedMemory host_[2];
 };
 
 }  // namespace qgen::QGEN_BACKEND

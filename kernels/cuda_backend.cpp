@@ -21,6 +21,21 @@ constexpr size_t kMostRecordedTokens = 64;
 // Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
 
+// Of the two batches that may be on their way, the one that is run and the one that is likely to be run next, what each
+// has for itself beside its inputs (CallInputs) and scores: what it sends back, and the event behind it.
+struct Side {
+  explicit Side(Device& device, size_t report_bytes) : report(report_bytes, "scores"), done(device) {}
+
+  PinnedMemory report;
+  Event done;
+};
+
+// A batch on one of these sides.
+struct SideBatch : Batch {
+  int side = 0;
+  bool begun_ahead = false;  // its token is the best of the batch before, which only the GPU knows
+};
+
 // A LinearStep as its kernels take it, but for where its tokens begin.
 struct PreparedLinear {
   LinearInput input;
@@ -30,13 +45,16 @@ struct PreparedLinear {
 class CudaBackend : public Backend {
  public:
   CudaBackend(const Plan& plan, const EngineOptions& options)
-      : plan_(plan), options_(options), device_(options.device_index), work_(plan, options) {
+      : plan_(plan),
+        options_(options),
+        device_(options.device_index),
+        work_(plan, options),
+        sides_{Side(device_, work_.report_bytes()), Side(device_, work_.report_bytes())} {
     work_.weights.load(device_, options.scan);
     options_.scan = nullptr;  // it is the caller's
     work_.allocate(device_);
     scores_host_ = PinnedMemory(size_t(work_.scored_tokens * score_row().stride) * sizeof(float), "scores");
     found_host_ = PinnedMemory(sizeof(FoundScores), "scores");
-    report_host_ = PinnedMemory(work_.report_bytes(), "scores");
     work_.linear.start(device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
     eight_bits_ = std::any_of(plan.weights.begin(), plan.weights.end(), [&](const Weight& weight) {
@@ -65,35 +83,28 @@ class CudaBackend : public Backend {
   int64_t scored_tokens() const override { return work_.scored_tokens; }
   // A CUDA graph holds all of them.
   bool runs_in_parts() const override { return false; }
+  bool begins_ahead() const override { return true; }
 
   void run(const Batch& batch, size_t first, size_t last) override {
     device_.bind_thread();
-    work_.inputs.fill(batch);
+    if (has_begun(batch, first, last)) {
+      side_ = 1 - side_;
+      is_ahead_ = false;
+    } else {
+      drop_ahead();
+      side_ = 0;
+      begin({batch, side_}, first, last);
+    }
     if (!batch.scored.empty()) {
       brought_ = false;
       last_scored_ = batch.scored.size();
     }
-    // Few tokens run as a CUDA graph, at the cost of one launch. It is captured the second time, since kernels that are
-    // loaded while a stream is captured end the capture.
-    const size_t count = batch.tokens.size();
-    const bool few = batch.kernels == Kernels::kGenerate
-                         ? count <= kMostRecordedTokens
-                         : batch.kernels == Kernels::kByCount && count <= kMostGemvTokens;
-    if (!few || last - first <= 1 || !scored_are_neighbours(batch)) {
-      run_steps(batch, first, last);
-    } else {
-      const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
-      KnownRun& known =
-          runs_[{first, last, count, batch.segments.size() == count, batch.kernels, first_scored, batch.scored.size()}];
-      if (!known.seen) {
-        run_steps(batch, first, last);
-      } else {
-        if (known.graph.empty()) known.graph = CudaGraph(device_, [&] { run_steps(batch, first, last); });
-        known.graph.run(device_);
-      }
-      known.seen = true;
+    if (batch.next != nullptr) {
+      begin({*batch.next, 1 - side_, true}, 0, plan_.main_steps());
+      is_ahead_ = true;
+      ahead_kernels_ = batch.next->kernels;
     }
-    device_.wait();
+    sides_[side_].done.wait();
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
@@ -143,15 +154,15 @@ class CudaBackend : public Backend {
   }
 
   bool take_overflow(std::span<StateId> of_tokens) override {
-    uint32_t& flag = *overflow_of(report_host_.data());
+    uint32_t& flag = *overflow_of(sides_[side_].report.data());
     if (flag == 0) return false;
     flag = 0;
     device_.bind_thread();
     std::vector<uint32_t> marks(of_tokens.size());
     copy_to_host(device_.stream(), marks.data(), work_.overflow_of_tokens, marks.size() * sizeof(uint32_t));
-    clear_on_device(device_.stream(), work_.overflow_of_tokens, size_t(work_.batch_tokens) * sizeof(uint32_t));
-    clear_on_device(device_.stream(), overflow_of(work_.report), sizeof(uint32_t));
+    clear_overflow();
     device_.wait();
+    is_ahead_ = false;  // its overflows cannot be told from these
     for (size_t i = 0; i < marks.size(); ++i) of_tokens[i] = StateId(marks[i]) - 1;
     return true;
   }
@@ -160,7 +171,8 @@ class CudaBackend : public Backend {
     device_.bind_thread();
     const RowBuffer& row = score_row();
     if (!brought_) {
-      copy_to_host(device_.stream(), scores_host_.data(), row.data, last_scored_ * size_t(row.stride) * sizeof(float));
+      copy_to_host(device_.stream(), scores_host_.data(), scores_of(side_),
+                   last_scored_ * size_t(row.stride) * sizeof(float));
       device_.wait();
     }
     brought_ = true;
@@ -170,9 +182,9 @@ class CudaBackend : public Backend {
   bool scores_finite(int64_t index) override { return best(index).all_finite != 0; }
   TopScores top_scores(int64_t index, size_t count, double temperature) override {
     if (count <= 1) return {{{best(index).token, best(index).score}}};
-    if (count > size_t(kMostBest)) return {};
+    if (count > size_t(kMostBest) || is_ahead_) return {};  // what is on its way has the memory for them
     device_.bind_thread();
-    ScoreArgs args = score_args(index, 1);
+    ScoreArgs args = score_args(side_, index, 1);
     args.wanted = int(count);
     if (temperature > 0) args.inverse_temperature = float(std::min(1 / temperature, 1e30));
     find_best_scores(device_.stream(), args);
@@ -190,18 +202,69 @@ class CudaBackend : public Backend {
  private:
   static constexpr size_t kMostGemvTokens = LinearDispatch::kMostGemvTokens;
 
+  // Whether the batch is the one that is on its way already.
+  bool has_begun(const Batch& batch, size_t first, size_t last) {
+    if (!is_ahead_ || first != 0 || last != plan_.main_steps() || batch.kernels != ahead_kernels_ ||
+        batch.tokens.size() != 1 || batch.scored.size() != 1 || batch.tokens[0] != best(0).token)
+      return false;
+    work_.inputs.fill(batch, side_);  // whose batch has ended
+    return work_.inputs.differ_in_token_alone();
+  }
+  // What was begun ahead comes to nothing: its keys lie where those of the next token will.
+  void drop_ahead() {
+    if (!is_ahead_) return;
+    is_ahead_ = false;
+    Side& side = sides_[1 - side_];
+    side.done.wait();
+    if (*overflow_of(side.report.data()) != 0) clear_overflow();
+  }
+  void clear_overflow() {
+    clear_on_device(device_.stream(), work_.overflow_of_tokens, size_t(work_.batch_tokens) * sizeof(uint32_t));
+    clear_on_device(device_.stream(), overflow_of(work_.report), sizeof(uint32_t));
+  }
+
+  // Asks for steps [first, last) and does not wait for them.
+  void begin(const SideBatch& batch, size_t first, size_t last) {
+    work_.inputs.fill(batch, batch.side);
+    // Few tokens run as a CUDA graph, at the cost of one launch. It is captured the second time, since kernels that are
+    // loaded while a stream is captured end the capture.
+    const size_t count = batch.tokens.size();
+    const bool few = batch.kernels == Kernels::kGenerate
+                         ? count <= kMostRecordedTokens
+                         : batch.kernels == Kernels::kByCount && count <= kMostGemvTokens;
+    if (!few || last - first <= 1 || !scored_are_neighbours(batch)) {
+      run_steps(batch, first, last);
+    } else {
+      const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
+      KnownRun& known = runs_[{first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
+                               batch.scored.size(), batch.side, batch.begun_ahead}];
+      if (!known.seen) {
+        run_steps(batch, first, last);
+      } else {
+        if (known.graph.empty()) known.graph = CudaGraph(device_, [&] { run_steps(batch, first, last); });
+        known.graph.run(device_);
+      }
+      known.seen = true;
+    }
+    sides_[batch.side].done.record();
+  }
+
   static bool scored_are_neighbours(const Batch& batch) {
     return batch.scored.empty() || size_t(batch.scored.back() - batch.scored.front()) + 1 == batch.scored.size();
   }
 
+  // On side 0.
   const RowBuffer& score_row() const { return work_.rows[size_t(plan_.scores)]; }
   uint32_t* overflow_of(std::byte* report) const {
     return reinterpret_cast<uint32_t*>(report + size_t(work_.scored_tokens) * sizeof(BestScore));
   }
-  const BestScore& best(int64_t index) const { return reinterpret_cast<const BestScore*>(report_host_.data())[index]; }
-  ScoreArgs score_args(int64_t first, int rows) const {
+  const BestScore& best(int64_t index) const {
+    return reinterpret_cast<const BestScore*>(sides_[side_].report.data())[index];
+  }
+  float* scores_of(int side) const { return side == 0 ? score_row().data : work_.next_scores; }
+  ScoreArgs score_args(int side, int64_t first, int rows) const {
     ScoreArgs args;
-    args.scores = score_row().data + first * score_row().stride;
+    args.scores = scores_of(side) + first * score_row().stride;
     args.stride = score_row().stride;
     args.count = int(plan_.model.vocab);
     args.rows = rows;
@@ -248,22 +311,22 @@ class CudaBackend : public Backend {
   }
 
   // Launches the inputs' copy, steps [first, last) and the copy of the report.
-  void run_steps(const Batch& batch, size_t first, size_t last) {
-    work_.inputs.send(device_.stream());
+  void run_steps(const SideBatch& batch, size_t first, size_t last) {
+    work_.inputs.send(device_.stream(), batch.side);
     for (size_t i = first; i < last; ++i) {
       // Timed launches carry the name of their step.
       if (KernelLog* const log = KernelLog::current()) log->set_step(step_name(plan_.steps[i]));
       std::visit([&](const auto& step) { execute(step, i, batch); }, plan_.steps[i].op);
     }
     if ((last == plan_.main_steps() || last == plan_.steps.size()) && !batch.scored.empty())
-      find_best_score(device_.stream(), score_args(0, int(batch.scored.size())));
-    copy_to_host(device_.stream(), report_host_.data(), work_.report, work_.report_bytes());
+      find_best_score(device_.stream(), score_args(batch.side, 0, int(batch.scored.size())));
+    copy_to_host(device_.stream(), sides_[batch.side].report.data(), work_.report, work_.report_bytes());
   }
 
-  void execute(const LookupStep& step, size_t, const Batch& batch) {
+  void execute(const LookupStep& step, size_t, const SideBatch& batch) {
     LookupArgs args;
     args.table = work_.weights.matrix(*step.table);
-    args.index = work_.inputs.tokens();
+    args.index = batch.begun_ahead ? &reinterpret_cast<const BestScore*>(work_.report)->token : work_.inputs.tokens();
     args.scale = float(step.scale);
     args.y = at(step.out);
     args.y_stride = stride(step.out);
@@ -277,9 +340,16 @@ class CudaBackend : public Backend {
     look_up(device_.stream(), args);
   }
 
-  void execute(const LinearStep&, size_t index, const Batch& batch) {
+  void execute(const LinearStep& step, size_t index, const SideBatch& batch) {
     const PreparedLinear& prepared = prepared_[index];
     LinearInput input = prepared.input;
+    std::span<const DeviceProjection> projections = prepared.projections;
+    std::vector<DeviceProjection> of_scores;
+    if (batch.side != 0 && step.projections.front().out.row == plan_.scores) {
+      of_scores = prepared.projections;
+      for (DeviceProjection& p : of_scores) p.y += scores_of(batch.side) - scores_of(0);
+      projections = of_scores;
+    }
     int tokens = int(batch.tokens.size());
     if (work_.is_scored(plan_.steps[index])) {
       tokens = int(batch.scored.size());
@@ -302,7 +372,7 @@ class CudaBackend : public Backend {
         input.zeros_behind = true;
       }
     }
-    work_.linear.run(device_.stream(), prepared.projections, input, tokens, batch.kernels);
+    work_.linear.run(device_.stream(), projections, input, tokens, batch.kernels);
   }
 
   void execute(const HeadLinearStep& step, size_t index, const Batch& batch) {
@@ -566,7 +636,11 @@ class CudaBackend : public Backend {
   EngineOptions options_;
   Device device_;
   Workspace work_;
-  PinnedMemory scores_host_, found_host_, report_host_;
+  Side sides_[2];
+  int side_ = 0;           // of the last batch that was run
+  bool is_ahead_ = false;  // the other side's batch is on its way
+  Kernels ahead_kernels_ = Kernels::kByCount;
+  PinnedMemory scores_host_, found_host_;
   std::vector<PreparedLinear> prepared_;  // one a step
   bool eight_bits_ = false;               // some layers take inputs of 8 bits
 
@@ -574,8 +648,9 @@ class CudaBackend : public Backend {
     bool seen = false;
     CudaGraph graph;
   };
-  // By the steps, the tokens, whether each has a sequence of its own, and which have scores.
-  std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t>, KnownRun> runs_;
+  // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, and whether it is
+  // begun ahead.
+  std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool>, KnownRun> runs_;
   size_t last_scored_ = 0;  // tokens of the last batch that have scores
   bool brought_ = false;    // which are on the host
 };

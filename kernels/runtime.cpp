@@ -178,6 +178,21 @@ void Device::bind_thread() { check(cudaSetDevice(state_->index), "choosing the G
 void Device::settle() noexcept { cudaStreamSynchronize(state_->stream.handle); }
 void Device::wait() { check(cudaStreamSynchronize(state_->stream.handle), "waiting for the GPU"); }
 
+struct Event::State {
+  cudaStream_t stream;
+  cudaEvent_t event = nullptr;
+
+  ~State() {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+};
+Event::Event(Device& device) : state_(new State{device.stream().handle}) {
+  check(cudaEventCreateWithFlags(&state_->event, cudaEventDisableTiming), "an event");
+}
+Event::~Event() = default;
+void Event::record() { check(cudaEventRecord(state_->event, state_->stream), "an event"); }
+void Event::wait() { check(cudaEventSynchronize(state_->event), "waiting for the GPU"); }
+
 DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) {
   if (bytes == 0) return;
   void* data = nullptr;

@@ -48,6 +48,23 @@ class Device {
   std::unique_ptr<State> state_;
 };
 
+// A place in the device's stream that can be waited for, while what was asked for behind it goes on.
+class Event {
+ public:
+  explicit Event(Device& device);
+  ~Event();
+  Event(const Event&) = delete;
+
+  // Behind all that has been asked for.
+  void record();
+  // Like Device::wait(), for what was asked for before.
+  void wait();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // Memory of the device, zero at first.
 class DeviceMemory {
  public:

@@ -108,6 +108,7 @@ void Workspace::lay_out_work(DeviceLayout& memory) {
                   tokens = round_up(row.scored ? scored_tokens : batch_tokens, kLibraryGemmTokens);
     rows.push_back({memory.take<float>(tokens * stride), stride, row.scored});
   }
+  next_scores = memory.take<float>(rows[size_t(plan_.scores)].stride);
   lay_out_attention(memory);
   report = memory.take<std::byte>(int64_t(report_bytes()));
   overflow_of_tokens = memory.take<uint32_t>(batch_tokens);

@@ -61,6 +61,7 @@ class Workspace {
   ExpertsDispatch experts_dispatch;
 
   std::vector<RowBuffer> rows;       // of the plan
+  float* next_scores = nullptr;      // of the token that is begun before it is asked for
   std::vector<ExpertBanks> experts;  // one a step
   std::vector<float*> fixed;         // (slots, elements) of each state of fixed size
   float *keys = nullptr, *queries = nullptr, *rates = nullptr, *key_products = nullptr;  // see RecurArgs

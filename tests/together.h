@@ -75,9 +75,10 @@ inline void check_together(const Plan& plan, const EngineMaker& make) {
   }
 }
 
-// A plan whose values are beyond the range of F16 for one token alone, with a recurrence behind its attention.
+// A plan whose values are beyond the range of F16 for one token alone, with or without a recurrence behind its
+// attention.
 constexpr TokenId kOverflowing = 7;
-inline std::unique_ptr<Plan> overflowing_plan() {
+inline std::unique_ptr<Plan> overflowing_plan(TokenId overflowing = kOverflowing, bool recurrent = true) {
   constexpr int64_t kHeads = 2, kDim = 16;
   PlanMaker m;
   AttendStep attend;
@@ -89,22 +90,24 @@ inline std::unique_ptr<Plan> overflowing_plan() {
   attend.k = {m.products("k", kHeads * kDim).row, 0, kDim};
   // Of a table of its own, without a norm between: 1e6 for the token, else 1.
   LookupStep values;
-  values.table = m.table([](int64_t token) { return token == kOverflowing ? 1e6f : 1.0f; }, kHeads * kDim);
+  values.table = m.table([&](int64_t token) { return token == overflowing ? 1e6f : 1.0f; }, kHeads * kDim);
   values.out = m.row("values", kHeads * kDim);
   m.add(values);
   attend.v = {values.out.row, 0, kDim};
   attend.out = m.row("attended", kHeads * kDim);
   m.add(attend);
-  ConvStep conv;
-  conv.in = attend.out;
-  conv.out = m.row("convolved", kHeads * kDim);
-  conv.taps = 3;
-  conv.state = m.fixed_state(2 * conv.in.cols);
-  conv.weight = m.vector(conv.in.cols * conv.taps);
-  m.add(conv);
   LinearStep output;
-  output.in = conv.out;
-  Projection projection = m.project(PlanMaker::kHidden, conv.out.cols, m.residual);
+  output.in = attend.out;
+  if (recurrent) {
+    ConvStep conv;
+    conv.in = attend.out;
+    conv.out = output.in = m.row("convolved", kHeads * kDim);
+    conv.taps = 3;
+    conv.state = m.fixed_state(2 * conv.in.cols);
+    conv.weight = m.vector(conv.in.cols * conv.taps);
+    m.add(conv);
+  }
+  Projection projection = m.project(PlanMaker::kHidden, output.in.cols, m.residual);
   projection.add = true;
   output.projections = {projection};
   m.add(output);

@@ -1,6 +1,7 @@
 #include "kernels/simt/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <csetjmp>
 #include <cstring>
 #include <memory>
@@ -241,14 +242,30 @@ void stop(const char* error) {
 
 namespace {
 thread_local std::vector<std::function<void()>>* recorded = nullptr;
-}
-void perform(std::function<void()> work) {
+std::atomic<size_t> waiting_of_all = 0;
+}  // namespace
+void WorkQueue::perform(std::function<void()> work) {
   if (recorded != nullptr) {
     recorded->push_back(std::move(work));
-  } else {
+    return;
+  }
+  wait_for(deferred());
+  work();
+}
+void WorkQueue::defer(const std::vector<std::function<void()>>& work) {
+  waiting_.insert(waiting_.end(), work.begin(), work.end());
+  waiting_of_all += work.size();
+}
+void WorkQueue::wait_for(size_t count) {
+  while (done_ < count) {
+    const std::function<void()> work = std::move(waiting_.front());
+    waiting_.pop_front();
+    ++done_;
+    --waiting_of_all;
     work();
   }
 }
+size_t deferred_work() { return waiting_of_all; }
 std::vector<std::function<void()>> record(const std::function<void()>& work) {
   std::vector<std::function<void()>> out;
   recorded = &out;

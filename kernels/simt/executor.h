@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -27,8 +28,26 @@ void set_order(Order order);
 // are thrown as std::logic_error.
 void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*), const void* launch);
 
-// Does `work` at once; while something is recorded, keeps it instead. What a recording holds is a copy, as on a GPU.
-void perform(std::function<void()> work);
+// The work of a stream, in its order. All is done at once but for CUDA graphs, which are as late as they may be: the
+// host may not touch meanwhile what they read and write.
+class WorkQueue {
+ public:
+  // Does `work` behind what waits; while something is recorded, keeps it instead. What a recording holds is a copy, as
+  // on a GPU.
+  void perform(std::function<void()> work);
+  // Does it when something behind it is performed, or when it is waited for.
+  void defer(const std::vector<std::function<void()>>& work);
+  // Pieces of work that were deferred so far.
+  size_t deferred() const { return done_ + waiting_.size(); }
+  // Does the first so many of them, those that were not yet.
+  void wait_for(size_t count);
+
+ private:
+  std::deque<std::function<void()>> waiting_;
+  size_t done_ = 0;
+};
+// What all queues have put off and not done yet.
+size_t deferred_work();
 // All that `work` would have performed.
 std::vector<std::function<void()>> record(const std::function<void()>& work);
 

@@ -14,6 +14,7 @@ class Stream {
  public:
   int processors = 3;
   int64_t shared_of_processor = 100 << 10, shared_of_block = 99 << 10;
+  WorkQueue work;
 };
 enum class Start { kEarly, kAfter };
 
@@ -31,11 +32,11 @@ struct Launch {
 };
 
 template <typename Args>
-void launch(Stream&, const char* name, void (*kernel)(const Args, const LaunchTimes), Dim grid, int threads,
+void launch(Stream& stream, const char* name, void (*kernel)(const Args, const LaunchTimes), Dim grid, int threads,
             size_t shared_bytes, const Args& args, Start = Start::kEarly) {
   KernelLog* const log = KernelLog::current();
   const LaunchTimes times = log == nullptr ? LaunchTimes() : log->add(name, size_t(grid.x) * grid.y * grid.z);
-  perform([name, grid, threads, shared_bytes, own = Launch<Args>{kernel, args, times}] {
+  stream.work.perform([name, grid, threads, shared_bytes, own = Launch<Args>{kernel, args, times}] {
     run(name, grid, threads, shared_bytes, &Launch<Args>::run_thread, &own);
   });
 }

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/numbers.h"
-#include "kernels/simt/executor.h"
+#include "kernels/simt/launch.h"
 
 namespace qgen::simt {
 namespace {
@@ -55,8 +55,10 @@ bool gemm_library_found() {
   return said == nullptr || std::string_view(said) != "off";
 }
 
-struct LibraryGemm::State {};
-LibraryGemm::LibraryGemm(Device&, void*) {}
+struct LibraryGemm::State {
+  Stream& stream;
+};
+LibraryGemm::LibraryGemm(Device& device, void*) : state_(new State{device.stream()}) {}
 LibraryGemm::~LibraryGemm() = default;
 std::string LibraryGemm::library() const { return gemm_library_found() ? "loops" : ""; }
 bool LibraryGemm::can(const LibraryGemmArgs& args) {
@@ -66,7 +68,7 @@ bool LibraryGemm::can(const LibraryGemmArgs& args) {
          args.cols % 16 == 0;
 }
 bool LibraryGemm::multiply(const LibraryGemmArgs& args) {
-  perform([=] {
+  state_->stream.work.perform([=] {
     for (int64_t t = 0; t < args.tokens; ++t) {
       for (int64_t n = 0; n < args.rows; ++n) {
         const double y = product(args, n, t) * args.factor;

@@ -1,4 +1,4 @@
-// kernels/runtime.h for the executor: memory of the host, everything done at once.
+// kernels/runtime.h for the executor: memory of the host, and all work done by the thread that asks or waits for it.
 #include "kernels/runtime.h"
 
 #include <cstdlib>
@@ -39,25 +39,40 @@ Device::~Device() = default;
 const DeviceProperties& Device::properties() const { return state_->properties; }
 Stream& Device::stream() { return state_->stream; }
 void Device::bind_thread() {}
-void Device::settle() noexcept {}
-void Device::wait() {}
+void Device::settle() noexcept {
+  try {
+    wait();
+  } catch (...) {
+    // On a GPU as well nobody asks any more what went wrong.
+  }
+}
+void Device::wait() { state_->stream.work.wait_for(state_->stream.work.deferred()); }
+
+struct Event::State {
+  WorkQueue& work;
+  size_t deferred = 0;
+};
+Event::Event(Device& device) : state_(new State{device.stream().work}) {}
+Event::~Event() = default;
+void Event::record() { state_->deferred = state_->work.deferred(); }
+void Event::wait() { state_->work.wait_for(state_->deferred); }
 
 DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)) {}
 void DeviceMemory::Free::operator()(std::byte* data) const { deallocate(data); }
 PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)) {}
 void PinnedMemory::Free::operator()(std::byte* data) const { deallocate(data); }
 
-void copy_to_device(Stream&, void* device, const void* host, size_t bytes) {
-  perform([=] { std::memcpy(device, host, bytes); });
+void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
+  stream.work.perform([=] { std::memcpy(device, host, bytes); });
 }
-void copy_to_host(Stream&, void* host, const void* device, size_t bytes) {
-  perform([=] { std::memcpy(host, device, bytes); });
+void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) {
+  stream.work.perform([=] { std::memcpy(host, device, bytes); });
 }
-void copy_on_device(Stream&, void* to, const void* from, size_t bytes) {
-  perform([=] { std::memcpy(to, from, bytes); });
+void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) {
+  stream.work.perform([=] { std::memcpy(to, from, bytes); });
 }
-void clear_on_device(Stream&, void* data, size_t bytes) {
-  perform([=] { std::memset(data, 0, bytes); });
+void clear_on_device(Stream& stream, void* data, size_t bytes) {
+  stream.work.perform([=] { std::memset(data, 0, bytes); });
 }
 
 struct Uploader::State {
@@ -94,8 +109,6 @@ CudaGraph::CudaGraph() = default;
 CudaGraph::~CudaGraph() = default;
 CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
 CudaGraph& CudaGraph::operator=(CudaGraph&&) noexcept = default;
-void CudaGraph::run(Device&) const {
-  for (const auto& work : state_->work) work();
-}
+void CudaGraph::run(Device& device) const { device.stream().work.defer(state_->work); }
 
 }  // namespace qgen::simt

@@ -289,8 +289,13 @@ class Runner {
     if (test.is_prefill) {
       whole_ = !sequence_.run(tokens).empty();
     } else {
+      TokenId token = tokens[0];
       for (size_t i = 0; i < tokens.size() && whole_; ++i) {
-        lines_.empty() ? void(sequence_.run(tokens[i])) : decode_together(tokens[i]);
+        if (lines_.empty()) {
+          token = sequence_.run(token, i + 1 < tokens.size()).best().value_or(tokens[i]);
+        } else {
+          decode_together(tokens[i]);
+        }
         whole_ = noted_signal() == 0;
       }
     }

@@ -33,6 +33,10 @@ struct Batch {
   std::span<const int32_t> scored;  // tokens whose scores are wanted, ascending
   const RopeRows* ropes = nullptr;
   Kernels kernels = Kernels::kByCount;
+  // The batch that is likely to be run next: of one token, that with the best of this batch's one score (it is not in
+  // `tokens` yet). Where Backend::begins_ahead(), it may be on its way when run() returns; its rows then take the place
+  // of this batch's, but for the scores. Where another batch comes, it ends unused.
+  const Batch* next = nullptr;
 };
 
 // The segment of a batch's token.
@@ -55,6 +59,8 @@ class Backend {
   virtual int64_t scored_tokens() const = 0;
   // Whether a batch may be run in several calls, each of some of the steps, at no great cost.
   virtual bool runs_in_parts() const = 0;
+  // Whether it takes note of Batch::next.
+  virtual bool begins_ahead() const { return false; }
 
   // Runs steps [first, last) for a batch. Throws a runtime Error.
   virtual void run(const Batch& batch, size_t first, size_t last) = 0;

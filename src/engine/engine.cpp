@@ -15,14 +15,6 @@ constexpr size_t kObservedParts = 16;  // of a batch, between which the observer
 // Tokens whose hidden rows are kept for the draft head. A sequence is mostly cut back within a draft, of 32 at most.
 constexpr int64_t kHiddenTokens = 64;
 
-// Nothing where a score is NaN or Inf.
-std::optional<TokenId> best_token(const Scores& scores) {
-  if (!scores.finite()) return {};
-  if (const TopScores top = scores.top(1); !top.best.empty()) return top.best.front().token;
-  const std::span<const float> all = scores.all();
-  return TokenId(std::max_element(all.begin(), all.end()) - all.begin());
-}
-
 // From step i on.
 size_t first_scored(const Plan& plan, size_t i) {
   while (i < plan.steps.size() && !plan.rows[size_t(result_of(plan.steps[i]).row)].scored) ++i;
@@ -62,6 +54,7 @@ Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<B
       cache_(plan, cache_limits(options, backend_->batch_tokens())),
       sequences_(size_t(options.sequences)),
       ropes_(plan.ropes, options.context),
+      next_ropes_(ropes_),
       first_scored_step_(first_scored(plan, 0)),
       first_scored_draft_step_(first_scored(plan, plan.main_steps())),
       has_fixed_states_(fixed_state_bytes(plan) > 0) {
@@ -314,7 +307,10 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
       tokens.push_back(w.tokens[size_t(t)]);
     }
   }
-  const Batch batch{tokens, segments, scored_at, &ropes_, call.kernels};
+  Batch batch{tokens, segments, scored_at, &ropes_, call.kernels};
+  const std::optional<NextBatch> next = next_batch(call, pieces);
+  const Batch next_as_batch = next ? next->batch(next_ropes_) : Batch();
+  if (next) batch.next = &next_as_batch;
   if (!run_batch(batch, pieces, scored, call)) return false;
   if (plan_.draft) follow(batch, call, pieces);
   for (const Piece& piece : pieces) {
@@ -327,9 +323,31 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
     if (marked_in(w, piece))
       sequence.marks[size_t(w.mark)] = mark_at(sequence, sequence.position + w.marked - piece.first);
     sequence.position += piece.count;
-    sequence.highest = std::max(sequence.highest, sequence.position);
+    // The token that may have been begun has written its keys.
+    sequence.highest = std::max(sequence.highest, sequence.position + (next ? 1 : 0));
   }
   return true;
+}
+
+std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, std::span<const Piece> pieces) {
+  // A recurrent state cannot go back, draft heads run in between, and traces read rows.
+  if (!backend_->begins_ahead() || has_fixed_states_ || plan_.draft || trace_ || watch_ || pieces.size() != 1)
+    return {};
+  const Piece& piece = pieces[0];
+  const Work& work = call.work[piece.item];
+  if (!work.best_follows || work.scores != Wanted::kLast || piece.first + piece.count != int64_t(work.tokens.size()))
+    return {};
+  const SequenceState& sequence = at(work.sequence);
+  const int64_t position = sequence.position + piece.count;
+  if (position >= sequence.room) return {};
+  RopeLengths lengths = sequence.ropes;
+  next_ropes_.start(lengths, position + 1);
+  next_ropes_.clear();
+  next_ropes_.add(lengths, position, 1);
+  NextBatch next;
+  next.segment = {0, 1, position, slot_of(work.sequence), sequence.pages};
+  next.kernels = call.kernels;
+  return next;
 }
 
 bool Engine::marked_in(const Work& work, const Piece& piece) const {
@@ -412,7 +430,7 @@ std::vector<TokenId> Engine::draft(SequenceId id, int64_t position, TokenId toke
     run_draft_head({{&token, 1}, {&segment, 1}, scored, &ropes_, Kernels::kByCount}, hidden);
     const Scores scores(*backend_, 0);
     if (sink) sink(scores);
-    const std::optional<TokenId> best = best_token(scores);
+    const std::optional<TokenId> best = scores.best();
     if (!best) break;
     out.push_back(token = *best);
     backend_->read_row(plan_.draft->hidden, hidden);

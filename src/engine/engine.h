@@ -33,6 +33,8 @@ struct Work {
   // Behind so many of the tokens the sequence is marked, as Engine::mark() does it, with this number; 0: it is not.
   int64_t marked = 0;
   int mark = 0;
+  // The token with the best score is likely to be run next: it may be begun before it is asked for.
+  bool best_follows = false;
 };
 
 // Receives the scores that follow token `index` of work item `item`; valid during the call.
@@ -141,12 +143,24 @@ class Engine {
     Progress progress;
     std::vector<uint8_t> ended;  // of each item: whether it has failed
   };
+  // A batch of one token whose id is not known yet.
+  struct NextBatch {
+    TokenId token = 0;
+    Segment segment;
+    int32_t scored = 0;
+    Kernels kernels;
+
+    Batch batch(const RopeRows& ropes) const { return {{&token, 1}, {&segment, 1}, {&scored, 1}, &ropes, kernels}; }
+  };
   const SequenceState& at(SequenceId sequence) const { return sequences_[size_t(sequence)]; }
   SequenceState& at(SequenceId sequence) { return sequences_[size_t(sequence)]; }
   void check(std::span<const Work> work) const;
   // Whether the keys and values before `position` that windows need are still there.
   bool holds(const SequenceState& sequence, int64_t position) const;
   bool run_pieces(Call& call, std::span<const Piece> pieces);
+  // The batch that is likely to follow one with these pieces, whose scores are those of one token; nothing where it
+  // cannot be begun before it is asked for.
+  std::optional<NextBatch> next_batch(const Call& call, std::span<const Piece> pieces);
   bool run_batch(Batch batch, std::span<const Piece> pieces, std::span<const std::pair<size_t, int64_t>> scored,
                  Call& call);
   void end_overflowed(const Batch& batch, std::span<const Piece> pieces, Call& call);
@@ -178,7 +192,7 @@ class Engine {
   CacheLayout cache_;
   std::vector<PagePool> pools_;  // of each group
   std::vector<SequenceState> sequences_;
-  RopeRows ropes_;
+  RopeRows ropes_, next_ropes_;  // of a batch, and of the one that is likely to follow
   size_t first_scored_step_ = 0, first_scored_draft_step_ = 0;
   bool has_fixed_states_ = false;
   StepTrace trace_;

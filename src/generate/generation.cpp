@@ -183,6 +183,11 @@ std::optional<TokenId> AnswerBuilder::next(const Scores& scores, int64_t length)
   return token;
 }
 
+// All scores of a token are slow to bring where the next one is on its way.
+bool AnswerBuilder::takes_best() const {
+  return sampler_.wanted().count == 1 && settings_.logprobs == 0 && wanted() > 1;
+}
+
 std::optional<TokenId> AnswerBuilder::end(const char* stop, const Scores& scores) {
   out_.stop = stop;
   if (!scores.empty()) out_.logits_hash = hash_logits(scores);
@@ -213,7 +218,7 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
     if (!token) break;
     // The last token of a draft will be chosen and not run, and this one needs its place as well.
     const int64_t room = std::min(answer.wanted(), longest - int64_t(session.tokens().size())) - 1;
-    scores = speculation.append(*token, room);
+    scores = speculation.append(*token, room, answer.takes_best());
   }
   answer.generation().drafted_tokens = speculation.drafted();
   answer.generation().accepted_tokens = speculation.accepted();

@@ -67,6 +67,8 @@ class AnswerBuilder {
   // From the scores that follow a sequence of `length` tokens: the token to run next; nothing where the answer has
   // ended. Throws a runtime Error where scores are not finite.
   std::optional<TokenId> next(const Scores& scores, int64_t length);
+  // Whether next() will likely return the token with the best of the scores that it is given.
+  bool takes_best() const;
   // Tokens that may still come.
   int64_t wanted() const { return limit_ - int64_t(out_.tokens.size()); }
   Generation& generation() { return out_; }

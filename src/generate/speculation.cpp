@@ -27,7 +27,7 @@ Speculation::Speculation(Session& session, int64_t lookup, bool draft_head)
   for (const TokenId token : session.tokens()) lookup_.see(token);
 }
 
-Scores Speculation::append(TokenId token, int64_t room) {
+Scores Speculation::append(TokenId token, int64_t room, bool best_follows) {
   if (uses_text_) lookup_.see(token);
   if (session_.foresaw(token)) {
     ++accepted_;
@@ -41,7 +41,7 @@ Scores Speculation::append(TokenId token, int64_t room) {
   last_accepted_ = 0;
   drafted_ += last_drafted_;
   ++calls_;
-  return session_.append(token, drafted);
+  return session_.append(token, drafted, best_follows);
 }
 
 std::vector<TokenId> Speculation::draft(TokenId token, int64_t room) {

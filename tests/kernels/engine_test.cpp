@@ -295,6 +295,92 @@ std::vector<TokenId> some_ids(int count, int factor) {
   return ids;
 }
 
+// Whether a batch is on its way that nobody has asked for yet, as far as can be told.
+bool may_be_begun_ahead([[maybe_unused]] bool is) {
+#if defined(QGEN_SIMT)
+  return is == (deferred_work() > 0);
+#else
+  return true;
+#endif
+}
+
+TEST_CASE("kernels: a token that is begun before it is asked for comes out as any other, or leaves no trace") {
+  const auto stories = source_folder() / "models/stories260K-FP8", goldens = source_folder() / "tests/golden";
+  for (const auto& [model, recurrent] : {std::pair{stories, false},
+                                         {goldens / "mistral-window", false},
+                                         {goldens / "llama-rope-dynamic", false},
+                                         {goldens / "qwen3_next-bf16", true}}) {
+    INFO(model.filename().string());
+    const auto plan = load_plan(model);
+    EngineOptions options;
+    options.context = 200;
+    options.sequences = 2;
+    options.batch = 64;
+    const auto ahead = make_gpu_engine(*plan, options), plain = make_gpu_engine(*plan, options);
+    const auto best = [](const Scores& scores) { return scores.best().value(); };
+    const auto same = [&](const Scores& found, const Scores& expected) {
+      CHECK(best(found) == best(expected));
+      const std::span<const float> a = found.all(), b = expected.all();
+      CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+    };
+    std::vector<TokenId> ids = some_ids(20, 7);
+    for (TokenId& id : ids) id = TokenId(id % plan->model.vocab);
+    const Work prompt{.tokens = ids, .best_follows = true};
+    const auto start = [&](TestEngine& engine) { return best(engine.sequence.run(prompt, {})); };
+    TokenId token = start(*ahead);
+    CHECK(start(*plain) == token);
+    for (int i = 0; i < 40; ++i) {
+      INFO("token ", i);
+      // Now and then the text goes on with another token, is cut back, or another text comes in between.
+      if (i % 7 == 5) token = TokenId((token + 3) % plan->model.vocab);
+      if (i % 11 == 9) {
+        for (TestEngine* engine : {ahead.get(), plain.get()}) {
+          const int64_t left = engine->rewind(engine->position() - 2);
+          if (left == 0) start(*engine);
+        }
+      }
+      if (i % 13 == 12) {
+        for (TestEngine* engine : {ahead.get(), plain.get()}) {
+          Sequence other(*engine->engine, 32);
+          other.run(std::span(ids).first(5));
+        }
+      }
+      const bool hint = i % 17 != 16;
+      const Scores expected = plain->decode(token), found = ahead->sequence.run(token, hint);
+      // Single launches come first, then a graph is captured for each side.
+      if (i > 30) CHECK(may_be_begun_ahead(hint && !recurrent));
+      same(found, expected);
+      if (i % 5 == 3 && !hint) CHECK(found.top(5).best.size() == expected.top(5).best.size());
+      token = best(expected);
+    }
+    CHECK(ahead->position() == plain->position());
+  }
+}
+
+TEST_CASE("kernels: keys of a token that is begun before it is asked for may overflow, and count when it is") {
+  const TokenId prompt[] = {1, 2, 3};
+  EngineOptions options;
+  options.context = 32;
+  const auto harmless = overflowing_plan(-1, false);
+  const TokenId best = make_gpu_engine(*harmless, options)->prefill(prompt).best().value();
+  const auto plan = overflowing_plan(best, false);
+  const auto engine = make_gpu_engine(*plan, options), plain = make_gpu_engine(*plan, options);
+  const Work work{.tokens = prompt, .best_follows = true};
+  for (int i = 0; i < 4; ++i) {
+    for (TestEngine* each : {engine.get(), plain.get()}) each->rewind(0);
+    CHECK(engine->sequence.run(work, {}).best() == best);
+    plain->prefill(prompt);
+    if (i % 2 == 1) {
+      CHECK(contains(error_of([&] { engine->sequence.run(best, true); }), "beyond the range"));
+      continue;
+    }
+    const TokenId other = best == 0 ? 1 : 0;
+    const Scores found = engine->sequence.run(other, true), expected = plain->decode(other);
+    const std::span<const float> a = found.all(), b = expected.all();
+    CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  }
+}
+
 TEST_CASE("kernels: several sequences together come out as each alone, bit by bit") {
   const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
   const std::vector<std::vector<TokenId>> prompts = {some_ids(262, 7), some_ids(3, 11), some_ids(40, 13)};
