@@ -34,6 +34,7 @@ class CallInputs {
   const int32_t* positions() const { return at<int32_t>(now_.positions); }
   const int32_t* sequences() const { return at<int32_t>(now_.sequences); }
   const int32_t* scored() const { return at<int32_t>(now_.scored); }
+  const DrawSettings* draw() const { return at<DrawSettings>(now_.draw); }
   // As many as the call has tokens, so that a CUDA graph does not depend on how many there are.
   Segments segments() const {
     return {at<int32_t>(now_.segments), at<int32_t>(now_.slots), at<int32_t>(now_.marked), at<int32_t>(now_.mark_slots),
@@ -46,7 +47,7 @@ class CallInputs {
  private:
   // Byte offsets.
   struct Places {
-    size_t tokens, positions, sequences, scored, segments, slots, marked, mark_slots, bytes;
+    size_t tokens, positions, sequences, scored, segments, slots, marked, mark_slots, draw, bytes;
     std::vector<size_t> tables;    // of each group
     std::vector<size_t> cos, sin;  // of each rope
   };

@@ -24,16 +24,22 @@ constexpr int kBlocksPerProcessor = 2;
 // Of the two batches that may be on their way, the one that is run and the one that is likely to be run next, what each
 // has for itself beside its inputs (CallInputs) and scores: what it sends back, and the event behind it.
 struct Side {
-  explicit Side(Device& device, size_t report_bytes) : report(report_bytes, "scores"), done(device) {}
+  Side(Device& device, size_t report_bytes)
+      : report(report_bytes, "scores"), found(sizeof(FoundScores), "scores"), done(device) {}
 
   PinnedMemory report;
+  PinnedMemory found;                 // where the token that follows is likely to be drawn
+  std::optional<TokenChoice> choice;  // that `found` is for
   Event done;
 };
 
 // A batch on one of these sides.
 struct SideBatch : Batch {
   int side = 0;
-  bool begun_ahead = false;  // its token is the best of the batch before, which only the GPU knows
+  bool begun_ahead = false;  // its token is what the batch before found, which only the GPU knows
+
+  // Whether the token that follows is likely to be drawn from several.
+  bool draws() const { return choice != nullptr && choice->temperature > 0 && scored.size() == 1; }
 };
 
 // A LinearStep as its kernels take it, but for where its tokens begin.
@@ -54,7 +60,6 @@ class CudaBackend : public Backend {
     options_.scan = nullptr;  // it is the caller's
     work_.allocate(device_);
     scores_host_ = PinnedMemory(size_t(work_.scored_tokens * score_row().stride) * sizeof(float), "scores");
-    found_host_ = PinnedMemory(sizeof(FoundScores), "scores");
     work_.linear.start(device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
     eight_bits_ = std::any_of(plan.weights.begin(), plan.weights.end(), [&](const Weight& weight) {
@@ -154,7 +159,7 @@ class CudaBackend : public Backend {
   }
 
   bool take_overflow(std::span<StateId> of_tokens) override {
-    uint32_t& flag = *overflow_of(sides_[side_].report.data());
+    uint32_t& flag = *overflow_of(report());
     if (flag == 0) return false;
     flag = 0;
     device_.bind_thread();
@@ -182,15 +187,20 @@ class CudaBackend : public Backend {
   bool scores_finite(int64_t index) override { return best(index).all_finite != 0; }
   TopScores top_scores(int64_t index, size_t count, double temperature) override {
     if (count <= 1) return {{{best(index).token, best(index).score}}};
-    if (count > size_t(kMostBest) || is_ahead_) return {};  // what is on its way has the memory for them
-    device_.bind_thread();
-    ScoreArgs args = score_args(side_, index, 1);
-    args.wanted = int(count);
-    if (temperature > 0) args.inverse_temperature = float(std::min(1 / temperature, 1e30));
-    find_best_scores(device_.stream(), args);
-    copy_to_host(device_.stream(), found_host_.data(), work_.found, sizeof(FoundScores));
-    device_.wait();
-    const auto& found = *reinterpret_cast<const FoundScores*>(found_host_.data());
+    if (count > size_t(kMostBest)) return {};
+    Side& side = sides_[side_];
+    if (!side.choice || side.choice->count != count || side.choice->mass_temperature != temperature || index != 0) {
+      if (is_ahead_) return {};  // what is on its way has the memory for them
+      device_.bind_thread();
+      ScoreArgs args = score_args(side_, index, 1);
+      args.wanted = int(count);
+      if (temperature > 0) args.inverse_temperature = float(std::min(1 / temperature, 1e30));
+      find_best_scores(device_.stream(), args);
+      copy_to_host(device_.stream(), side.found.data(), work_.found, sizeof(FoundScores));
+      device_.wait();
+      side.choice.reset();
+    }
+    const auto& found = *reinterpret_cast<const FoundScores*>(side.found.data());
     if (found.count > uint32_t(kMostBest)) return {};
     TopScores out;
     for (uint32_t i = 0; i < found.count; ++i) out.best.push_back({found.token[i].token, found.token[i].score});
@@ -205,7 +215,7 @@ class CudaBackend : public Backend {
   // Whether the batch is the one that is on its way already.
   bool has_begun(const Batch& batch, size_t first, size_t last) {
     if (!is_ahead_ || first != 0 || last != plan_.main_steps() || batch.kernels != ahead_kernels_ ||
-        batch.tokens.size() != 1 || batch.scored.size() != 1 || batch.tokens[0] != best(0).token)
+        batch.tokens.size() != 1 || batch.scored.size() != 1 || batch.tokens[0] != *next_token_of(report()))
       return false;
     work_.inputs.fill(batch, side_);  // whose batch has ended
     return work_.inputs.differ_in_token_alone();
@@ -226,6 +236,8 @@ class CudaBackend : public Backend {
   // Asks for steps [first, last) and does not wait for them.
   void begin(const SideBatch& batch, size_t first, size_t last) {
     work_.inputs.fill(batch, batch.side);
+    sides_[batch.side].choice.reset();
+    if (batch.draws()) sides_[batch.side].choice = *batch.choice;
     // Few tokens run as a CUDA graph, at the cost of one launch. It is captured the second time, since kernels that are
     // loaded while a stream is captured end the capture.
     const size_t count = batch.tokens.size();
@@ -237,7 +249,7 @@ class CudaBackend : public Backend {
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
       KnownRun& known = runs_[{first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
-                               batch.scored.size(), batch.side, batch.begun_ahead}];
+                               batch.scored.size(), batch.side, batch.begun_ahead, batch.draws()}];
       if (!known.seen) {
         run_steps(batch, first, last);
       } else {
@@ -258,9 +270,9 @@ class CudaBackend : public Backend {
   uint32_t* overflow_of(std::byte* report) const {
     return reinterpret_cast<uint32_t*>(report + size_t(work_.scored_tokens) * sizeof(BestScore));
   }
-  const BestScore& best(int64_t index) const {
-    return reinterpret_cast<const BestScore*>(sides_[side_].report.data())[index];
-  }
+  int32_t* next_token_of(std::byte* report) const { return reinterpret_cast<int32_t*>(overflow_of(report) + 1); }
+  std::byte* report() const { return sides_[side_].report.data(); }  // of the last batch that was run
+  const BestScore& best(int64_t index) const { return reinterpret_cast<const BestScore*>(report())[index]; }
   float* scores_of(int side) const { return side == 0 ? score_row().data : work_.next_scores; }
   ScoreArgs score_args(int side, int64_t first, int rows) const {
     ScoreArgs args;
@@ -269,6 +281,7 @@ class CudaBackend : public Backend {
     args.count = int(plan_.model.vocab);
     args.rows = rows;
     args.best = reinterpret_cast<BestScore*>(work_.report) + first;
+    args.next_token = next_token_of(work_.report);
     args.found = work_.found;
     args.scratch = work_.score_scratch;
     return args;
@@ -318,15 +331,23 @@ class CudaBackend : public Backend {
       if (KernelLog* const log = KernelLog::current()) log->set_step(step_name(plan_.steps[i]));
       std::visit([&](const auto& step) { execute(step, i, batch); }, plan_.steps[i].op);
     }
-    if ((last == plan_.main_steps() || last == plan_.steps.size()) && !batch.scored.empty())
-      find_best_score(device_.stream(), score_args(batch.side, 0, int(batch.scored.size())));
+    if ((last == plan_.main_steps() || last == plan_.steps.size()) && !batch.scored.empty()) {
+      ScoreArgs args = score_args(batch.side, 0, int(batch.scored.size()));
+      find_best_score(device_.stream(), args);
+      if (batch.draws()) {
+        args.draw = work_.inputs.draw();
+        find_best_scores(device_.stream(), args);
+        draw_token(device_.stream(), args);
+        copy_to_host(device_.stream(), sides_[batch.side].found.data(), work_.found, sizeof(FoundScores));
+      }
+    }
     copy_to_host(device_.stream(), sides_[batch.side].report.data(), work_.report, work_.report_bytes());
   }
 
   void execute(const LookupStep& step, size_t, const SideBatch& batch) {
     LookupArgs args;
     args.table = work_.weights.matrix(*step.table);
-    args.index = batch.begun_ahead ? &reinterpret_cast<const BestScore*>(work_.report)->token : work_.inputs.tokens();
+    args.index = batch.begun_ahead ? next_token_of(work_.report) : work_.inputs.tokens();
     args.scale = float(step.scale);
     args.y = at(step.out);
     args.y_stride = stride(step.out);
@@ -640,7 +661,7 @@ class CudaBackend : public Backend {
   int side_ = 0;           // of the last batch that was run
   bool is_ahead_ = false;  // the other side's batch is on its way
   Kernels ahead_kernels_ = Kernels::kByCount;
-  PinnedMemory scores_host_, found_host_;
+  PinnedMemory scores_host_;
   std::vector<PreparedLinear> prepared_;  // one a step
   bool eight_bits_ = false;               // some layers take inputs of 8 bits
 
@@ -648,9 +669,9 @@ class CudaBackend : public Backend {
     bool seen = false;
     CudaGraph graph;
   };
-  // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, and whether it is
-  // begun ahead.
-  std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool>, KnownRun> runs_;
+  // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, whether it is begun
+  // ahead, and whether the token that follows is drawn.
+  std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool>, KnownRun> runs_;
   size_t last_scored_ = 0;  // tokens of the last batch that have scores
   bool brought_ = false;    // which are on the host
 };

@@ -504,6 +504,14 @@ struct FoundScores {
     int32_t token;
   } token[kMostBest];  // in any order; every other score is lower
 };
+// engine/token_choice.h on the device.
+struct DrawSettings {
+  int32_t count;                   // of best scores that are found at least
+  float inverse_mass_temperature;  // of their mass
+  float inverse_temperature;
+  int32_t top_k;  // 0: off
+  float top_p, min_p, random;
+};
 struct ScoreArgs {
   const float* scores = nullptr;  // (rows, stride)
   int64_t stride = 0;
@@ -511,9 +519,11 @@ struct ScoreArgs {
   int rows = 1;    // of find_best_scores(): 1
   int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
   float inverse_temperature = 1;
-  BestScore* best = nullptr;     // (rows)
-  FoundScores* found = nullptr;  // of find_best_scores()
-  struct Scratch {               // `bins` and `counter` are zero between calls
+  const DrawSettings* draw = nullptr;  // find_best_scores(): says these two in their place; draw_token()
+  int32_t* next_token = nullptr;       // of row 0, where wanted: the best, then the one that is drawn
+  BestScore* best = nullptr;           // (rows)
+  FoundScores* found = nullptr;        // of find_best_scores()
+  struct Scratch {                     // `bins` and `counter` are zero between calls
     BestScore partial[64];
     float mass[64];
     uint32_t bins[1024];
@@ -525,6 +535,9 @@ struct ScoreArgs {
 void find_best_score(Stream& stream, const ScoreArgs& args);
 // After that, of one row: its best ones and their mass.
 void find_best_scores(Stream& stream, const ScoreArgs& args);
+// After that: the token that Sampler most likely draws. Its sums are rounded to F32, and tokens that tie are kept or
+// not by their number, so it may be another one, once in some hundred thousand tokens.
+void draw_token(Stream& stream, const ScoreArgs& args);
 
 // Counts up `found` (zero at first) where E4M3 codes of `w` are NaN. GPUs before compute capability 8.9 have no
 // instruction that converts E4M3, and testing each code for NaN takes them longer than converting it: so weights are

@@ -45,8 +45,9 @@ class Workspace {
   void allocate(Device& device);
 
   bool is_scored(const Step& step) const { return plan_.rows[size_t(result_of(step).row)].scored; }
-  // What every run sends back: the best scores of the scored tokens, then whether the cache has overflowed.
-  size_t report_bytes() const { return size_t(scored_tokens) * sizeof(BestScore) + sizeof(uint32_t); }
+  // What every run sends back: the best scores of the scored tokens, then whether the cache has overflowed, and which
+  // token is likely to follow the first of them.
+  size_t report_bytes() const { return size_t(scored_tokens) * sizeof(BestScore) + 2 * sizeof(uint32_t); }
 
  private:
   const Plan& plan_;

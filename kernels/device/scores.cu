@@ -17,4 +17,9 @@ void find_best_scores(Stream& stream, const ScoreArgs& args) {
   launch(stream, "collect scores", collect_scores_kernel, {unsigned(kScoreBlocks)}, kScoreThreads, 0, args);
 }
 
+void draw_token(Stream& stream, const ScoreArgs& args) {
+  launch(stream, "draw token", draw_token_kernel, {1}, kScoreThreads,
+         sizeof(DrawShared) + 2 * (kScoreThreads / kWarp) * sizeof(float), args);
+}
+
 }  // namespace qgen::QGEN_BACKEND

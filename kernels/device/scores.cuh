@@ -52,7 +52,9 @@ QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args, const Laun
   if (thread_index() == 0) partial[block_index().x] = shared[0];
   if (!ends_last(&scratch.counter, kScoreBlocks, flag)) return;
   of_block(thread_index() < kScoreBlocks ? partial[thread_index()] : BestScore{0, -1, 1, 0});
-  if (thread_index() == 0) args.best[row] = shared[0];
+  if (thread_index() != 0) return;
+  args.best[row] = shared[0];
+  if (row == 0 && args.next_token != nullptr) *args.next_token = shared[0].token;
 }
 
 // The bin of a score. The last bin has NaN, and all scores where the best is infinite.
@@ -69,11 +71,13 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const La
   uint32_t* const flag = counts + kScoreBins;
   for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) counts[bin] = 0;
   barrier();
+  const float inverse_temperature =
+      args.draw != nullptr ? args.draw->inverse_mass_temperature : args.inverse_temperature;
   float mass = 0, unused = 0;
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
     add_to(counts + score_bin(args, i), 1);
-    mass += exp_fast((args.scores[i] - args.best->score) * args.inverse_temperature);
+    mass += exp_fast((args.scores[i] - args.best->score) * inverse_temperature);
   }
   float* const shared = reinterpret_cast<float*>(flag + 1);
   reduce<kScoreThreads / kWarp>(mass, unused, shared);
@@ -90,9 +94,10 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const La
   reduce<kScoreThreads / kWarp>(mass, unused, shared);
   if (thread_index() != 0) return;
   args.found->mass = mass;
+  const auto wanted = uint32_t(args.draw != nullptr ? args.draw->count : args.wanted);
   uint32_t reached = 0;
   int bin = -1;
-  while (reached < uint32_t(args.wanted) && bin + 1 < kScoreBins) reached += counts[++bin];
+  while (reached < wanted && bin + 1 < kScoreBins) reached += counts[++bin];
   args.scratch->last_bin = bin;
   args.found->count = 0;
 }
@@ -106,6 +111,62 @@ QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args, const 
     if (score_bin(args, i) > args.scratch->last_bin) continue;
     const uint32_t place = add_to(&args.found->count, 1);
     if (place < uint32_t(kMostBest)) args.found->token[place] = {args.scores[i], i};
+  }
+}
+
+// The best tokens, and what each weighs: exp((score - the best) / temperature).
+struct DrawShared {
+  FoundScores::Token token[kMostBest];
+  float weight[kMostBest];
+};
+
+// One block. The filters of Sampler keep the best tokens, each as far as the ranks or the sums of weights go, which are
+// found by comparing all with all: of 256 a thread has one.
+QGEN_KERNEL(kScoreThreads, 1) draw_token_kernel(const ScoreArgs args, const LaunchTimes times) {
+  constexpr int kOfThread = kMostBest / kScoreThreads;
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  DrawShared& all = *shared_memory<DrawShared>();
+  float* const sums = reinterpret_cast<float*>(&all + 1);
+  const DrawSettings draw = *args.draw;
+  const int count = int(args.found->count);
+  if (count > kMostBest) return;  // the best is guessed
+  for (int i = thread_index(); i < count; i += kScoreThreads) {
+    all.token[i] = args.found->token[i];
+    all.weight[i] = exp_fast((all.token[i].score - args.best->score) * draw.inverse_temperature);
+  }
+  barrier();
+  const auto mine = [&](int n) { return thread_index() + n * kScoreThreads; };
+  float before[kOfThread] = {};  // what the better ones weigh
+  bool kept[kOfThread] = {};
+  float unused = 0, best_k = 0;
+  for (int n = 0; n < kOfThread && mine(n) < count; ++n) {
+    const FoundScores::Token own = all.token[mine(n)];
+    int rank = 0;
+    for (int i = 0; i < count; ++i) {
+      const FoundScores::Token other = all.token[i];
+      const bool better = other.score > own.score || (other.score == own.score && other.token < own.token);
+      rank += better;
+      before[n] += better ? all.weight[i] : 0;
+    }
+    kept[n] = draw.top_k == 0 || rank < draw.top_k;
+    if (kept[n]) best_k += all.weight[mine(n)];
+  }
+  reduce<kScoreThreads / kWarp>(best_k, unused, sums);
+  const float top_p = draw.top_p * (draw.top_k > 0 ? best_k : args.found->mass);
+  float left = 0;
+  for (int n = 0; n < kOfThread && mine(n) < count; ++n) {
+    if (draw.top_p < 1) kept[n] = kept[n] && before[n] < top_p;
+    kept[n] = kept[n] && all.weight[mine(n)] >= draw.min_p;
+    if (kept[n]) left += all.weight[mine(n)];
+  }
+  barrier();
+  reduce<kScoreThreads / kWarp>(left, unused, sums);
+  const bool whole = draw.top_k == 0 && draw.top_p >= 1 && draw.min_p <= 0;
+  const float point = draw.random * (whole ? args.found->mass : left);
+  for (int n = 0; n < kOfThread && mine(n) < count; ++n) {
+    if (kept[n] && before[n] <= point && point < before[n] + all.weight[mine(n)])
+      *args.next_token = all.token[mine(n)].token;
   }
 }
 

@@ -242,7 +242,7 @@ void stop(const char* error) {
 
 namespace {
 thread_local std::vector<std::function<void()>>* recorded = nullptr;
-std::atomic<size_t> waiting_of_all = 0;
+std::atomic<size_t> waiting_of_all = 0, done_of_all = 0;
 }  // namespace
 void WorkQueue::perform(std::function<void()> work) {
   if (recorded != nullptr) {
@@ -262,10 +262,11 @@ void WorkQueue::wait_for(size_t count) {
     waiting_.pop_front();
     ++done_;
     --waiting_of_all;
+    ++done_of_all;
     work();
   }
 }
-size_t deferred_work() { return waiting_of_all; }
+DeferredWork deferred_work() { return {waiting_of_all, done_of_all}; }
 std::vector<std::function<void()>> record(const std::function<void()>& work) {
   std::vector<std::function<void()>> out;
   recorded = &out;

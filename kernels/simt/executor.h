@@ -46,8 +46,11 @@ class WorkQueue {
   std::deque<std::function<void()>> waiting_;
   size_t done_ = 0;
 };
-// What all queues have put off and not done yet.
-size_t deferred_work();
+// Of what all queues have put off: how much waits, and how much has been done.
+struct DeferredWork {
+  size_t waiting = 0, done = 0;
+};
+DeferredWork deferred_work();
 // All that `work` would have performed.
 std::vector<std::function<void()>> record(const std::function<void()>& work);
 

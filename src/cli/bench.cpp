@@ -292,7 +292,9 @@ class Runner {
       TokenId token = tokens[0];
       for (size_t i = 0; i < tokens.size() && whole_; ++i) {
         if (lines_.empty()) {
-          token = sequence_.run(token, i + 1 < tokens.size()).best().value_or(tokens[i]);
+          token = sequence_.run(token, std::span(kGreedyChoices).first(i + 1 < tokens.size() ? 2 : 1))
+                      .best()
+                      .value_or(tokens[i]);
         } else {
           decode_together(tokens[i]);
         }

@@ -11,6 +11,7 @@
 #include "engine/cache_pages.h"
 #include "engine/options.h"
 #include "engine/rope_rows.h"
+#include "engine/token_choice.h"
 
 namespace qgen {
 
@@ -33,9 +34,11 @@ struct Batch {
   std::span<const int32_t> scored;  // tokens whose scores are wanted, ascending
   const RopeRows* ropes = nullptr;
   Kernels kernels = Kernels::kByCount;
-  // The batch that is likely to be run next: of one token, that with the best of this batch's one score (it is not in
-  // `tokens` yet). Where Backend::begins_ahead(), it may be on its way when run() returns; its rows then take the place
-  // of this batch's, but for the scores. Where another batch comes, it ends unused.
+  // How the token is likely chosen that follows the one scored token; null: not known.
+  const TokenChoice* choice = nullptr;
+  // The batch that is likely to be run next: of one token, that which `choice` finds (it is not in `tokens` yet). Where
+  // Backend::begins_ahead(), it may be on its way when run() returns; its rows then take the place of this batch's, but
+  // for the scores. Where another batch comes, it ends unused.
   const Batch* next = nullptr;
 };
 
@@ -59,7 +62,7 @@ class Backend {
   virtual int64_t scored_tokens() const = 0;
   // Whether a batch may be run in several calls, each of some of the steps, at no great cost.
   virtual bool runs_in_parts() const = 0;
-  // Whether it takes note of Batch::next.
+  // Whether it takes note of Batch::choice and Batch::next.
   virtual bool begins_ahead() const { return false; }
 
   // Runs steps [first, last) for a batch. Throws a runtime Error.

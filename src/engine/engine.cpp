@@ -308,7 +308,8 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
     }
   }
   Batch batch{tokens, segments, scored_at, &ropes_, call.kernels};
-  const std::optional<NextBatch> next = next_batch(call, pieces);
+  batch.choice = choice_of(call, pieces);
+  const std::optional<NextBatch> next = batch.choice != nullptr ? next_batch(call, pieces) : std::nullopt;
   const Batch next_as_batch = next ? next->batch(next_ropes_) : Batch();
   if (next) batch.next = &next_as_batch;
   if (!run_batch(batch, pieces, scored, call)) return false;
@@ -329,14 +330,19 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
   return true;
 }
 
-std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, std::span<const Piece> pieces) {
-  // A recurrent state cannot go back, draft heads run in between, and traces read rows.
-  if (!backend_->begins_ahead() || has_fixed_states_ || plan_.draft || trace_ || watch_ || pieces.size() != 1)
-    return {};
+const TokenChoice* Engine::choice_of(const Call& call, std::span<const Piece> pieces) const {
+  if (!backend_->begins_ahead() || pieces.size() != 1) return nullptr;
   const Piece& piece = pieces[0];
   const Work& work = call.work[piece.item];
-  if (!work.best_follows || work.scores != Wanted::kLast || piece.first + piece.count != int64_t(work.tokens.size()))
-    return {};
+  const bool ends = piece.first + piece.count == int64_t(work.tokens.size());
+  return !work.choices.empty() && work.scores == Wanted::kLast && ends ? &work.choices[0] : nullptr;
+}
+
+std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, std::span<const Piece> pieces) {
+  const Piece& piece = pieces[0];
+  const Work& work = call.work[piece.item];
+  // A recurrent state cannot go back, draft heads run in between, and traces read rows.
+  if (work.choices.size() < 2 || has_fixed_states_ || plan_.draft || trace_ || watch_) return {};
   const SequenceState& sequence = at(work.sequence);
   const int64_t position = sequence.position + piece.count;
   if (position >= sequence.room) return {};
@@ -347,6 +353,7 @@ std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, std::span<
   NextBatch next;
   next.segment = {0, 1, position, slot_of(work.sequence), sequence.pages};
   next.kernels = call.kernels;
+  next.choice = &work.choices[1];
   return next;
 }
 

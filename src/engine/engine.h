@@ -33,8 +33,9 @@ struct Work {
   // Behind so many of the tokens the sequence is marked, as Engine::mark() does it, with this number; 0: it is not.
   int64_t marked = 0;
   int mark = 0;
-  // The token with the best score is likely to be run next: it may be begun before it is asked for.
-  bool best_follows = false;
+  // How the token is likely chosen that follows these, and the one after that: the first of them may be begun before it
+  // is asked for, where it is likely to be run. Empty: not known; one: it will not be run.
+  std::span<const TokenChoice> choices = {};
 };
 
 // Receives the scores that follow token `index` of work item `item`; valid during the call.
@@ -149,8 +150,11 @@ class Engine {
     Segment segment;
     int32_t scored = 0;
     Kernels kernels;
+    const TokenChoice* choice;
 
-    Batch batch(const RopeRows& ropes) const { return {{&token, 1}, {&segment, 1}, {&scored, 1}, &ropes, kernels}; }
+    Batch batch(const RopeRows& ropes) const {
+      return {{&token, 1}, {&segment, 1}, {&scored, 1}, &ropes, kernels, choice};
+    }
   };
   const SequenceState& at(SequenceId sequence) const { return sequences_[size_t(sequence)]; }
   SequenceState& at(SequenceId sequence) { return sequences_[size_t(sequence)]; }
@@ -158,8 +162,9 @@ class Engine {
   // Whether the keys and values before `position` that windows need are still there.
   bool holds(const SequenceState& sequence, int64_t position) const;
   bool run_pieces(Call& call, std::span<const Piece> pieces);
-  // The batch that is likely to follow one with these pieces, whose scores are those of one token; nothing where it
-  // cannot be begun before it is asked for.
+  // Of pieces that end a work item alone, with one score: how the token that follows is likely chosen; else null.
+  const TokenChoice* choice_of(const Call& call, std::span<const Piece> pieces) const;
+  // The batch that is likely to follow one with these pieces; nothing where it cannot be begun before it is asked for.
   std::optional<NextBatch> next_batch(const Call& call, std::span<const Piece> pieces);
   bool run_batch(Batch batch, std::span<const Piece> pieces, std::span<const std::pair<size_t, int64_t>> scored,
                  Call& call);

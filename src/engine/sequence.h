@@ -29,8 +29,8 @@ class Sequence {
   // Appends tokens and returns the scores of the next one; `each`, where given, gets those after every token. Nothing
   // is returned where the observer stopped it.
   Scores run(std::span<const TokenId> tokens, const LogitsSink& each = {});
-  Scores run(TokenId token, bool best_follows = false) {
-    return run(Work{.tokens = {&token, 1}, .best_follows = best_follows}, {});
+  Scores run(TokenId token, std::span<const TokenChoice> choices = {}) {
+    return run(Work{.tokens = {&token, 1}, .choices = choices}, {});
   }
   // As the work says, of which the sequence is set here; `each` gets the scores that it wants.
   Scores run(Work work, const LogitsSink& each);

@@ -26,14 +26,6 @@ void check_finite(const Scores& scores, const Plan& plan) {
            : "damaged weights, or activations beyond the range of 32-bit floats");
 }
 
-// From as few of the scores as settle it.
-TokenId choose(Sampler& sampler, const Scores& scores) {
-  if (const Sampler::Wanted wanted = sampler.wanted(); wanted.count > 0) {
-    if (const auto token = sampler.choose_among(scores.top(wanted.count, wanted.temperature))) return *token;
-  }
-  return sampler.choose(scores);
-}
-
 }  // namespace
 
 // From tokens to the text that may be shown.
@@ -102,6 +94,13 @@ class TextRelease {
 
 double Generation::tokens_per_second() const {
   return tokens.size() > 1 && output_seconds > 0 ? double(tokens.size() - 1) / output_seconds : 0;
+}
+
+TokenId choose(Sampler& sampler, const Scores& scores) {
+  if (const Sampler::Wanted wanted = sampler.wanted(); wanted.count > 0) {
+    if (const auto token = sampler.choose_among(scores.top(wanted.count, wanted.temperature))) return *token;
+  }
+  return sampler.choose(scores);
 }
 
 uint32_t hash_logits(std::span<const float> logits) {
@@ -183,9 +182,10 @@ std::optional<TokenId> AnswerBuilder::next(const Scores& scores, int64_t length)
   return token;
 }
 
-// All scores of a token are slow to bring where the next one is on its way.
-bool AnswerBuilder::takes_best() const {
-  return sampler_.wanted().count == 1 && settings_.logprobs == 0 && wanted() > 1;
+std::vector<TokenChoice> AnswerBuilder::choices() const {
+  // All scores of a token are slow to bring where the next one is on its way.
+  if (settings_.logprobs > 0) return {};
+  return sampler_.upcoming(size_t(std::clamp<int64_t>(wanted(), 0, 2)));
 }
 
 std::optional<TokenId> AnswerBuilder::end(const char* stop, const Scores& scores) {
@@ -218,7 +218,7 @@ Generation generate(Session& session, const TextModel& model, const ModelInput& 
     if (!token) break;
     // The last token of a draft will be chosen and not run, and this one needs its place as well.
     const int64_t room = std::min(answer.wanted(), longest - int64_t(session.tokens().size())) - 1;
-    scores = speculation.append(*token, room, answer.takes_best());
+    scores = speculation.append(*token, room, answer.choices());
   }
   answer.generation().drafted_tokens = speculation.drafted();
   answer.generation().accepted_tokens = speculation.accepted();

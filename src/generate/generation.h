@@ -67,8 +67,8 @@ class AnswerBuilder {
   // From the scores that follow a sequence of `length` tokens: the token to run next; nothing where the answer has
   // ended. Throws a runtime Error where scores are not finite.
   std::optional<TokenId> next(const Scores& scores, int64_t length);
-  // Whether next() will likely return the token with the best of the scores that it is given.
-  bool takes_best() const;
+  // How next() will choose the next two tokens, as far as an engine can foresee it: for Work::choices.
+  std::vector<TokenChoice> choices() const;
   // Tokens that may still come.
   int64_t wanted() const { return limit_ - int64_t(out_.tokens.size()); }
   Generation& generation() { return out_; }
@@ -87,6 +87,9 @@ class AnswerBuilder {
   Generation out_;
   std::chrono::steady_clock::time_point start_, first_token_;
 };
+
+// The sampler's choice, from as few of the scores as settle it.
+TokenId choose(Sampler& sampler, const Scores& scores);
 
 // Runs what is new in input.ids, then generates. settings.control may stop it. The prompt must fit
 // in the context. Throws a runtime Error where scores are not finite.

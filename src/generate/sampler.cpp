@@ -133,15 +133,15 @@ Sampler::Sampler(const SamplingSettings& settings) : settings_(settings) {
   }
 }
 
-double Sampler::uniform() {
-  const uint64_t result = rotate_left(state_[1] * 5, 7) * 9;
-  const uint64_t t = state_[1] << 17;
-  state_[2] ^= state_[0];
-  state_[3] ^= state_[1];
-  state_[1] ^= state_[2];
-  state_[0] ^= state_[3];
-  state_[2] ^= t;
-  state_[3] = rotate_left(state_[3], 45);
+double Sampler::uniform(std::span<uint64_t, 4> state) {
+  const uint64_t result = rotate_left(state[1] * 5, 7) * 9;
+  const uint64_t t = state[1] << 17;
+  state[2] ^= state[0];
+  state[3] ^= state[1];
+  state[1] ^= state[2];
+  state[0] ^= state[3];
+  state[2] ^= t;
+  state[3] = rotate_left(state[3], 45);
   return double(result >> 11) * 0x1p-53;
 }
 
@@ -289,6 +289,22 @@ Sampler::Wanted Sampler::wanted() const {
   const int64_t k = settings_.top_k.value;
   if (k > 0) return {size_t(k <= kMost ? k + kMore : 0), 0};
   return {kFewBest, needs_mass() ? settings_.temperature.value : 0};
+}
+
+std::vector<TokenChoice> Sampler::upcoming(size_t count) const {
+  const Wanted best = wanted();
+  if (!plain() || best.count == 0 || settings_.typical_p.value < 1) return {};
+  TokenChoice choice;
+  choice.count = best.count;
+  if (settings_.greedy()) return std::vector<TokenChoice>(count, choice);
+  choice.temperature = settings_.temperature.value;
+  choice.top_k = settings_.top_k.value;
+  choice.top_p = settings_.top_p.value;
+  choice.min_p = settings_.min_p.value;
+  choice.mass_temperature = best.temperature;
+  std::vector<TokenChoice> out;
+  for (auto state = std::to_array(state_); out.size() < count; out.push_back(choice)) choice.random = uniform(state);
+  return out;
 }
 
 std::optional<TokenId> Sampler::choose_among(const TopScores& top) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/token.h"
+#include "engine/token_choice.h"
 #include "generate/sampling_settings.h"
 
 namespace qgen {
@@ -43,6 +44,8 @@ class Sampler {
     double temperature = 0;
   };
   Wanted wanted() const;
+  // How the next `count` tokens will be chosen; none where that cannot be said beforehand.
+  std::vector<TokenChoice> upcoming(size_t count) const;
 
   using Candidate = ScoredToken;
   // The tokens that all filters leave, with probabilities that add up to 1, best first; what choose() draws from.
@@ -67,7 +70,9 @@ class Sampler {
   bool filter(Ranked& ranked) const;
   // What the point `u` of [0, 1) falls on; none where more must be known.
   std::optional<TokenId> settle(Ranked ranked, double u) const;
-  double uniform();  // [0, 1)
+  // In [0, 1).
+  static double uniform(std::span<uint64_t, 4> state);
+  double uniform() { return uniform(state_); }
 
   SamplingSettings settings_;
   uint64_t state_[4];

@@ -35,7 +35,7 @@ void Session::forget_draft() {
   followed_ = 0;
 }
 
-Scores Session::append(TokenId token, std::span<const TokenId> draft, bool best_follows) {
+Scores Session::append(TokenId token, std::span<const TokenId> draft, std::span<const TokenChoice> choices) {
   if (foresaw(token)) {
     ++followed_;
     tokens_.push_back(token);
@@ -45,7 +45,7 @@ Scores Session::append(TokenId token, std::span<const TokenId> draft, bool best_
   }
   forget_draft();
   if (!draft.empty() || sequence_.position() < int64_t(tokens_.size())) return append_with(token, draft);
-  const Scores logits = sequence_.run(token, best_follows);
+  const Scores logits = sequence_.run(token, choices);
   tokens_.push_back(token);
   ++computed_tokens_;
   return logits;

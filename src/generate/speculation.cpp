@@ -27,7 +27,7 @@ Speculation::Speculation(Session& session, int64_t lookup, bool draft_head)
   for (const TokenId token : session.tokens()) lookup_.see(token);
 }
 
-Scores Speculation::append(TokenId token, int64_t room, bool best_follows) {
+Scores Speculation::append(TokenId token, int64_t room, std::span<const TokenChoice> choices) {
   if (uses_text_) lookup_.see(token);
   if (session_.foresaw(token)) {
     ++accepted_;
@@ -41,7 +41,7 @@ Scores Speculation::append(TokenId token, int64_t room, bool best_follows) {
   last_accepted_ = 0;
   drafted_ += last_drafted_;
   ++calls_;
-  return session_.append(token, drafted, best_follows);
+  return session_.append(token, drafted, choices);
 }
 
 std::vector<TokenId> Speculation::draft(TokenId token, int64_t room) {

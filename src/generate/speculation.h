@@ -43,7 +43,7 @@ class Speculation {
   Speculation(Session& session, int64_t lookup, bool draft_head);
 
   // Session::append(), with a draft of at most `room` tokens.
-  Scores append(TokenId token, int64_t room, bool best_follows = false);
+  Scores append(TokenId token, int64_t room, std::span<const TokenChoice> choices = {});
 
   // Of the engine, for tokens of the answer.
   int64_t calls() const { return calls_; }

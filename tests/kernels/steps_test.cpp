@@ -1,4 +1,5 @@
 // The smaller kernels.
+#include "generate/sampler.h"
 #include "kernels/measure.h"
 #include "kernels/speed.h"
 #include "tests/kernels/on_device.h"
@@ -58,6 +59,60 @@ TEST_CASE("kernels: the best of a row of scores") {
       for (int i = 0; i < count; ++i) CHECK((among[size_t(i)] || scores[size_t(i)] < lowest));
     }
   }
+}
+
+TEST_CASE("kernels: a token is drawn as the sampler draws it") {
+  gpu::Device device(0);
+  std::mt19937 random(26);
+  const Buffer<std::byte> scratch(device, std::vector<std::byte>(sizeof(ScoreArgs::Scratch)));
+  int settled = 0, wrong = 0;
+  for (const int count : {1, 40, 3000}) {
+    for (const double deviation : {1.0, 4.0}) {
+      const std::vector<float> scores = normal(random, size_t(count), deviation);
+      const Buffer<float> there(device, scores);
+      for (int i = 0; i < 36; ++i) {
+        SamplingSettings settings;
+        settings.temperature.value = std::array{0.3, 0.8, 1.5}[size_t(i % 3)];
+        settings.top_k.value = std::array{0, 1, 20, 150}[size_t(i / 3 % 4)];
+        settings.top_p.value = std::array{1.0, 0.8, 0.95}[size_t(i / 12)];
+        settings.min_p.value = i % 5 == 4 ? 0.05 : 0;
+        settings.seed.value = random();
+        Sampler sampler(settings);
+        const std::vector<TokenChoice> choices = sampler.upcoming(1);
+        if (choices.empty()) continue;
+        const TokenChoice& c = choices[0];
+        const auto inverse = [](double t) { return t > 0 ? float(1 / t) : 1; };
+        const Buffer<DrawSettings> draw(device, {{int32_t(c.count), inverse(c.mass_temperature), inverse(c.temperature),
+                                                  int32_t(c.top_k), float(c.top_p), float(c.min_p), float(c.random)}});
+        const Buffer<BestScore> best(device, std::vector<BestScore>(1));
+        const Buffer<FoundScores> found(device, std::vector<FoundScores>(1));
+        const Buffer<int32_t> next(device, std::vector<int32_t>(1, -1));
+        ScoreArgs args;
+        args.best = best.data();
+        args.scores = there.data();
+        args.count = count;
+        args.draw = draw.data();
+        args.next_token = next.data();
+        args.found = found.data();
+        args.scratch = reinterpret_cast<ScoreArgs::Scratch*>(scratch.data());
+        find_best_score(device.stream(), args);
+        CHECK(next.read()[0] == best.read()[0].token);
+        find_best_scores(device.stream(), args);
+        draw_token(device.stream(), args);
+        const FoundScores few = found.read()[0];
+        TopScores top;
+        for (uint32_t n = 0; n < few.count; ++n) top.best.push_back({few.token[n].token, few.token[n].score});
+        std::sort(top.best.begin(), top.best.end(), better);
+        if (c.mass_temperature > 0) top.mass = double(few.mass);
+        const std::optional<TokenId> chosen = sampler.choose_among(top);
+        if (!chosen) continue;
+        ++settled;
+        wrong += next.read()[0] != *chosen;
+      }
+    }
+  }
+  CHECK(settled > 120);
+  CHECK(wrong <= 1);
 }
 
 TEST_CASE("kernels: the best of a row of scores is found beside NaN") {
