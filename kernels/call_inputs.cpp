@@ -30,7 +30,7 @@ CallInputs::Places CallInputs::places(int64_t tokens) const {
   out.slots = take(segments);
   out.marked = take(segments);
   out.mark_slots = take(segments);
-  out.draw = take(int64_t(sizeof(DrawSettings) / sizeof(int32_t)));
+  out.draw = take(most_scored_ * int64_t(sizeof(DrawSettings) / sizeof(int32_t)));
   for (const CacheGroup& group : layout_.groups())
     out.tables.push_back(take(std::min(tokens, most_sequences_) * group.ring));
   for (const Rope& rope : plan_.ropes) {
@@ -64,16 +64,15 @@ void CallInputs::fill(const Batch& batch, int side) {
       std::copy(segment.pages[g].begin(), segment.pages[g].end(),
                 there(now_.tables[g]) + int64_t(s) * layout_.groups()[g].ring);
   }
-  if (batch.choice != nullptr) {
-    const TokenChoice& c = *batch.choice;
-    // As numbers of 32 bits hold it; temperatures of 0 are not divided by.
-    const auto inverse = [](double t) { return t > 0 ? float(std::min(1 / t, 1e30)) : 1; };
-    *reinterpret_cast<DrawSettings*>(there(now_.draw)) = {
-        int32_t(c.count),       inverse(c.mass_temperature),
-        inverse(c.temperature), int32_t(std::min<int64_t>(c.top_k, INT32_MAX)),
-        float(c.top_p),         float(c.min_p),
+  // As 32 bits hold it; temperatures of 0 are not divided by.
+  const auto inverse = [](double t) { return t > 0 ? float(std::min(1 / t, 1e30)) : 1; };
+  auto* const draw = reinterpret_cast<DrawSettings*>(there(now_.draw));
+  std::transform(batch.choices.begin(), batch.choices.end(), draw, [&](const TokenChoice& c) {
+    const auto top_k = int32_t(std::min<int64_t>(c.top_k, INT32_MAX));
+    return DrawSettings{
+        int32_t(c.count), inverse(c.mass_temperature), inverse(c.temperature), top_k, float(c.top_p), float(c.min_p),
         float(c.random)};
-  }
+  });
   for (size_t i = 0; i < plan_.ropes.size(); ++i) {
     const auto put = [&](std::span<const double> values, size_t place) {
       std::transform(values.begin(), values.end(), reinterpret_cast<float*>(there(place)),

@@ -24,12 +24,15 @@ constexpr int kBlocksPerProcessor = 2;
 // Of the two batches that may be on their way, the one that is run and the one that is likely to be run next, what each
 // has for itself beside its inputs (CallInputs) and scores: what it sends back, and the event behind it.
 struct Side {
-  Side(Device& device, size_t report_bytes)
-      : report(report_bytes, "scores"), found(sizeof(FoundScores), "scores"), done(device) {}
+  Side(Device& device, const Workspace& work)
+      : report(work.report_bytes(), "scores"),
+        found(size_t(work.scored_tokens) * sizeof(FoundScores), "scores"),
+        done(device) {}
 
   PinnedMemory report;
-  PinnedMemory found;                 // where the token that follows is likely to be drawn
-  std::optional<TokenChoice> choice;  // that `found` is for
+  PinnedMemory found;  // FoundScores of each scored token
+  // What those of the first of them are for, so many as were found by the batch itself.
+  std::vector<TokenChoice> choices;
   Event done;
 };
 
@@ -38,8 +41,11 @@ struct SideBatch : Batch {
   int side = 0;
   bool begun_ahead = false;  // its token is what the batch before found, which only the GPU knows
 
-  // Whether the token that follows is likely to be drawn from several.
-  bool draws() const { return choice != nullptr && choice->temperature > 0 && scored.size() == 1; }
+  // Whether several of the best scores are wanted of a token, and whether the one that follows is drawn from them.
+  bool finds() const {
+    return std::any_of(choices.begin(), choices.end(), [](const TokenChoice& c) { return c.count > 1; });
+  }
+  bool draws() const { return choices.size() == 1 && choices[0].temperature > 0; }
 };
 
 // A LinearStep as its kernels take it, but for where its tokens begin.
@@ -55,7 +61,7 @@ class CudaBackend : public Backend {
         options_(options),
         device_(options.device_index),
         work_(plan, options),
-        sides_{Side(device_, work_.report_bytes()), Side(device_, work_.report_bytes())} {
+        sides_{Side(device_, work_), Side(device_, work_)} {
     work_.weights.load(device_, options.scan);
     options_.scan = nullptr;  // it is the caller's
     work_.allocate(device_);
@@ -189,18 +195,19 @@ class CudaBackend : public Backend {
     if (count <= 1) return {{{best(index).token, best(index).score}}};
     if (count > size_t(kMostBest)) return {};
     Side& side = sides_[side_];
-    if (!side.choice || side.choice->count != count || side.choice->mass_temperature != temperature || index != 0) {
+    FoundScores& found = reinterpret_cast<FoundScores*>(side.found.data())[index];
+    TokenChoice* const known = size_t(index) < side.choices.size() ? &side.choices[size_t(index)] : nullptr;
+    if (known == nullptr || known->count != count || known->mass_temperature != temperature) {
       if (is_ahead_) return {};  // what is on its way has the memory for them
       device_.bind_thread();
       ScoreArgs args = score_args(side_, index, 1);
       args.wanted = int(count);
       if (temperature > 0) args.inverse_temperature = float(std::min(1 / temperature, 1e30));
       find_best_scores(device_.stream(), args);
-      copy_to_host(device_.stream(), side.found.data(), work_.found, sizeof(FoundScores));
+      copy_to_host(device_.stream(), &found, args.found, sizeof(FoundScores));
       device_.wait();
-      side.choice.reset();
+      if (known != nullptr) *known = {.count = count, .mass_temperature = temperature};
     }
-    const auto& found = *reinterpret_cast<const FoundScores*>(side.found.data());
     if (found.count > uint32_t(kMostBest)) return {};
     TopScores out;
     for (uint32_t i = 0; i < found.count; ++i) out.best.push_back({found.token[i].token, found.token[i].score});
@@ -236,8 +243,9 @@ class CudaBackend : public Backend {
   // Asks for steps [first, last) and does not wait for them.
   void begin(const SideBatch& batch, size_t first, size_t last) {
     work_.inputs.fill(batch, batch.side);
-    sides_[batch.side].choice.reset();
-    if (batch.draws()) sides_[batch.side].choice = *batch.choice;
+    std::vector<TokenChoice>& choices = sides_[batch.side].choices;
+    choices.clear();
+    if (batch.finds()) choices.assign(batch.choices.begin(), batch.choices.end());
     // Few tokens run as a CUDA graph, at the cost of one launch. It is captured the second time, since kernels that are
     // loaded while a stream is captured end the capture.
     const size_t count = batch.tokens.size();
@@ -249,7 +257,7 @@ class CudaBackend : public Backend {
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
       KnownRun& known = runs_[{first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
-                               batch.scored.size(), batch.side, batch.begun_ahead, batch.draws()}];
+                               batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws()}];
       if (!known.seen) {
         run_steps(batch, first, last);
       } else {
@@ -282,8 +290,8 @@ class CudaBackend : public Backend {
     args.rows = rows;
     args.best = reinterpret_cast<BestScore*>(work_.report) + first;
     args.next_token = next_token_of(work_.report);
-    args.found = work_.found;
-    args.scratch = work_.score_scratch;
+    args.found = work_.found + first;
+    args.scratch = work_.score_scratch + first;
     return args;
   }
 
@@ -334,11 +342,12 @@ class CudaBackend : public Backend {
     if ((last == plan_.main_steps() || last == plan_.steps.size()) && !batch.scored.empty()) {
       ScoreArgs args = score_args(batch.side, 0, int(batch.scored.size()));
       find_best_score(device_.stream(), args);
-      if (batch.draws()) {
+      if (batch.finds()) {
         args.draw = work_.inputs.draw();
         find_best_scores(device_.stream(), args);
-        draw_token(device_.stream(), args);
-        copy_to_host(device_.stream(), sides_[batch.side].found.data(), work_.found, sizeof(FoundScores));
+        if (batch.draws()) draw_token(device_.stream(), args);
+        copy_to_host(device_.stream(), sides_[batch.side].found.data(), work_.found,
+                     batch.choices.size() * sizeof(FoundScores));
       }
     }
     copy_to_host(device_.stream(), sides_[batch.side].report.data(), work_.report, work_.report_bytes());
@@ -670,8 +679,8 @@ class CudaBackend : public Backend {
     CudaGraph graph;
   };
   // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, whether it is begun
-  // ahead, and whether the token that follows is drawn.
-  std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool>, KnownRun> runs_;
+  // ahead, whether several of the best scores are wanted, and whether a token is drawn from them.
+  std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool, bool>, KnownRun> runs_;
   size_t last_scored_ = 0;  // tokens of the last batch that have scores
   bool brought_ = false;    // which are on the host
 };

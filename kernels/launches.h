@@ -515,11 +515,11 @@ struct DrawSettings {
 struct ScoreArgs {
   const float* scores = nullptr;  // (rows, stride)
   int64_t stride = 0;
-  int count = 0;   // of scores in a row
-  int rows = 1;    // of find_best_scores(): 1
+  int count = 0;  // of scores in a row
+  int rows = 1;
   int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
   float inverse_temperature = 1;
-  const DrawSettings* draw = nullptr;  // find_best_scores(): says these two in their place; draw_token()
+  const DrawSettings* draw = nullptr;  // (rows): says these two in their place; for draw_token()
   int32_t* next_token = nullptr;       // of row 0, where wanted: the best, then the one that is drawn
   BestScore* best = nullptr;           // (rows)
   FoundScores* found = nullptr;        // of find_best_scores()
@@ -533,10 +533,10 @@ struct ScoreArgs {
 };
 // The best of each row.
 void find_best_score(Stream& stream, const ScoreArgs& args);
-// After that, of one row: its best ones and their mass.
+// After that: the best ones of each row and their mass.
 void find_best_scores(Stream& stream, const ScoreArgs& args);
-// After that: the token that Sampler most likely draws. Its sums are rounded to F32, and tokens that tie are kept or
-// not by their number, so it may be another one, once in some hundred thousand tokens.
+// After that: the token that Sampler most likely draws from row 0. Its sums are rounded to F32, and tokens that tie are
+// kept or not by their number, so it may be another one, once in some hundred thousand tokens.
 void draw_token(Stream& stream, const ScoreArgs& args);
 
 // Counts up `found` (zero at first) where E4M3 codes of `w` are NaN. GPUs before compute capability 8.9 have no

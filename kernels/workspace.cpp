@@ -15,6 +15,8 @@ namespace {
 constexpr int64_t kBatchTokens = 2048;       // of a prompt that go through the plan together
 constexpr int64_t kMostBatchTokens = 65535;  // a grid's second dimension
 constexpr int64_t kScoredTokens = LinearDispatch::kMostGemvTokens;
+// Where there are so many sequences, the head is read once for the next tokens of all.
+constexpr int64_t kMostScoredTokens = SplitGemmArgs::kMostTokens;
 
 template <typename Use>
 void for_each_attend(const Plan& plan, const Use& use) {
@@ -70,7 +72,7 @@ int64_t most_tokens(const EngineOptions& options) {
 Workspace::Workspace(const Plan& plan, const EngineOptions& options)
     : plan_(plan),
       batch_tokens(most_tokens(options)),
-      scored_tokens(std::min(kScoredTokens, batch_tokens)),
+      scored_tokens(std::min(std::max(kScoredTokens, std::min(options.sequences, kMostScoredTokens)), batch_tokens)),
       layout(plan, cache_limits(options, batch_tokens)),
       cache(plan, layout, options.kv),
       inputs(plan, options, layout, batch_tokens, scored_tokens),
@@ -112,7 +114,7 @@ void Workspace::lay_out_work(DeviceLayout& memory) {
   lay_out_attention(memory);
   report = memory.take<std::byte>(int64_t(report_bytes()));
   overflow_of_tokens = memory.take<uint32_t>(batch_tokens);
-  found = memory.take<FoundScores>(1);
+  found = memory.take<FoundScores>(scored_tokens);
   score_scratch = memory.take<ScoreArgs::Scratch>(scored_tokens);
   lay_out_experts(memory);
   lay_out_linear(memory);

@@ -12,9 +12,10 @@ void find_best_score(Stream& stream, const ScoreArgs& args) {
 }
 
 void find_best_scores(Stream& stream, const ScoreArgs& args) {
-  launch(stream, "count scores", count_scores_kernel, {unsigned(kScoreBlocks)}, kScoreThreads,
+  launch(stream, "count scores", count_scores_kernel, {unsigned(kScoreBlocks), unsigned(args.rows)}, kScoreThreads,
          (kScoreBins + 1 + 2 * (kScoreThreads / kWarp)) * sizeof(uint32_t), args);
-  launch(stream, "collect scores", collect_scores_kernel, {unsigned(kScoreBlocks)}, kScoreThreads, 0, args);
+  launch(stream, "collect scores", collect_scores_kernel, {unsigned(kScoreBlocks), unsigned(args.rows)}, kScoreThreads,
+         0, args);
 }
 
 void draw_token(Stream& stream, const ScoreArgs& args) {

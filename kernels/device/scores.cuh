@@ -28,15 +28,24 @@ QGEN_DEVICE void keep_better(BestScore& a, const BestScore& b) {
 }
 
 // The blocks of a column of the grid take a row of scores.
-QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args, const LaunchTimes times) {
+QGEN_DEVICE ScoreArgs own_row(ScoreArgs args) {
+  const int64_t row = block_index().y;
+  args.scores += row * args.stride;
+  args.best += row;
+  args.found += row;
+  args.scratch += row;
+  if (args.draw != nullptr) args.draw += row;
+  if (row > 0) args.next_token = nullptr;
+  return args;
+}
+
+QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs rows, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   BestScore* const shared = shared_memory<BestScore>();
   uint32_t* const flag = reinterpret_cast<uint32_t*>(shared + kScoreThreads);
-  const int64_t row = block_index().y;
-  const float* const scores = args.scores + row * args.stride;
-  ScoreArgs::Scratch& scratch = args.scratch[row];
-  BestScore* const partial = scratch.partial;
+  const ScoreArgs args = own_row(rows);
+  BestScore* const partial = args.scratch->partial;
   const auto of_block = [&](BestScore best) {
     shared[thread_index()] = best;
     barrier();
@@ -47,14 +56,14 @@ QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs args, const Laun
   };
   BestScore best{0, -1, 1, 0};
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count; i += kScoreBlocks * kScoreThreads)
-    keep_better(best, {scores[i], i, finite(scores[i]), 0});
+    keep_better(best, {args.scores[i], i, finite(args.scores[i]), 0});
   of_block(best);
   if (thread_index() == 0) partial[block_index().x] = shared[0];
-  if (!ends_last(&scratch.counter, kScoreBlocks, flag)) return;
+  if (!ends_last(&args.scratch->counter, kScoreBlocks, flag)) return;
   of_block(thread_index() < kScoreBlocks ? partial[thread_index()] : BestScore{0, -1, 1, 0});
   if (thread_index() != 0) return;
-  args.best[row] = shared[0];
-  if (row == 0 && args.next_token != nullptr) *args.next_token = shared[0].token;
+  *args.best = shared[0];
+  if (args.next_token != nullptr) *args.next_token = shared[0].token;
 }
 
 // The bin of a score. The last bin has NaN, and all scores where the best is infinite.
@@ -64,9 +73,10 @@ QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
 }
 
 // The last bin that the best `wanted` scores reach down to, and the softmax denominator of all scores.
-QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
+QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs rows, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
+  const ScoreArgs args = own_row(rows);
   uint32_t* const counts = shared_memory<uint32_t>();
   uint32_t* const flag = counts + kScoreBins;
   for (int bin = thread_index(); bin < kScoreBins; bin += kScoreThreads) counts[bin] = 0;
@@ -103,9 +113,10 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs args, const La
 }
 
 // Collects the scores down to that bin, in any order.
-QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs args, const LaunchTimes times) {
+QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs rows, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
+  const ScoreArgs args = own_row(rows);
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
     if (score_bin(args, i) > args.scratch->last_bin) continue;

@@ -250,6 +250,7 @@ void WorkQueue::perform(std::function<void()> work) {
     return;
   }
   wait_for(deferred());
+  ++done_of_all;
   work();
 }
 void WorkQueue::defer(const std::vector<std::function<void()>>& work) {
@@ -266,7 +267,7 @@ void WorkQueue::wait_for(size_t count) {
     work();
   }
 }
-DeferredWork deferred_work() { return {waiting_of_all, done_of_all}; }
+WorkCount count_work() { return {waiting_of_all, done_of_all}; }
 std::vector<std::function<void()>> record(const std::function<void()>& work) {
   std::vector<std::function<void()>> out;
   recorded = &out;

@@ -46,11 +46,11 @@ class WorkQueue {
   std::deque<std::function<void()>> waiting_;
   size_t done_ = 0;
 };
-// Of what all queues have put off: how much waits, and how much has been done.
-struct DeferredWork {
+// Pieces of work of all queues: those that were put off and wait, and those that have been done.
+struct WorkCount {
   size_t waiting = 0, done = 0;
 };
-DeferredWork deferred_work();
+WorkCount count_work();
 // All that `work` would have performed.
 std::vector<std::function<void()>> record(const std::function<void()>& work);
 

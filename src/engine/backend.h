@@ -34,9 +34,10 @@ struct Batch {
   std::span<const int32_t> scored;  // tokens whose scores are wanted, ascending
   const RopeRows* ropes = nullptr;
   Kernels kernels = Kernels::kByCount;
-  // How the token is likely chosen that follows the one scored token; null: not known.
-  const TokenChoice* choice = nullptr;
-  // The batch that is likely to be run next: of one token, that which `choice` finds (it is not in `tokens` yet). Where
+  // How the token that follows each scored one is likely chosen; empty: not known.
+  std::span<const TokenChoice> choices = {};
+  // The batch that is likely to be run next: of one token, that which the one choice finds (it is not in `tokens` yet).
+  // Where
   // Backend::begins_ahead(), it may be on its way when run() returns; its rows then take the place of this batch's, but
   // for the scores. Where another batch comes, it ends unused.
   const Batch* next = nullptr;
@@ -62,7 +63,7 @@ class Backend {
   virtual int64_t scored_tokens() const = 0;
   // Whether a batch may be run in several calls, each of some of the steps, at no great cost.
   virtual bool runs_in_parts() const = 0;
-  // Whether it takes note of Batch::choice and Batch::next.
+  // Whether it takes note of Batch::choices and Batch::next.
   virtual bool begins_ahead() const { return false; }
 
   // Runs steps [first, last) for a batch. Throws a runtime Error.

@@ -308,8 +308,10 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
     }
   }
   Batch batch{tokens, segments, scored_at, &ropes_, call.kernels};
-  batch.choice = choice_of(call, pieces);
-  const std::optional<NextBatch> next = batch.choice != nullptr ? next_batch(call, pieces) : std::nullopt;
+  const std::vector<TokenChoice> choices = choices_of(call, scored);
+  batch.choices = choices;
+  const bool alone = pieces.size() == 1 && choices.size() == 1;
+  const std::optional<NextBatch> next = alone ? next_batch(call, pieces[0]) : std::nullopt;
   const Batch next_as_batch = next ? next->batch(next_ropes_) : Batch();
   if (next) batch.next = &next_as_batch;
   if (!run_batch(batch, pieces, scored, call)) return false;
@@ -330,16 +332,19 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
   return true;
 }
 
-const TokenChoice* Engine::choice_of(const Call& call, std::span<const Piece> pieces) const {
-  if (!backend_->begins_ahead() || pieces.size() != 1) return nullptr;
-  const Piece& piece = pieces[0];
-  const Work& work = call.work[piece.item];
-  const bool ends = piece.first + piece.count == int64_t(work.tokens.size());
-  return !work.choices.empty() && work.scores == Wanted::kLast && ends ? &work.choices[0] : nullptr;
+std::vector<TokenChoice> Engine::choices_of(const Call& call,
+                                            std::span<const std::pair<size_t, int64_t>> scored) const {
+  std::vector<TokenChoice> out;
+  if (!backend_->begins_ahead()) return out;
+  for (const auto& [item, token] : scored) {
+    const Work& work = call.work[item];
+    if (work.choices.empty() || token + 1 < int64_t(work.tokens.size())) return {};
+    out.push_back(work.choices[0]);
+  }
+  return out;
 }
 
-std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, std::span<const Piece> pieces) {
-  const Piece& piece = pieces[0];
+std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, const Piece& piece) {
   const Work& work = call.work[piece.item];
   // A recurrent state cannot go back, draft heads run in between, and traces read rows.
   if (work.choices.size() < 2 || has_fixed_states_ || plan_.draft || trace_ || watch_) return {};
@@ -353,7 +358,7 @@ std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, std::span<
   NextBatch next;
   next.segment = {0, 1, position, slot_of(work.sequence), sequence.pages};
   next.kernels = call.kernels;
-  next.choice = &work.choices[1];
+  next.choice = work.choices[1];
   return next;
 }
 
@@ -471,6 +476,8 @@ bool Engine::run_batch(Batch batch, std::span<const Piece> pieces, std::span<con
     backend_->run(batch, 0, wanted.empty() ? first_scored_step_ : plan_.main_steps());
   } else {
     batch.scored = {};
+    batch.choices = {};
+    batch.next = nullptr;
     if (!run_steps(batch, 0, first_scored_step_, call.progress)) {
       backend_->take_overflow({});  // of a batch that is given up
       return false;

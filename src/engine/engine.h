@@ -34,7 +34,7 @@ struct Work {
   int64_t marked = 0;
   int mark = 0;
   // How the token is likely chosen that follows these, and the one after that: the first of them may be begun before it
-  // is asked for, where it is likely to be run. Empty: not known; one: it will not be run.
+  // is asked for. One: it will not be run, or it is not known which it will be; empty: nothing is known.
   std::span<const TokenChoice> choices = {};
 };
 
@@ -150,10 +150,10 @@ class Engine {
     Segment segment;
     int32_t scored = 0;
     Kernels kernels;
-    const TokenChoice* choice;
+    TokenChoice choice;
 
     Batch batch(const RopeRows& ropes) const {
-      return {{&token, 1}, {&segment, 1}, {&scored, 1}, &ropes, kernels, choice};
+      return {{&token, 1}, {&segment, 1}, {&scored, 1}, &ropes, kernels, {&choice, 1}};
     }
   };
   const SequenceState& at(SequenceId sequence) const { return sequences_[size_t(sequence)]; }
@@ -162,10 +162,11 @@ class Engine {
   // Whether the keys and values before `position` that windows need are still there.
   bool holds(const SequenceState& sequence, int64_t position) const;
   bool run_pieces(Call& call, std::span<const Piece> pieces);
-  // Of pieces that end a work item alone, with one score: how the token that follows is likely chosen; else null.
-  const TokenChoice* choice_of(const Call& call, std::span<const Piece> pieces) const;
-  // The batch that is likely to follow one with these pieces; nothing where it cannot be begun before it is asked for.
-  std::optional<NextBatch> next_batch(const Call& call, std::span<const Piece> pieces);
+  // How the tokens that follow the scored ones, each the last of a work item, are likely chosen; empty where that is
+  // not known of all.
+  std::vector<TokenChoice> choices_of(const Call& call, std::span<const std::pair<size_t, int64_t>> scored) const;
+  // The batch that is likely to follow one of this piece; nothing where it cannot be begun before it is asked for.
+  std::optional<NextBatch> next_batch(const Call& call, const Piece& piece);
   bool run_batch(Batch batch, std::span<const Piece> pieces, std::span<const std::pair<size_t, int64_t>> scored,
                  Call& call);
   void end_overflowed(const Batch& batch, std::span<const Piece> pieces, Call& call);

@@ -26,9 +26,10 @@ struct ParallelGenerator::Line {
   ParallelJob job;
   AnswerBuilder answer;
   SequenceId sequence = -1;
-  int64_t shared = 0;            // tokens of the prompt that came from another sequence
-  int64_t ready = 0;             // of the prompt that are in its sequence
-  std::optional<TokenId> token;  // to run next
+  int64_t shared = 0;                // tokens of the prompt that came from another sequence
+  int64_t ready = 0;                 // of the prompt that are in its sequence
+  std::optional<TokenId> token;      // to run next
+  std::vector<TokenChoice> choices;  // of those that follow it
   bool ended = false;
   std::optional<Error> error;  // that ended it
 };
@@ -166,7 +167,10 @@ void ParallelGenerator::run_prompts(std::vector<std::unique_ptr<Line>>& lines) {
 // One token of every active line.
 void ParallelGenerator::run_tokens() {
   std::vector<Work> work;
-  for (const auto& line : active_) work.push_back({line->sequence, {&*line->token, 1}, Wanted::kLast});
+  for (const auto& line : active_) {
+    line->choices = line->answer.choices();
+    work.push_back({.sequence = line->sequence, .tokens = {&*line->token, 1}, .choices = line->choices});
+  }
   engine_.run(
       work,
       // The position does not count the token that was run yet.

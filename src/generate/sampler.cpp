@@ -293,15 +293,17 @@ Sampler::Wanted Sampler::wanted() const {
 
 std::vector<TokenChoice> Sampler::upcoming(size_t count) const {
   const Wanted best = wanted();
-  if (!plain() || best.count == 0 || settings_.typical_p.value < 1) return {};
+  if (best.count == 0) return {};
   TokenChoice choice;
   choice.count = best.count;
+  choice.mass_temperature = best.temperature;
+  // Which token that will be is not foreseen.
+  if (!plain() || settings_.typical_p.value < 1) return std::vector<TokenChoice>(std::min<size_t>(count, 1), choice);
   if (settings_.greedy()) return std::vector<TokenChoice>(count, choice);
   choice.temperature = settings_.temperature.value;
   choice.top_k = settings_.top_k.value;
   choice.top_p = settings_.top_p.value;
   choice.min_p = settings_.min_p.value;
-  choice.mass_temperature = best.temperature;
   std::vector<TokenChoice> out;
   for (auto state = std::to_array(state_); out.size() < count; out.push_back(choice)) choice.random = uniform(state);
   return out;

@@ -296,11 +296,11 @@ std::vector<TokenId> some_ids(int count, int factor) {
   return ids;
 }
 
-// What the executor knows of the work that it puts off; a GPU says nothing of it.
+// What the executor knows of its work; a GPU says nothing of it.
 struct WorkUnderWay {
 #if defined(QGEN_SIMT)
   static constexpr bool kKnown = true;
-  size_t waiting = deferred_work().waiting, done = deferred_work().done;
+  size_t waiting = count_work().waiting, done = count_work().done;
 #else
   static constexpr bool kKnown = false;
   size_t waiting = 0, done = 0;
@@ -451,6 +451,61 @@ TEST_CASE("kernels: several sequences together come out as each alone, bit by bi
         CHECK(scores_of_items(alone, {&next, 1}, Kernels::kGenerate)[0] == together[size_t(i) + 1][s]);
       }
     }
+  }
+}
+
+TEST_CASE("kernels: the best scores of many sequences come with their batch, as they would be asked for") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  EngineOptions options;
+  options.context = 64;
+  options.sequences = LinearDispatch::kMostGemvTokens + 4;
+  Engine engine(*plan, options, gpu::make_backend(*plan, options));
+  options.sequences = 1;
+  Engine alone(*plan, options, gpu::make_backend(*plan, options));
+  const SequenceId single = *alone.open(64);
+  CHECK(engine.memory().work > alone.memory().work);
+  std::vector<TokenId> tokens;
+  std::vector<TokenChoice> choices;
+  std::vector<Work> work;
+  for (int i = 0; i < LinearDispatch::kMostGemvTokens + 4; ++i) {
+    tokens.push_back(TokenId(3 + 23 * i));
+    TokenChoice choice;  // of some the best alone, of others the mass too
+    if (i % 3 > 0) choice.count = size_t(10 + i);
+    if (i % 3 == 2) choice.mass_temperature = 0.5 + 0.1 * i;
+    choices.push_back(choice);
+  }
+  for (size_t i = 0; i < tokens.size(); ++i)
+    work.push_back({.sequence = *engine.open(64), .tokens = {&tokens[i], 1}, .choices = {&choices[i], 1}});
+  // Single launches, then a graph that is captured, then one that is run again, at another place of the texts.
+  for (int call = 0; call < 3; ++call) {
+    size_t seen = 0;
+    engine.run(
+        work,
+        [&](size_t item, int64_t, const Scores& scores) {
+          INFO("call ", call, ", item ", item);
+          ++seen;
+          const TokenChoice& choice = choices[item];
+          const WorkUnderWay before;
+          const TopScores top = scores.top(choice.count, choice.mass_temperature);
+          if (WorkUnderWay::kKnown) CHECK(WorkUnderWay().done == before.done);
+          REQUIRE(top.best.size() >= choice.count);
+          // Asked for otherwise, they are found for that.
+          const TopScores more = scores.top(choice.count + 1, 0.9);
+          REQUIRE(more.best.size() > choice.count);
+          for (size_t n = 0; n < choice.count; ++n) CHECK(top.best[n].token == more.best[n].token);
+          const std::span<const float> all = scores.all();
+          CHECK(top.best[0].token == std::max_element(all.begin(), all.end()) - all.begin());
+          double mass = 0;
+          for (const float v : all) mass += std::exp((double(v) - top.best[0].score) / choice.mass_temperature);
+          if (choice.mass_temperature > 0) CHECK(std::abs(top.mass - mass) < mass * kMassError / 10);
+          if (call > 0 || item % 7 != 0) return;
+          alone.rewind(single, 0);
+          const Work same{.sequence = single, .tokens = work[item].tokens};
+          CHECK(scores_of_items(alone, {&same, 1}, Kernels::kGenerate)[0] ==
+                std::vector<float>(all.begin(), all.end()));
+        },
+        Kernels::kGenerate);
+    CHECK(seen == tokens.size());
   }
 }
 
