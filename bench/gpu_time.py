@@ -34,7 +34,7 @@ CHANGES = {
     "one-pass": "inputs of products are staged without the second pass",
     "ask-early": "the experts' second product asks for its weights before its inputs are there",
     "fused-norm": "router and experts apply the norm, no kernel of its own",
-    "mapped": "position, token and score in mapped memory, the choice of a token inside the graph",
+    "mapped": "inputs and report in the host's memory, mapped: no copies between two tokens",
 }
 
 
@@ -367,10 +367,8 @@ def small_launch(gpu, name, code, size=0.0, times=1, blocks=1, cold=False):
 def token(gpu, model, context, changes=(), kernels=None):
     """The launches of a token, a layer's with the number of layers. `kernels`: other counts than those of today (measured())."""
     kernels, cold, out = kernels or {}, model.is_cold, []
-    if "mapped" in changes:
-        out.append(Launch("inputs and token, mapped", 1, 0, 0, 0, data.MAPPED + data.HOST_MAPPED))
-    else:
-        out.append(Launch("copies and host between tokens", 1, 0, 0, 0, data.HOST))
+    between = data.HOST if not kernels.get("ahead", True) else data.MAPPED if "mapped" in changes else data.AHEAD
+    out.append(Launch("copies and host between tokens", 1, 0, 0, 0, between))
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
 
     def left_by(step, blocks):

@@ -75,8 +75,9 @@ STREAM_LAUNCH = 1.79  # published: an empty kernel, launched to a stream, H200 (
 # What the launches and the gaps of 8B FP8 at 0, as measured, leave of its 2654 us a token: copies of inputs, score and report, and the
 # host, which sees the end, chooses a token, fills in the next call and starts a graph of 183 kernels. Set by that row.
 HOST = 68.0
-MAPPED = 1.0  # estimated: reading a few bytes of the host's memory, in place of copies
-HOST_MAPPED = 20.0  # estimated: the host only starts the next graph
+# The next graph has been launched before this one ends, and takes its token from the device's memory.
+AHEAD = 10.0  # estimated: the end of a graph, copies of report and inputs, some hundred bytes each, and the begin of the next
+MAPPED = 4.0  # estimated: without these copies
 
 # Instructions that are executed once each wait for one another. A warp that has a scheduler nearly to itself executes one in
 # DEPENDENT_CLOCKS, one of w warps that run the same ones in w * SHARED_CLOCKS; in loops warps fill each other's waits.
@@ -141,11 +142,11 @@ MATRIX_COPY_INSTRUCTIONS = 300  # of these, for the copies of the next keys and 
 # Executed after the wait: estimated from the machine code and the source.
 SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4)}
 # What ran on the H200, where the kernel has changed since: a norm that jumped over the gate and the sum of each value, a route that
-# wrote weights and read them back, attention that asked for what comes in its second round after the first and multiplied by lanes, and
-# products that left no registers to the next kernel.
+# wrote weights and read them back, attention that asked for what comes in its second round after the first and multiplied by lanes,
+# products that left no registers to the next kernel, and tokens that were begun once the host had seen the one before.
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
-                "matrices": False}
+                "matrices": False, "ahead": False}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2104, "int8": 2240, "bf16": 1792, "experts": 2520, **{f"attend {queries}": 4192 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480}
