@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/scores.h"
 #include "kernels/kernel_log.h"
+#include "kernels/passed_norms.h"
 #include "kernels/workspace.h"
 
 namespace qgen::QGEN_BACKEND {
@@ -39,7 +40,8 @@ struct Side {
 // A batch on one of these sides.
 struct SideBatch : Batch {
   int side = 0;
-  bool begun_ahead = false;  // its token is what the batch before found, which only the GPU knows
+  bool begun_ahead = false;    // its token is what the batch before found, which only the GPU knows
+  size_t first = 0, last = 0;  // the steps that are run
 
   // Whether several of the best scores are wanted of a token, and whether the one that follows is drawn from them.
   bool finds() const {
@@ -68,6 +70,12 @@ class CudaBackend : public Backend {
     scores_host_ = PinnedMemory(size_t(work_.scored_tokens * score_row().stride) * sizeof(float), "scores");
     work_.linear.start(device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
+    norms_.emplace(plan, [&](const CombineStep& norm, const Step& step) {
+      if (!ends_in_zeros(norm.y) && norm.y.cols % kPad != 0) return false;
+      if (!std::holds_alternative<ExpertsStep>(step.op)) return !work_.is_scored(step);
+      return work_.experts_dispatch.takes_norm(
+          experts_layer(std::get<ExpertsStep>(step.op), size_t(&step - plan.steps.data())));
+    });
     eight_bits_ = std::any_of(plan.weights.begin(), plan.weights.end(), [&](const Weight& weight) {
       return work_.linear.takes_8_bits(work_.weights.matrix(weight));
     });
@@ -104,14 +112,14 @@ class CudaBackend : public Backend {
     } else {
       drop_ahead();
       side_ = 0;
-      begin({batch, side_}, first, last);
+      begin({batch, side_, false, first, last});
     }
     if (!batch.scored.empty()) {
       brought_ = false;
       last_scored_ = batch.scored.size();
     }
     if (batch.next != nullptr) {
-      begin({*batch.next, 1 - side_, true}, 0, plan_.main_steps());
+      begin({*batch.next, 1 - side_, true, 0, plan_.main_steps()});
       is_ahead_ = true;
       ahead_kernels_ = batch.next->kernels;
     }
@@ -240,8 +248,9 @@ class CudaBackend : public Backend {
     clear_on_device(device_.stream(), overflow_of(work_.report), sizeof(uint32_t));
   }
 
-  // Asks for steps [first, last) and does not wait for them.
-  void begin(const SideBatch& batch, size_t first, size_t last) {
+  // Asks for its steps and does not wait for them.
+  void begin(const SideBatch& batch) {
+    const auto [first, last] = std::pair(batch.first, batch.last);
     work_.inputs.fill(batch, batch.side);
     std::vector<TokenChoice>& choices = sides_[batch.side].choices;
     choices.clear();
@@ -253,15 +262,15 @@ class CudaBackend : public Backend {
                          ? count <= kMostRecordedTokens
                          : batch.kernels == Kernels::kByCount && count <= kMostGemvTokens;
     if (!few || last - first <= 1 || !scored_are_neighbours(batch)) {
-      run_steps(batch, first, last);
+      run_steps(batch);
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
       KnownRun& known = runs_[{first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
                                batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws()}];
       if (!known.seen) {
-        run_steps(batch, first, last);
+        run_steps(batch);
       } else {
-        if (known.graph.empty()) known.graph = CudaGraph(device_, [&] { run_steps(batch, first, last); });
+        if (known.graph.empty()) known.graph = CudaGraph(device_, [&] { run_steps(batch); });
         known.graph.run(device_);
       }
       known.seen = true;
@@ -310,16 +319,22 @@ class CudaBackend : public Backend {
     return view.first % kPad == 0 && view.first + view.cols == plan_.rows[size_t(view.row)].cols;
   }
 
+  LinearInput input_of(const View& in, const Norm& norm) const {
+    LinearInput input;
+    input.x = at(in);
+    input.stride = stride(in);
+    input.cols = int(in.cols);
+    input.zeros_behind = ends_in_zeros(in);
+    input.norm = work_.weights.norm(norm);
+    if (norm.weight != nullptr) input.norm_peak = work_.weights.largest(*norm.weight);
+    return input;
+  }
+
   PreparedLinear prepare(const Step& step) const {
     PreparedLinear out;
     const auto* linear = std::get_if<LinearStep>(&step.op);
     if (linear == nullptr) return out;
-    out.input.x = at(linear->in);
-    out.input.stride = stride(linear->in);
-    out.input.cols = int(linear->in.cols);
-    out.input.zeros_behind = ends_in_zeros(linear->in);
-    out.input.norm = work_.weights.norm(linear->norm);
-    if (linear->norm.weight != nullptr) out.input.norm_peak = work_.weights.largest(*linear->norm.weight);
+    out.input = input_of(linear->in, linear->norm);
     for (const Projection& p : linear->projections) {
       DeviceProjection& projection = out.projections.emplace_back();
       projection.weight = work_.weights.matrix(*p.weight, p.bias);
@@ -331,15 +346,15 @@ class CudaBackend : public Backend {
     return out;
   }
 
-  // Launches the inputs' copy, steps [first, last) and the copy of the report.
-  void run_steps(const SideBatch& batch, size_t first, size_t last) {
+  // Launches the copy of the inputs, the steps and the copy of the report.
+  void run_steps(const SideBatch& batch) {
     work_.inputs.send(device_.stream(), batch.side);
-    for (size_t i = first; i < last; ++i) {
+    for (size_t i = batch.first; i < batch.last; ++i) {
       // Timed launches carry the name of their step.
       if (KernelLog* const log = KernelLog::current()) log->set_step(step_name(plan_.steps[i]));
       std::visit([&](const auto& step) { execute(step, i, batch); }, plan_.steps[i].op);
     }
-    if ((last == plan_.main_steps() || last == plan_.steps.size()) && !batch.scored.empty()) {
+    if ((batch.last == plan_.main_steps() || batch.last == plan_.steps.size()) && !batch.scored.empty()) {
       ScoreArgs args = score_args(batch.side, 0, int(batch.scored.size()));
       find_best_score(device_.stream(), args);
       if (batch.finds()) {
@@ -373,6 +388,7 @@ class CudaBackend : public Backend {
   void execute(const LinearStep& step, size_t index, const SideBatch& batch) {
     const PreparedLinear& prepared = prepared_[index];
     LinearInput input = prepared.input;
+    if (const CombineStep* const norm = norm_of(index, batch)) input = input_of(norm->y, norm->norm);
     std::span<const DeviceProjection> projections = prepared.projections;
     std::vector<DeviceProjection> of_scores;
     if (batch.side != 0 && step.projections.front().out.row == plan_.scores) {
@@ -425,7 +441,14 @@ class CudaBackend : public Backend {
     work_.experts_dispatch.run_heads(device_.stream(), args, banks.up_like, banks.on_tensor_cores, batch.kernels);
   }
 
-  void execute(const CombineStep& step, size_t, const Batch& batch) {
+  // The norm that a step has to do itself, of a CombineStep that is left out; null: none.
+  const CombineStep* norm_of(size_t index, const SideBatch& batch) const {
+    return are_few(batch) ? norms_->norm_of(index, batch.first, batch.last) : nullptr;
+  }
+  static bool are_few(const Batch& batch) { return LinearDispatch::are_few(int(batch.tokens.size()), batch.kernels); }
+
+  void execute(const CombineStep& step, size_t index, const SideBatch& batch) {
+    if (are_few(batch) && norms_->is_left_out(index, batch.first, batch.last)) return;
     CombineArgs args;
     if (step.x) {
       args.x = at(step.x);
@@ -470,7 +493,7 @@ class CudaBackend : public Backend {
     choose_experts(device_.stream(), args);
   }
 
-  void execute(const ExpertsStep& step, size_t index, const Batch& batch) {
+  ExpertsLayer experts_layer(const ExpertsStep& step, size_t index) const {
     const ExpertBanks& banks = work_.experts[index];
     ExpertsLayer layer;
     layer.experts = int(step.experts());
@@ -504,6 +527,18 @@ class CudaBackend : public Backend {
     layer.sum.out_stride = stride(step.out);
     layer.sum.add = step.add;
     layer.sum.cols = int(step.out.cols);
+    return layer;
+  }
+
+  void execute(const ExpertsStep& step, size_t index, const SideBatch& batch) {
+    ExpertsLayer layer = experts_layer(step, index);
+    if (const CombineStep* const norm = norm_of(index, batch)) {
+      const LinearInput input = input_of(norm->y, norm->norm);
+      layer.in.x = input.x;
+      layer.in.x_stride = input.stride;
+      layer.in.norm = input.norm.weight;
+      layer.in.norm_eps = input.norm.eps;
+    }
     work_.experts_dispatch.run(device_.stream(), layer, int(batch.tokens.size()), batch.kernels);
   }
 
@@ -672,7 +707,8 @@ class CudaBackend : public Backend {
   Kernels ahead_kernels_ = Kernels::kByCount;
   PinnedMemory scores_host_;
   std::vector<PreparedLinear> prepared_;  // one a step
-  bool eight_bits_ = false;               // some layers take inputs of 8 bits
+  std::optional<PassedNorms> norms_;
+  bool eight_bits_ = false;  // some layers take inputs of 8 bits
 
   struct KnownRun {
     bool seen = false;

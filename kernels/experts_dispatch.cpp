@@ -48,7 +48,7 @@ void ExpertsDispatch::lay_out(DeviceLayout& layout, std::span<const ExpertsSizes
 }
 
 void ExpertsDispatch::run(Stream& stream, const ExpertsLayer& layer, int tokens, Kernels choice) {
-  const bool on_tensor_cores = layer.on_tensor_cores && activations_ != Activations::kF32;
+  const bool on_tensor_cores = runs_on_tensor_cores(layer);
   if (on_tensor_cores && !LinearDispatch::are_few(tokens, choice)) return run_grouped(stream, layer, tokens);
   run_choices(stream, layer, tokens, on_tensor_cores && layer.padded_x ? multiply_chosen : multiply_chosen_any);
 }

@@ -40,11 +40,18 @@ class ExpertsDispatch {
   void lay_out(DeviceLayout& layout, std::span<const ExpertsSizes> layers, std::span<const HeadsSizes> heads,
                int64_t tokens, Activations activations, const Limits& limits = {});
   void run(Stream& stream, const ExpertsLayer& layer, int tokens, Kernels choice);
+  // Whether run() takes a norm of the input (ChosenArgs) where tokens are few.
+  bool takes_norm(const ExpertsLayer& layer) const {
+    return runs_on_tensor_cores(layer) && layer.padded_x && layer.in.product.like.cols <= kMostNormedCols;
+  }
   // A product of each head with a matrix of its own, which many tokens share as the choices of an expert do. `like`:
   // one of the matrices. `on_tensor_cores`: as ExpertsLayer has it.
   void run_heads(Stream& stream, const HeadLinearArgs& heads, const Matrix& like, bool on_tensor_cores, Kernels choice);
 
  private:
+  bool runs_on_tensor_cores(const ExpertsLayer& layer) const {
+    return layer.on_tensor_cores && activations_ != Activations::kF32;
+  }
   void run_choices(Stream& stream, const ExpertsLayer& layer, int tokens,
                    void (*multiply)(Stream& stream, const ChosenArgs& args));
   void run_grouped(Stream& stream, const ExpertsLayer& layer, int tokens);

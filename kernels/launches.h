@@ -289,7 +289,13 @@ struct ChosenArgs {
   ExpertsProduct product;
   const float* x = nullptr;  // of choice i of token t: x + t * x_stride + i * x_choice_stride
   int64_t x_stride = 0, x_choice_stride = 0;
+  // multiply_chosen(): weights of an RMS norm that x goes through first, of at most kMostNormedCols columns; null:
+  // none.
+  const float* norm = nullptr;
+  float norm_eps = 0;
 };
+// Inputs of so many columns find room in shared memory on every GPU.
+constexpr int kMostNormedCols = 8192;
 // Whether multiply_chosen() and multiply_grouped() take it: not GridKind::kAny, column orders, and E5M2, which no
 // mixture is published in.
 bool has_expert_kernels(const Matrix& matrix);

@@ -59,8 +59,8 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
     linear.parts = linear.gated ? 2 : 1;
     linear.x = input_of(args.chosen, choice);
     linear.x_stride = 0;
-    linear.norm = nullptr;
-    linear.norm_eps = 0;
+    linear.norm = args.chosen.norm;
+    linear.norm_eps = args.chosen.norm_eps;
     linear.tokens = 1;
     linear.epilogue = {};
     own->first_tile[0] = 0;
@@ -72,6 +72,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   GemvBlock<Traits> block(*own, first, step);
   GemvWindow<Traits> window;
   block.place_shared_memory(kOwnArgsBytes);
+  block.keep_norm();
   block.ask_first();
   block.load_first_groups(window, first);
   float* const y = result_of(product, choice);

@@ -67,7 +67,9 @@ class PlanBuilder {
   void add_experts(const MixtureSpec& spec, const View& in, const View& route, const View& target, bool adds);
   void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);
   void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
-  void add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score, const View& target);
+  // The inner row of the expert that all tokens go through, and what becomes of it.
+  View add_shared_inner(const MixtureSpec& spec, const View& normed);
+  void add_shared_output(const MixtureSpec& spec, const View& inner, const View& score, const View& target);
   const Vector* a_log(const std::string& name, int64_t heads, bool folded);
   void add_by_head(Role role, int64_t heads, const std::vector<View>& views, std::vector<Projection>& out);
 

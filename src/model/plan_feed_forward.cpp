@@ -55,8 +55,10 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
   if (spec.shared_score)
     router.projections.push_back(to(linear(Role::kSharedScore, 1, model_.hidden, false), shared_score));
   const View route = add_route(spec, std::move(router));
+  // All that reads the normed row comes before anything is added to the row that it was made of.
+  const View inner = spec.shared_width > 0 ? add_shared_inner(spec, normed) : View();
   add_experts(spec, normed, route, target, adds);
-  if (spec.shared_width > 0) add_shared_expert(spec, normed, shared_score, target);
+  if (inner) add_shared_output(spec, inner, shared_score, target);
   if (!adds) add_branch(block, target);
 }
 
@@ -189,8 +191,7 @@ void PlanBuilder::bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out) 
 }
 
 // target += sigmoid(score) * the shared expert's result
-void PlanBuilder::add_shared_expert(const MixtureSpec& spec, const View& normed, const View& score,
-                                    const View& target) {
+View PlanBuilder::add_shared_inner(const MixtureSpec& spec, const View& normed) {
   LinearStep inner;
   inner.in = normed;
   const View out = row("inner", spec.shared_width);
@@ -199,8 +200,12 @@ void PlanBuilder::add_shared_expert(const MixtureSpec& spec, const View& normed,
   up.activation = spec.activation;
   inner.projections = {to(up, out)};
   add(std::move(inner));
+  return out;
+}
+
+void PlanBuilder::add_shared_output(const MixtureSpec& spec, const View& inner, const View& score, const View& target) {
   LinearStep down;
-  down.in = out;
+  down.in = inner;
   Projection projection = linear(Role::kSharedDown, model_.hidden, spec.shared_width, false);
   projection.add = !score;
   const View result = score ? row("shared", model_.hidden) : target;
