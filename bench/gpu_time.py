@@ -33,7 +33,6 @@ CHANGES = {
     "room": "attention and the experts' products leave registers for the next kernel's blocks as well",
     "one-pass": "inputs of products are staged without the second pass",
     "ask-early": "the experts' second product asks for its weights before its inputs are there",
-    "fused-norm": "router and experts apply the norm, no kernel of its own",
     "mapped": "inputs and report in the host's memory, mapped: no copies between two tokens",
 }
 
@@ -385,12 +384,12 @@ def token(gpu, model, context, changes=(), kernels=None):
             code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
             launch = attention_launch(gpu, step, context, model.layers, cold, code, kernels.get("matrices", True))
         elif isinstance(step, Small):
-            if step.name == "norm" and "fused-norm" in changes:
+            if step.name == "norm" and kernels.get("passed norms", True):
                 continue
             code = kernels.get(step.name, step.code)
             launch = small_launch(gpu, step.name, code, step.bytes, model.layers, step.blocks, cold)
         else:
-            fused = "fused-norm" in changes and step.name in ("router", "experts in")
+            fused = kernels.get("passed norms", True) and step.name in ("router", "experts in")
             step = replace(step, norm=step.norm or fused)
             launch = product_launch(gpu, step, changes, model.layers, left, cold, kernels)
         left = left_by(step, launch.blocks)

@@ -143,10 +143,11 @@ MATRIX_COPY_INSTRUCTIONS = 300  # of these, for the copies of the next keys and 
 SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4)}
 # What ran on the H200, where the kernel has changed since: a norm that jumped over the gate and the sum of each value, a route that
 # wrote weights and read them back, attention that asked for what comes in its second round after the first and multiplied by lanes,
-# products that left no registers to the next kernel, and tokens that were begun once the host had seen the one before.
+# products that left no registers to the next kernel, a norm of its own before router and experts, and tokens that were begun once the
+# host had seen the one before.
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
-                "matrices": False, "ahead": False}
+                "matrices": False, "ahead": False, "passed norms": False}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2104, "int8": 2240, "bf16": 1792, "experts": 2520, **{f"attend {queries}": 4192 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480}

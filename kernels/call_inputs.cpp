@@ -5,6 +5,15 @@
 
 namespace qgen::QGEN_BACKEND {
 
+DrawSettings draw_settings(const TokenChoice& choice) {
+  // As 32 bits hold it; temperatures of 0 are not divided by.
+  const auto inverse = [](double t) { return t > 0 ? float(std::min(1 / t, 1e30)) : 1; };
+  return {int32_t(choice.count),       inverse(choice.mass_temperature),
+          inverse(choice.temperature), int32_t(std::min<int64_t>(choice.top_k, INT32_MAX)),
+          float(choice.top_p),         float(choice.min_p),
+          float(choice.random)};
+}
+
 CallInputs::CallInputs(const Plan& plan, const EngineOptions& options, const CacheLayout& layout, int64_t tokens,
                        int64_t scored)
     : plan_(plan),
@@ -43,7 +52,7 @@ CallInputs::Places CallInputs::places(int64_t tokens) const {
 void CallInputs::fill(const Batch& batch, int side) {
   now_ = places(int64_t(batch.tokens.size()));
   const auto there = [&](size_t place) { return reinterpret_cast<int32_t*>(host_[side].data() + place); };
-  // What is left out below is not read, and the same for batches that are the same.
+  // What is not filled in below is not read; it is zero, so that differ_in_token_alone() can compare bytes.
   if (batch.tokens.size() == 1) std::memset(host_[side].data(), 0, now_.bytes);
   std::copy(batch.tokens.begin(), batch.tokens.end(), there(now_.tokens));
   std::copy(batch.scored.begin(), batch.scored.end(), there(now_.scored));
@@ -64,15 +73,8 @@ void CallInputs::fill(const Batch& batch, int side) {
       std::copy(segment.pages[g].begin(), segment.pages[g].end(),
                 there(now_.tables[g]) + int64_t(s) * layout_.groups()[g].ring);
   }
-  // As 32 bits hold it; temperatures of 0 are not divided by.
-  const auto inverse = [](double t) { return t > 0 ? float(std::min(1 / t, 1e30)) : 1; };
-  auto* const draw = reinterpret_cast<DrawSettings*>(there(now_.draw));
-  std::transform(batch.choices.begin(), batch.choices.end(), draw, [&](const TokenChoice& c) {
-    const auto top_k = int32_t(std::min<int64_t>(c.top_k, INT32_MAX));
-    return DrawSettings{
-        int32_t(c.count), inverse(c.mass_temperature), inverse(c.temperature), top_k, float(c.top_p), float(c.min_p),
-        float(c.random)};
-  });
+  std::transform(batch.choices.begin(), batch.choices.end(), reinterpret_cast<DrawSettings*>(there(now_.draw)),
+                 draw_settings);
   for (size_t i = 0; i < plan_.ropes.size(); ++i) {
     const auto put = [&](std::span<const double> values, size_t place) {
       std::transform(values.begin(), values.end(), reinterpret_cast<float*>(there(place)),

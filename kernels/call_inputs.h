@@ -12,6 +12,8 @@
 
 namespace qgen::QGEN_BACKEND {
 
+DrawSettings draw_settings(const TokenChoice& choice);
+
 class CallInputs {
  public:
   // For calls of up to `tokens`, of which up to `scored` have scores.

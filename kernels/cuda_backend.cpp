@@ -22,8 +22,8 @@ constexpr size_t kMostRecordedTokens = 64;
 // Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
 
-// Of the two batches that may be on their way, the one that is run and the one that is likely to be run next, what each
-// has for itself beside its inputs (CallInputs) and scores: what it sends back, and the event behind it.
+// Two batches may be on their way, the one that is run and the one that is likely to be run next. What each has for
+// itself: its inputs (CallInputs), its scores (scores_of()), and this, what it sends back and the event behind it.
 struct Side {
   Side(Device& device, const Workspace& work)
       : report(work.report_bytes(), "scores"),
@@ -32,7 +32,7 @@ struct Side {
 
   PinnedMemory report;
   PinnedMemory found;  // FoundScores of each scored token
-  // What those of the first of them are for, so many as were found by the batch itself.
+  // The choices that `found` was made for, (scored tokens); empty where the batch found none.
   std::vector<TokenChoice> choices;
   Event done;
 };
@@ -118,10 +118,16 @@ class CudaBackend : public Backend {
       brought_ = false;
       last_scored_ = batch.scored.size();
     }
-    if (batch.next != nullptr) {
-      begin({*batch.next, 1 - side_, true, 0, plan_.main_steps()});
-      is_ahead_ = true;
-      ahead_kernels_ = batch.next->kernels;
+    is_followed_ = batch.next != nullptr;
+    if (is_followed_) {
+      try {
+        begin({*batch.next, 1 - side_, true, 0, plan_.main_steps()});
+        is_ahead_ = true;
+        ahead_kernels_ = batch.next->kernels;
+      } catch (const Error&) {
+        // Nobody has asked for it yet: what it lacks is said when it is asked for, what broke the device now.
+        device_.wait();
+      }
     }
     sides_[side_].done.wait();
   }
@@ -155,11 +161,13 @@ class CudaBackend : public Backend {
 
   void copy_page(int32_t group, int32_t from, int32_t to) override {
     device_.bind_thread();
+    drop_ahead();
     work_.cache.copy_page(device_.stream(), group, from, to);
   }
 
   void copy_slot(int32_t from, int32_t to) override {
     device_.bind_thread();
+    drop_ahead();
     for_each_fixed_state([&](float* state, int64_t elements) {
       copy_on_device(device_.stream(), state + to * elements, state + from * elements,
                      size_t(elements) * sizeof(float));
@@ -167,6 +175,7 @@ class CudaBackend : public Backend {
   }
   void clear_slot(int32_t slot) override {
     device_.bind_thread();
+    drop_ahead();
     for_each_fixed_state([&](float* state, int64_t elements) {
       clear_on_device(device_.stream(), state + slot * elements, size_t(elements) * sizeof(float));
     });
@@ -190,9 +199,7 @@ class CudaBackend : public Backend {
     device_.bind_thread();
     const RowBuffer& row = score_row();
     if (!brought_) {
-      copy_to_host(device_.stream(), scores_host_.data(), scores_of(side_),
-                   last_scored_ * size_t(row.stride) * sizeof(float));
-      device_.wait();
+      device_.bring(scores_host_.data(), scores_of(side_), last_scored_ * size_t(row.stride) * sizeof(float));
     }
     brought_ = true;
     const auto* const all = reinterpret_cast<const float*>(scores_host_.data());
@@ -206,11 +213,11 @@ class CudaBackend : public Backend {
     FoundScores& found = reinterpret_cast<FoundScores*>(side.found.data())[index];
     TokenChoice* const known = size_t(index) < side.choices.size() ? &side.choices[size_t(index)] : nullptr;
     if (known == nullptr || known->count != count || known->mass_temperature != temperature) {
-      if (is_ahead_) return {};  // what is on its way has the memory for them
+      if (is_followed_) return {};  // the batch behind has the memory for them
       device_.bind_thread();
       ScoreArgs args = score_args(side_, index, 1);
       args.wanted = int(count);
-      if (temperature > 0) args.inverse_temperature = float(std::min(1 / temperature, 1e30));
+      args.inverse_temperature = draw_settings({.mass_temperature = temperature}).inverse_mass_temperature;
       find_best_scores(device_.stream(), args);
       copy_to_host(device_.stream(), &found, args.found, sizeof(FoundScores));
       device_.wait();
@@ -253,7 +260,7 @@ class CudaBackend : public Backend {
     const auto [first, last] = std::pair(batch.first, batch.last);
     work_.inputs.fill(batch, batch.side);
     std::vector<TokenChoice>& choices = sides_[batch.side].choices;
-    choices.clear();
+    if (!batch.scored.empty()) choices.clear();
     if (batch.finds()) choices.assign(batch.choices.begin(), batch.choices.end());
     // Few tokens run as a CUDA graph, at the cost of one launch. It is captured the second time, since kernels that are
     // loaded while a stream is captured end the capture.
@@ -702,8 +709,9 @@ class CudaBackend : public Backend {
   Device device_;
   Workspace work_;
   Side sides_[2];
-  int side_ = 0;           // of the last batch that was run
-  bool is_ahead_ = false;  // the other side's batch is on its way
+  int side_ = 0;              // of the last batch that was run
+  bool is_ahead_ = false;     // the other side's batch is on its way, and may be the next one
+  bool is_followed_ = false;  // a batch was begun behind the last one that was run: the report on the device is its
   Kernels ahead_kernels_ = Kernels::kByCount;
   PinnedMemory scores_host_;
   std::vector<PreparedLinear> prepared_;  // one a step

@@ -525,7 +525,7 @@ struct ScoreArgs {
   int rows = 1;
   int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
   float inverse_temperature = 1;
-  const DrawSettings* draw = nullptr;  // (rows): says these two in their place; for draw_token()
+  const DrawSettings* draw = nullptr;  // (rows): in place of `wanted` and `inverse_temperature`; for draw_token()
   int32_t* next_token = nullptr;       // of row 0, where wanted: the best, then the one that is drawn
   BestScore* best = nullptr;           // (rows)
   FoundScores* found = nullptr;        // of find_best_scores()
@@ -541,8 +541,9 @@ struct ScoreArgs {
 void find_best_score(Stream& stream, const ScoreArgs& args);
 // After that: the best ones of each row and their mass.
 void find_best_scores(Stream& stream, const ScoreArgs& args);
-// After that: the token that Sampler most likely draws from row 0. Its sums are rounded to F32, and tokens that tie are
-// kept or not by their number, so it may be another one, once in some hundred thousand tokens.
+// After that: the token that Sampler draws from row 0, or the best where the ones that were found do not settle it.
+// Sums are rounded to F32, and tokens that tie at the end of top-k are kept by their number: it may seldom be another
+// one.
 void draw_token(Stream& stream, const ScoreArgs& args);
 
 // Counts up `found` (zero at first) where E4M3 codes of `w` are NaN. GPUs before compute capability 8.9 have no

@@ -140,9 +140,12 @@ struct Device::State {
   int index = 0;
   DeviceProperties properties;
   Stream stream;
+  cudaStream_t beside = nullptr;  // for bring()
 
   ~State() {
-    if (stream.handle != nullptr) cudaStreamDestroy(stream.handle);
+    for (cudaStream_t handle : {stream.handle, beside}) {
+      if (handle != nullptr) cudaStreamDestroy(handle);
+    }
   }
 };
 
@@ -166,6 +169,7 @@ Device::Device(int index) : state_(std::make_unique<State>()) {
          "--device cpu");
   }
   check(cudaStreamCreateWithFlags(&state_->stream.handle, cudaStreamNonBlocking), "a stream");
+  check(cudaStreamCreateWithFlags(&state_->beside, cudaStreamNonBlocking), "a stream");
   state_->stream.overlap = p.major >= 9;
   state_->stream.processors = p.multiProcessorCount;
   state_->stream.shared_of_processor = int64_t(p.sharedMemPerMultiprocessor);
@@ -175,6 +179,10 @@ Device::~Device() = default;
 const DeviceProperties& Device::properties() const { return state_->properties; }
 Stream& Device::stream() { return state_->stream; }
 void Device::bind_thread() { check(cudaSetDevice(state_->index), "choosing the GPU"); }
+void Device::bring(void* host, const void* device, size_t bytes) {
+  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, state_->beside), "a copy from the GPU");
+  check(cudaStreamSynchronize(state_->beside), "a copy from the GPU");
+}
 void Device::settle() noexcept { cudaStreamSynchronize(state_->stream.handle); }
 void Device::wait() { check(cudaStreamSynchronize(state_->stream.handle), "waiting for the GPU"); }
 

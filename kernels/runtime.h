@@ -39,6 +39,8 @@ class Device {
   Stream& stream();
   // Each further thread that uses the device says so first.
   void bind_thread();
+  // Copies to pinned memory of the host what nothing that is under way writes, beside all that, and waits for the copy.
+  void bring(void* host, const void* device, size_t bytes);
   // Waits for all that was asked for, and throws what went wrong with it, or not.
   void wait();
   void settle() noexcept;

@@ -61,8 +61,9 @@ class Workspace {
   LinearDispatch linear;
   ExpertsDispatch experts_dispatch;
 
-  std::vector<RowBuffer> rows;       // of the plan
-  float* next_scores = nullptr;      // of the token that is begun before it is asked for
+  std::vector<RowBuffer> rows;  // of the plan
+  // Scores of the token that is begun before it is asked for: one row, as one token never goes through the library.
+  float* next_scores = nullptr;
   std::vector<ExpertBanks> experts;  // one a step
   std::vector<float*> fixed;         // (slots, elements) of each state of fixed size
   float *keys = nullptr, *queries = nullptr, *rates = nullptr, *key_products = nullptr;  // see RecurArgs

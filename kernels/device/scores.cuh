@@ -27,7 +27,7 @@ QGEN_DEVICE void keep_better(BestScore& a, const BestScore& b) {
   a.all_finite = all;
 }
 
-// The blocks of a column of the grid take a row of scores.
+// The arguments of the block's own row: the blocks of a column of the grid take a row of scores.
 QGEN_DEVICE ScoreArgs own_row(ScoreArgs args) {
   const int64_t row = block_index().y;
   args.scores += row * args.stride;
@@ -131,8 +131,8 @@ struct DrawShared {
   float weight[kMostBest];
 };
 
-// One block. The filters of Sampler keep the best tokens, each as far as the ranks or the sums of weights go, which are
-// found by comparing all with all: of 256 a thread has one.
+// One block. Each filter of Sampler keeps some of the best tokens, as far as a rank, a sum of weights or a weight goes;
+// ranks and sums are found by comparing all with all.
 QGEN_KERNEL(kScoreThreads, 1) draw_token_kernel(const ScoreArgs args, const LaunchTimes times) {
   constexpr int kOfThread = kMostBest / kScoreThreads;
   KernelScope scope(times);

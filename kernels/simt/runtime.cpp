@@ -39,6 +39,7 @@ Device::~Device() = default;
 const DeviceProperties& Device::properties() const { return state_->properties; }
 Stream& Device::stream() { return state_->stream; }
 void Device::bind_thread() {}
+void Device::bring(void* host, const void* device, size_t bytes) { std::memcpy(host, device, bytes); }
 void Device::settle() noexcept {
   try {
     wait();

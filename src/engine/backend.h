@@ -34,12 +34,12 @@ struct Batch {
   std::span<const int32_t> scored;  // tokens whose scores are wanted, ascending
   const RopeRows* ropes = nullptr;
   Kernels kernels = Kernels::kByCount;
-  // How the token that follows each scored one is likely chosen; empty: not known.
+  // (scored): how the token that follows each scored one is likely chosen; empty: not known.
   std::span<const TokenChoice> choices = {};
-  // The batch that is likely to be run next: of one token, that which the one choice finds (it is not in `tokens` yet).
-  // Where
-  // Backend::begins_ahead(), it may be on its way when run() returns; its rows then take the place of this batch's, but
-  // for the scores. Where another batch comes, it ends unused.
+  // The batch that is likely to be run next, of a batch with one segment, one scored token and one choice: one token,
+  // which that choice will find and `next->tokens` does not have yet. Where Backend::begins_ahead(), it may be on its
+  // way when run() returns; then read() and read_row() have nothing of this batch. Where another batch is run, it ends
+  // unused.
   const Batch* next = nullptr;
 };
 

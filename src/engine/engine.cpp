@@ -57,7 +57,8 @@ Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<B
       next_ropes_(ropes_),
       first_scored_step_(first_scored(plan, 0)),
       first_scored_draft_step_(first_scored(plan, plan.main_steps())),
-      has_fixed_states_(fixed_state_bytes(plan) > 0) {
+      has_fixed_states_(fixed_state_bytes(plan) > 0),
+      begins_ahead_(backend_->begins_ahead() && !has_fixed_states_ && !plan.draft) {
   check_context(plan, options.context);
   for (const CacheGroup& group : cache_.groups()) pools_.emplace_back(group.pages);
 }
@@ -314,6 +315,11 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
   const std::optional<NextBatch> next = alone ? next_batch(call, pieces[0]) : std::nullopt;
   const Batch next_as_batch = next ? next->batch(next_ropes_) : Batch();
   if (next) batch.next = &next_as_batch;
+  // Whatever becomes of the batch, and of one that is begun behind it, keys may have been written over.
+  for (const Piece& piece : pieces) {
+    SequenceState& sequence = at(call.work[piece.item].sequence);
+    sequence.highest = std::max(sequence.highest, sequence.position + piece.count + (next ? 1 : 0));
+  }
   if (!run_batch(batch, pieces, scored, call)) return false;
   if (plan_.draft) follow(batch, call, pieces);
   for (const Piece& piece : pieces) {
@@ -326,28 +332,31 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
     if (marked_in(w, piece))
       sequence.marks[size_t(w.mark)] = mark_at(sequence, sequence.position + w.marked - piece.first);
     sequence.position += piece.count;
-    // The token that may have been begun has written its keys.
-    sequence.highest = std::max(sequence.highest, sequence.position + (next ? 1 : 0));
   }
   return true;
 }
 
+// Of texts that do not say, no more is found than the best token. Nothing is drawn that cannot be begun.
 std::vector<TokenChoice> Engine::choices_of(const Call& call,
                                             std::span<const std::pair<size_t, int64_t>> scored) const {
   std::vector<TokenChoice> out;
-  if (!backend_->begins_ahead()) return out;
+  bool any = false;
   for (const auto& [item, token] : scored) {
     const Work& work = call.work[item];
-    if (work.choices.empty() || token + 1 < int64_t(work.tokens.size())) return {};
-    out.push_back(work.choices[0]);
+    const bool says = !work.choices.empty() && token + 1 == int64_t(work.tokens.size());
+    out.push_back(says ? work.choices[0] : TokenChoice());
+    if (!begins_ahead_) out.back().temperature = 0;
+    any = any || says;
   }
-  return out;
+  return any ? out : std::vector<TokenChoice>();
 }
 
 std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, const Piece& piece) {
   const Work& work = call.work[piece.item];
-  // A recurrent state cannot go back, draft heads run in between, and traces read rows.
-  if (work.choices.size() < 2 || has_fixed_states_ || plan_.draft || trace_ || watch_) return {};
+  // Tokens behind a prompt that is one of many go through other kernels, and traces read rows.
+  if (!begins_ahead_ || work.choices.size() < 2 || call.work.size() > 1 || call.kernels == Kernels::kPrompt || trace_ ||
+      watch_)
+    return {};
   const SequenceState& sequence = at(work.sequence);
   const int64_t position = sequence.position + piece.count;
   if (position >= sequence.room) return {};
@@ -468,6 +477,7 @@ void Engine::end_overflowed(const Batch& batch, std::span<const Piece> pieces, C
 bool Engine::run_batch(Batch batch, std::span<const Piece> pieces, std::span<const std::pair<size_t, int64_t>> scored,
                        Call& call) {
   const std::span<const int32_t> wanted = batch.scored;
+  const std::span<const TokenChoice> choices = batch.choices;
   const size_t slice = size_t(backend_->scored_tokens());
   const bool observed = observer_ && call.progress.total > 1;
   // All in one call where nothing stands against it.
@@ -487,6 +497,7 @@ bool Engine::run_batch(Batch batch, std::span<const Piece> pieces, std::span<con
   end_overflowed(batch, pieces, call);
   for (size_t first = 0; first < wanted.size(); first += slice) {
     batch.scored = wanted.subspan(first, std::min(slice, wanted.size() - first));
+    if (!choices.empty()) batch.choices = choices.subspan(first, batch.scored.size());
     if (!at_once) run_steps(batch, first_scored_step_, plan_.main_steps(), call.progress);
     for (size_t i = 0; i < batch.scored.size(); ++i) {
       const auto& [item, token] = scored[first + i];

@@ -33,8 +33,9 @@ struct Work {
   // Behind so many of the tokens the sequence is marked, as Engine::mark() does it, with this number; 0: it is not.
   int64_t marked = 0;
   int mark = 0;
-  // How the token is likely chosen that follows these, and the one after that: the first of them may be begun before it
-  // is asked for. One: it will not be run, or it is not known which it will be; empty: nothing is known.
+  // How the token that follows these is likely chosen, and the one after that. Two entries: the next token may be begun
+  // before it is asked for. One: only its best scores are found. Empty: nothing is known. Results are the same with
+  // all.
   std::span<const TokenChoice> choices = {};
 };
 
@@ -162,8 +163,7 @@ class Engine {
   // Whether the keys and values before `position` that windows need are still there.
   bool holds(const SequenceState& sequence, int64_t position) const;
   bool run_pieces(Call& call, std::span<const Piece> pieces);
-  // How the tokens that follow the scored ones, each the last of a work item, are likely chosen; empty where that is
-  // not known of all.
+  // How the tokens that follow the scored ones are likely chosen, (scored); empty where nothing is known.
   std::vector<TokenChoice> choices_of(const Call& call, std::span<const std::pair<size_t, int64_t>> scored) const;
   // The batch that is likely to follow one of this piece; nothing where it cannot be begun before it is asked for.
   std::optional<NextBatch> next_batch(const Call& call, const Piece& piece);
@@ -200,7 +200,9 @@ class Engine {
   std::vector<SequenceState> sequences_;
   RopeRows ropes_, next_ropes_;  // of a batch, and of the one that is likely to follow
   size_t first_scored_step_ = 0, first_scored_draft_step_ = 0;
-  bool has_fixed_states_ = false;
+  const bool has_fixed_states_;
+  // A recurrent state cannot go back, and draft heads run between two tokens.
+  const bool begins_ahead_;
   StepTrace trace_;
   StepWatch watch_;
   RunObserver observer_;

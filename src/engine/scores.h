@@ -28,15 +28,16 @@ class Scores {
     if (backend_ != nullptr) return backend_->scores_finite(index_);
     return std::all_of(all_.begin(), all_.end(), [](float v) { return std::isfinite(v); });
   }
-  // The first of the tokens with the best score; nothing where a score is NaN or infinite.
+  // The first of the tokens with the best score; nothing without scores, or where one is NaN or infinite.
   std::optional<TokenId> best() const {
-    if (!finite()) return {};
+    if (empty() || !finite()) return {};
     if (const TopScores found = top(1); !found.best.empty()) return found.best.front().token;
     const std::span<const float> values = all();
     return TokenId(std::max_element(values.begin(), values.end()) - values.begin());
   }
   // The best `count` and perhaps more (of one alone: no other is higher, and it is the first of those that tie), with
-  // their mass where a temperature is given. None where they cannot be had for less than all.
+  // their mass where a temperature is given. None where they cannot be had for less than all, as where the next token
+  // is under way and Work::choices said otherwise.
   TopScores top(size_t count, double temperature = 0) const {
     return backend_ != nullptr ? backend_->top_scores(index_, count, temperature) : TopScores();
   }

@@ -44,8 +44,8 @@ class Sampler {
     double temperature = 0;
   };
   Wanted wanted() const;
-  // How the next `count` tokens will be chosen, for Work::choices: of the first alone, what top() is asked for, where
-  // the choice depends on more; none where all scores will be asked for.
+  // How the next `count` tokens will be chosen, for Work::choices. One at most where that cannot be foreseen
+  // (penalties, typical-p), with what top() will be asked for; none where all scores will be.
   std::vector<TokenChoice> upcoming(size_t count) const;
 
   using Candidate = ScoredToken;

@@ -41,7 +41,8 @@ Scores Speculation::append(TokenId token, int64_t room, std::span<const TokenCho
   last_accepted_ = 0;
   drafted_ += last_drafted_;
   ++calls_;
-  return session_.append(token, drafted, choices);
+  // Where the text may have a draft, the next call is another one.
+  return session_.append(token, drafted, choices.first(std::min<size_t>(choices.size(), uses_text_ ? 1 : 2)));
 }
 
 std::vector<TokenId> Speculation::draft(TokenId token, int64_t room) {
