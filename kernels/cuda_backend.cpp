@@ -71,7 +71,7 @@ class CudaBackend : public Backend {
     work_.linear.start(device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
     norms_.emplace(plan, [&](const CombineStep& norm, const Step& step) {
-      if (!ends_in_zeros(norm.y) && norm.y.cols % kPad != 0) return false;
+      if (norm.y.first % 4 != 0 || (!ends_in_zeros(norm.y) && norm.y.cols % kPad != 0)) return false;
       if (!std::holds_alternative<ExpertsStep>(step.op)) return !work_.is_scored(step);
       return work_.experts_dispatch.takes_norm(
           experts_layer(std::get<ExpertsStep>(step.op), size_t(&step - plan.steps.data())));

@@ -178,7 +178,12 @@ void Workspace::lay_out_linear(DeviceLayout& memory) {
                   cols = round_up(layer->in.cols, kPad);
     sizes.widest = std::max(sizes.widest, layer->in.cols);
     if (scored) of_gathered = std::max(of_gathered, tokens * cols);
-    if (layer->norm || layer->in.cols < plan_.rows[size_t(layer->in.row)].cols)
+    // A norm may be of another step, which is left out (PassedNorms).
+    const bool passed = std::any_of(plan_.steps.begin(), plan_.steps.end(), [&](const Step& other) {
+      const auto* combine = std::get_if<CombineStep>(&other.op);
+      return combine != nullptr && combine->norm && combine->out.row == layer->in.row;
+    });
+    if (layer->norm || passed || layer->in.cols < plan_.rows[size_t(layer->in.row)].cols)
       sizes.normalized = std::max(sizes.normalized, tokens * cols);
     for (const Projection& p : layer->projections) {
       const int64_t floats = tokens * round_up(p.weight->rows, kPad);
