@@ -125,7 +125,7 @@ class CudaBackend : public Backend {
         is_ahead_ = true;
         ahead_kernels_ = batch.next->kernels;
       } catch (const Error&) {
-        // Nobody has asked for it yet: what it lacks is said when it is asked for, what broke the device now.
+        // This batch was not asked for yet: its error is thrown when it is. wait() throws errors of the device itself.
         device_.wait();
       }
     }

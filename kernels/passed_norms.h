@@ -16,8 +16,9 @@ class PassedNorms {
   // `can_take(norm, step)`: whether the kernels of a step that reads what that CombineStep writes can normalize it.
   PassedNorms(const Plan& plan, const std::function<bool(const CombineStep& norm, const Step& step)>& can_take);
 
-  // Of steps [first, last), which run a few tokens and whose rows nobody looks at in between: whether this one is left
-  // to those that read its row.
+  // Whether CombineStep `step` is not launched when steps [first, last) run as one batch of few tokens, because the
+  // steps that read its row apply the norm. All of these must be in the range: outside of it rows may be read by a
+  // trace.
   bool is_left_out(size_t step, size_t first, size_t last) const {
     return last_reader_[step] > 0 && first <= step && last_reader_[step] < last;
   }

@@ -44,7 +44,7 @@ void Device::settle() noexcept {
   try {
     wait();
   } catch (...) {
-    // On a GPU as well nobody asks any more what went wrong.
+    // settle() reports no errors: the memory is about to be freed.
   }
 }
 void Device::wait() { state_->stream.work.wait_for(state_->stream.work.deferred()); }

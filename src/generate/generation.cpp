@@ -183,7 +183,7 @@ std::optional<TokenId> AnswerBuilder::next(const Scores& scores, int64_t length)
 }
 
 std::vector<TokenChoice> AnswerBuilder::choices() const {
-  // All scores of a token are slow to bring where the next one is on its way.
+  // For logprobs every token's scores are copied to the host whole: nothing is to be found or begun on the device.
   if (settings_.logprobs > 0) return {};
   return sampler_.upcoming(size_t(std::clamp<int64_t>(wanted(), 0, 2)));
 }

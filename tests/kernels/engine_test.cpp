@@ -307,13 +307,13 @@ struct WorkUnderWay {
 #endif
 };
 
-// A text on two engines, of which one is told how tokens are chosen, so that it may begin them before they are asked
-// for.
 struct AheadTest {
   int prompt = 20, tokens = 34;
   int64_t context = 200;
   bool recurrent = false;
 };
+// A text on two engines, of which one is told how tokens are chosen, so that it may begin them before they are asked
+// for.
 void check_begun_ahead(const Plan& plan, const SamplingSettings& settings, const AheadTest& test = {}) {
   INFO(plan.model.family);
   const bool recurrent = test.recurrent;
