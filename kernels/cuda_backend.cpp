@@ -11,6 +11,7 @@
 #include "base/rounding.h"
 #include "engine/engine.h"
 #include "engine/scores.h"
+#include "kernels/fused_steps.h"
 #include "kernels/kernel_log.h"
 #include "kernels/passed_norms.h"
 #include "kernels/workspace.h"
@@ -63,6 +64,7 @@ class CudaBackend : public Backend {
         options_(options),
         device_(options.device_index),
         work_(plan, options),
+        fused_(plan),
         sides_{Side(device_, work_), Side(device_, work_)} {
     work_.weights.load(device_, options.scan);
     options_.scan = nullptr;  // it is the caller's
@@ -397,11 +399,20 @@ class CudaBackend : public Backend {
     LinearInput input = prepared.input;
     if (const CombineStep* const norm = norm_of(index, batch)) input = input_of(norm->y, norm->norm);
     std::span<const DeviceProjection> projections = prepared.projections;
-    std::vector<DeviceProjection> of_scores;
+    std::vector<DeviceProjection> changed;
     if (batch.side != 0 && step.projections.front().out.row == plan_.scores) {
-      of_scores = prepared.projections;
-      for (DeviceProjection& p : of_scores) p.y += scores_of(batch.side) - scores_of(0);
-      projections = of_scores;
+      changed = prepared.projections;
+      for (DeviceProjection& p : changed) p.y += scores_of(batch.side) - scores_of(0);
+      projections = changed;
+    }
+    if (const CombineStep* const sum = sum_of(index, batch)) {
+      changed = prepared.projections;
+      changed[0].y = at(sum->out);
+      changed[0].y_stride = stride(sum->out);
+      changed[0].epilogue.add = true;
+      input.token_gate = at(sum->gate);
+      input.token_gate_stride = stride(sum->gate);
+      projections = changed;
     }
     int tokens = int(batch.tokens.size());
     if (work_.is_scored(plan_.steps[index])) {
@@ -425,7 +436,8 @@ class CudaBackend : public Backend {
         input.zeros_behind = true;
       }
     }
-    work_.linear.run(device_.stream(), projections, input, tokens, batch.kernels);
+    const Beside beside = {index > 0 && runs_beside_next(index - 1, batch), runs_beside_next(index, batch)};
+    work_.linear.run(device_.stream(), projections, input, tokens, batch.kernels, beside);
   }
 
   void execute(const HeadLinearStep& step, size_t index, const Batch& batch) {
@@ -452,10 +464,46 @@ class CudaBackend : public Backend {
   const CombineStep* norm_of(size_t index, const SideBatch& batch) const {
     return are_few(batch) ? norms_->norm_of(index, batch.first, batch.last) : nullptr;
   }
+  // The CombineStep that is done by the LinearStep before it; null: none.
+  const CombineStep* sum_of(size_t linear, const SideBatch& batch) const {
+    if (fused_.gated_sum(linear) == nullptr || !are_together(linear, linear + 1, batch) ||
+        norm_of(linear, batch) != nullptr)
+      return nullptr;
+    const PreparedLinear& own = prepared_[linear];
+    const bool can =
+        work_.linear.takes_token_gate(own.projections[0], own.input, int(batch.tokens.size()), batch.kernels);
+    return can ? fused_.gated_sum(linear) : nullptr;
+  }
+  // The same of a recurrence.
+  const CombineStep* gate_of(size_t recur, const SideBatch& batch) const {
+    const auto* const step = std::get_if<RecurStep>(&plan_.steps[recur].op);
+    return step != nullptr && step->value_dim <= kMostGatedDim && are_together(recur, recur + 1, batch)
+               ? fused_.gate_behind(recur)
+               : nullptr;
+  }
+  const ConvStep* conv_of(size_t recur, const SideBatch& batch) const {
+    return are_together(recur - 1, recur, batch) ? fused_.conv_before(recur) : nullptr;
+  }
+  // Whether two steps are run as parts of a batch of few tokens, so that nobody can look at what is between them.
+  static bool are_together(size_t first, size_t last, const SideBatch& batch) {
+    return are_few(batch) && first >= batch.first && last < batch.last;
+  }
+  bool runs_beside_next(size_t step, const SideBatch& batch) const {
+    if (!fused_.are_independent(step) || !are_together(step, step + 1, batch)) return false;
+    const auto can = [&](size_t i) {
+      const CombineStep* const norm = norm_of(i, batch);
+      return !work_.is_scored(plan_.steps[i]) && sum_of(i, batch) == nullptr &&
+             work_.linear.can_run_beside(prepared_[i].projections,
+                                         norm != nullptr ? input_of(norm->y, norm->norm) : prepared_[i].input,
+                                         int(batch.tokens.size()), batch.kernels);
+    };
+    return can(step) && can(step + 1);
+  }
   static bool are_few(const Batch& batch) { return LinearDispatch::are_few(int(batch.tokens.size()), batch.kernels); }
 
   void execute(const CombineStep& step, size_t index, const SideBatch& batch) {
     if (are_few(batch) && norms_->is_left_out(index, batch.first, batch.last)) return;
+    if (index > 0 && (sum_of(index - 1, batch) != nullptr || gate_of(index - 1, batch) != nullptr)) return;
     CombineArgs args;
     if (step.x) {
       args.x = at(step.x);
@@ -549,7 +597,10 @@ class CudaBackend : public Backend {
     work_.experts_dispatch.run(device_.stream(), layer, int(batch.tokens.size()), batch.kernels);
   }
 
-  void execute(const ConvStep& step, size_t, const Batch& batch) {
+  void execute(const ConvStep& step, size_t index, const SideBatch& batch) {
+    if (conv_of(index + 1, batch) == nullptr) convolve(device_.stream(), conv_args(step, batch));
+  }
+  ConvArgs conv_args(const ConvStep& step, const Batch& batch) const {
     ConvArgs args;
     args.x = at(step.in);
     args.x_stride = stride(step.in);
@@ -563,10 +614,10 @@ class CudaBackend : public Backend {
     args.taps = int(step.taps);
     args.cols = int(step.in.cols);
     args.tokens = int(batch.tokens.size());
-    convolve(device_.stream(), args);
+    return args;
   }
 
-  void execute(const RecurStep& step, size_t, const Batch& batch) {
+  void execute(const RecurStep& step, size_t index, const SideBatch& batch) {
     const auto heads = [&](const Heads& from) {
       return HeadRows{at(View{from.row, from.first, 0}), work_.rows[size_t(from.row)].stride, from.stride};
     };
@@ -595,6 +646,13 @@ class CudaBackend : public Backend {
     args.state = work_.fixed[size_t(step.state)];
     args.y = at(step.out);
     args.y_stride = stride(step.out);
+    if (const ConvStep* const conv = conv_of(index, batch)) args.conv = conv_args(*conv, batch);
+    args.counter = work_.recur_counter;
+    if (const CombineStep* const gate = gate_of(index, batch)) {
+      args.norm = work_.weights.norm(gate->norm);
+      args.gate = {at(gate->gate), stride(gate->gate), step.value_dim};
+      args.gate_silu = gate->activation == Activation::kSilu;
+    }
     args.segments = work_.inputs.segments();
     args.heads = int(step.heads);
     args.key_heads = int(step.key_heads);
@@ -708,6 +766,7 @@ class CudaBackend : public Backend {
   EngineOptions options_;
   Device device_;
   Workspace work_;
+  FusedSteps fused_;
   Side sides_[2];
   int side_ = 0;              // of the last batch that was run
   bool is_ahead_ = false;     // the other side's batch is on its way, and may be the next one

@@ -82,6 +82,12 @@ struct Epilogue {
   bool stores_only() const { return activation == Activation::kNone && scale == 1 && softcap == 0 && !add; }
 };
 
+// Launches that run side by side: they have the same inputs, and none reads or writes what another writes. Each starts
+// when the one before it has its inputs, and ends when that has ended.
+struct Beside {
+  bool previous = false, next = false;  // beside the launch before it, beside the one behind it
+};
+
 struct GemvArgs {
   static constexpr int kMostParts = 3;
   Matrix part[kMostParts];    // alike()
@@ -93,7 +99,11 @@ struct GemvArgs {
   int64_t x_stride = 0;
   const float* norm = nullptr;  // (x_stride): x is RMS-normalized and multiplied by it first; or null
   float norm_eps = 0;
+  // Where there is no norm: products are multiplied by the sigmoid of it, (tokens, token_gate_stride); or null.
+  const float* token_gate = nullptr;
+  int64_t token_gate_stride = 0;
   Epilogue epilogue;
+  Beside beside;
   int tokens = 1;
 };
 
@@ -421,7 +431,8 @@ struct HeadRows {
   const float* x = nullptr;
   int64_t stride = 0, head_stride = 0;
 };
-constexpr int kMaxKeyDim = 256;  // of a linear recurrence
+constexpr int kMaxKeyDim = 256;     // of a linear recurrence
+constexpr int kMostGatedDim = 128;  // of its values, where they are normalized and multiplied by a gate in passing
 // Tokens that go together where it goes in chunks; products of each with keys.
 constexpr int kRecurChunk = 8, kRecurProducts = 2 * kRecurChunk;
 // A linear recurrence (model/step.h, RecurStep).
@@ -441,6 +452,15 @@ struct RecurArgs {
   float* state = nullptr;  // (slots, heads, key_dim, value_dim)
   float* y = nullptr;      // (tokens, y_stride)
   int64_t y_stride = 0;
+  // Without chunks, what comes before and behind can be done in passing. The convolution that makes q, k and v: they
+  // are views of its inputs then, its y is not written; its activation is silu or none. No weight: none. `counter`:
+  // (segments, key_heads), zeros.
+  ConvArgs conv;
+  uint32_t* counter = nullptr;
+  // y = norm(y) * silu or sigmoid(gate), by heads of up to kMostGatedDim; no norm, no gate.x: not.
+  DeviceNorm norm;
+  HeadRows gate;
+  bool gate_silu = false;
   Segments segments;
   int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, tokens = 0;
 };

@@ -282,6 +282,9 @@ void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
   args.x_stride = call.input.stride;
   args.norm = call.input.norm.weight;
   args.norm_eps = call.input.norm.eps;
+  args.token_gate = call.input.token_gate;
+  args.token_gate_stride = call.input.token_gate_stride;
+  args.beside = call.beside;
   const auto is_ordered = [](const Matrix& m) { return m.column_order != nullptr; };
   const bool together = call.tokens > kGemvTokens && split_.parts.values != nullptr &&
                         std::none_of(args.part, args.part + args.parts, is_ordered);
@@ -306,19 +309,19 @@ void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
 }
 
 // Several projections without gates, or one with a gate, in one launch.
-void LinearDispatch::run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection* const> parts) {
+void LinearDispatch::run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection> parts) {
   GemvArgs args;
-  args.epilogue = parts[0]->epilogue;
-  args.gated = parts[0]->gate.has_value();
+  args.epilogue = parts[0].epilogue;
+  args.gated = parts[0].gate.has_value();
   args.parts = args.gated ? 2 : int(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
-    args.part[i] = parts[i]->weight;
-    args.y[i] = parts[i]->y;
-    args.y_stride[i] = parts[i]->y_stride;
+    args.part[i] = parts[i].weight;
+    args.y[i] = parts[i].y;
+    args.y_stride[i] = parts[i].y_stride;
   }
   if (args.gated) {
-    args.part[0] = *parts[0]->gate;
-    args.part[1] = parts[0]->weight;
+    args.part[0] = *parts[0].gate;
+    args.part[1] = parts[0].weight;
   }
   run_gemv(stream, call, args);
 }
@@ -408,34 +411,58 @@ void LinearDispatch::normalize(Stream& stream, Call& call) {
   call.input = {normalized_, stride, call.input.cols, true, {}, 0};
 }
 
+size_t LinearDispatch::joined_by_gemv(std::span<const DeviceProjection> projections) const {
+  const DeviceProjection& first = projections.front();
+  if (!has_mma_kernels(first.weight)) return 0;
+  if (first.gate) return has_mma_kernels(*first.gate) && alike(*first.gate, first.weight) ? 1 : 0;
+  size_t count = 0;
+  while (count < projections.size() && count < size_t{GemvArgs::kMostParts}) {
+    const DeviceProjection& p = projections[count];
+    if (p.gate || !has_mma_kernels(p.weight) || !alike(p.weight, first.weight) || p.epilogue != first.epilogue) break;
+    ++count;
+  }
+  return count;
+}
+
+bool LinearDispatch::can_run_beside(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,
+                                    Kernels choice) const {
+  if (!are_few(tokens, choice) || tokens > kGemvTokens || !is_fused(input.norm, input.cols) || !is_aligned(input))
+    return false;
+  const auto is_ordered = [](const DeviceProjection& p) {
+    return p.weight.column_order != nullptr || (p.gate && p.gate->column_order != nullptr);
+  };
+  for (size_t i = 0, count; i < projections.size(); i += count) {
+    count = joined_by_gemv(projections.subspan(i));
+    if (count == 0 || projections[i].epilogue.add || is_ordered(projections[i])) return false;
+  }
+  return true;
+}
+
+bool LinearDispatch::takes_token_gate(const DeviceProjection& projection, const LinearInput& input, int tokens,
+                                      Kernels choice) const {
+  return are_few(tokens, choice) && tokens <= kGemvTokens && input.norm.kind == Norm::Kind::kNone &&
+         is_aligned(input) && joined_by_gemv({&projection, 1}) > 0 && projection.weight.bias == nullptr;
+}
+
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
-                         Kernels choice) {
+                         Kernels choice, Beside beside) {
   prepared_ = Form::kNone;
   prepared_parts_.reset();
   is_normalized_ = false;
   const bool few = are_few(tokens, choice);
-  Call call{input, tokens, choice, few};
+  Call call{input, tokens, choice, few, {}};
   if (!is_fused(input.norm, input.cols) || !is_aligned(input)) normalize(stream, call);
+  const bool side_by_side = can_run_beside(projections, input, tokens, choice);
   for (size_t i = 0; i < projections.size();) {
-    const DeviceProjection& p = projections[i];
-    const bool through_gemv = few && has_mma_kernels(p.weight);
-    if (through_gemv && p.gate && has_mma_kernels(*p.gate) && alike(*p.gate, p.weight)) {
-      const DeviceProjection* const one[] = {&p};
-      ++i;
-      run_gemv(stream, call, one);
-    } else if (through_gemv && !p.gate) {
-      const DeviceProjection* parts[GemvArgs::kMostParts];
-      size_t count = 0;
-      const auto joins = [&](const DeviceProjection& other) {
-        return !other.gate && has_mma_kernels(other.weight) && alike(other.weight, p.weight) &&
-               other.epilogue == p.epilogue;
-      };
-      while (i < projections.size() && count < std::size(parts) && joins(projections[i]))
-        parts[count++] = &projections[i++];
-      run_gemv(stream, call, {parts, count});
-    } else if (const size_t joined = run_joined(stream, call, projections.subspan(i)); joined > 0) {
+    const std::span<const DeviceProjection> left = projections.subspan(i);
+    if (const size_t count = few ? joined_by_gemv(left) : 0; count > 0) {
+      if (side_by_side) call.beside = {i > 0 || beside.previous, i + count < projections.size() || beside.next};
+      run_gemv(stream, call, left.first(count));
+      i += count;
+    } else if (const size_t joined = run_joined(stream, call, left); joined > 0) {
       i += joined;
     } else {
+      const DeviceProjection& p = left.front();
       Target target{p.y, p.y_stride, p.epilogue, nullptr};
       if (p.gate) {
         multiply(stream, call, *p.gate, {gates_, round_up(p.gate->rows, kPad), {}, nullptr});

@@ -19,7 +19,9 @@ struct LinearInput {
   int cols = 0;
   bool zeros_behind = true;  // what lies behind `cols`, up to a multiple of kPad, is zero
   DeviceNorm norm;
-  float norm_peak = 0;  // no |element of the norm's weight| is larger; 0: unknown
+  float norm_peak = 0;                // no |element of the norm's weight| is larger; 0: unknown
+  const float* token_gate = nullptr;  // as GemvArgs has it
+  int64_t token_gate_stride = 0;
 };
 // model/step.h, Projection, with its weights on the device.
 struct DeviceProjection {
@@ -51,9 +53,15 @@ class LinearDispatch {
   // Once there is memory. Without this call there is no LibraryGemm.
   void start(Device& device);
 
-  // All projections of one input. Outputs have room for round_up(tokens, kLibraryGemmTokens).
+  // All projections of one input. Outputs have room for round_up(tokens, kLibraryGemmTokens). `beside`: of calls that
+  // can_run_beside().
   void run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
-           Kernels choice = Kernels::kByCount);
+           Kernels choice = Kernels::kByCount, Beside beside = {});
+  // Whether all launches of such a call are gemv(), one for each group of projections, which run side by side.
+  bool can_run_beside(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,
+                      Kernels choice) const;
+  // Whether the products of a weight for so few tokens can be multiplied by a gate of each token (GemvArgs).
+  bool takes_token_gate(const DeviceProjection& projection, const LinearInput& input, int tokens, Kernels choice) const;
 
   // Whether inputs of such a layer's many tokens can be 8 bits wide.
   bool takes_8_bits(const Matrix& m);
@@ -93,7 +101,10 @@ class LinearDispatch {
     int tokens;
     Kernels choice;
     bool few;  // through gemv() where it takes the weight
+    Beside beside;
   };
+  // How many projections from the first on go together through gemv(), in one launch for up to kGemvTokens tokens.
+  size_t joined_by_gemv(std::span<const DeviceProjection> projections) const;
   std::optional<LibraryProduct> library_product(const Call& call, const Matrix& m, float* y, int64_t y_stride);
   std::optional<LibraryProduct> eight_bit_product(const Matrix& m, int cols, int tokens) const;
   std::optional<LibraryProduct> fp16_product(const Matrix& m, const LinearInput& input, int tokens) const;
@@ -102,7 +113,7 @@ class LinearDispatch {
   bool run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m, const Target& target);
   size_t run_joined(Stream& stream, const Call& call, std::span<const DeviceProjection> projections);
   bool multiply_by_library(const LibraryGemmArgs& args);
-  void run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection* const> parts);
+  void run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection> parts);
   void run_gemv(Stream& stream, const Call& call, GemvArgs args);
   void run_gemv_any(Stream& stream, const Call& call, const Matrix& m, const Target& target);
   void apply(Stream& stream, const Call& call, const float* raw, int64_t raw_stride, int rows, const Target& target);

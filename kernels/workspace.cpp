@@ -139,7 +139,7 @@ void Workspace::lay_out_attention(DeviceLayout& memory) {
 
 // Mixtures, recurrences and layers of separate heads.
 void Workspace::lay_out_experts(DeviceLayout& memory) {
-  int64_t of_keys = 0, of_rates = 0, of_products = 0;
+  int64_t of_keys = 0, of_rates = 0, of_products = 0, key_heads = 0;
   std::vector<ExpertsSizes> mixtures;
   std::vector<HeadsSizes> heads;
   experts.clear();
@@ -155,6 +155,7 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
     } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
       of_keys = std::max(of_keys, batch_tokens * recur->key_heads * recur->key_dim);
       of_rates = std::max(of_rates, batch_tokens * recur->heads * 2);
+      key_heads = std::max(key_heads, recur->key_heads);
       of_products = std::max(of_products, batch_tokens * recur->key_heads * kRecurProducts);
     }
   }
@@ -163,6 +164,7 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
   queries = memory.take<float>(of_keys);
   rates = memory.take<float>(of_rates);
   key_products = memory.take<float>(of_products);
+  recur_counter = memory.take<uint32_t>(key_heads * options_.sequences);
 }
 
 void Workspace::lay_out_linear(DeviceLayout& memory) {

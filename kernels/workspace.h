@@ -67,6 +67,7 @@ class Workspace {
   std::vector<ExpertBanks> experts;  // one a step
   std::vector<float*> fixed;         // (slots, elements) of each state of fixed size
   float *keys = nullptr, *queries = nullptr, *rates = nullptr, *key_products = nullptr;  // see RecurArgs
+  uint32_t* recur_counter = nullptr;
   float* gathered = nullptr;  // inputs of scored tokens that are no neighbours
   float *wide_q = nullptr, *wide_k = nullptr, *wide_v = nullptr;
   float* partial = nullptr;  // see AttendArgs

@@ -61,6 +61,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
     linear.x_stride = 0;
     linear.norm = args.chosen.norm;
     linear.norm_eps = args.chosen.norm_eps;
+    linear.token_gate = nullptr;
     linear.tokens = 1;
     linear.epilogue = {};
     own->first_tile[0] = 0;

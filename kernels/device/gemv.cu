@@ -20,7 +20,8 @@ bool launch_gemv(Stream& stream, const GemvArgs& args) {
   const GemvLaunch<Traits> shape(stream, args.tokens, args.part[0].cols, gemv.tiles);
   if (!shape.fits) return false;
   gemv.slab = shape.slab;
-  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, Traits::kThreads, size_t(shape.bytes), gemv);
+  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, Traits::kThreads, size_t(shape.bytes), gemv,
+         Start::kEarly, args.beside);
   return true;
 }
 

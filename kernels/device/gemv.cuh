@@ -106,12 +106,12 @@ struct GemvWindow {
   GroupLoads<typename Traits::Grid> groups[2];
 };
 
-// What becomes of the sum of a row and a token before the epilogue. `scale`: of a row that has one; `norm`: what
-// normalizes the token.
+// What becomes of the sum of a row and a token before the epilogue. `scale`: of a row that has one; `factor`: of the
+// token, what normalizes it or the sigmoid of its gate.
 template <typename Grid>
-QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale, float norm) {
+QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale, float factor) {
   if (!Grid::kGrouped) total *= scale;
-  return fused_product(total, norm, w.bias != nullptr ? w.bias[row] : 0);
+  return fused_product(total, factor, w.bias != nullptr ? w.bias[row] : 0);
 }
 
 // A block's work: keep_norm() where there is a norm, ask_first() and load_first_groups(), which do not wait for the
@@ -225,8 +225,11 @@ class GemvBlock {
   template <typename Store>
   QGEN_DEVICE void for_result(int tile, const Store& store) {
     const Result own = result_of_thread(tile);
-    if (tile == first_ && args_.norm != nullptr && own.at < Traits::kTilesAtOnce)
-      *norm() = norm_factor<Traits::kWarps>(squares() + own.token * Traits::kWarps, cols(), args_.norm_eps);
+    const bool has_factor = args_.norm != nullptr || args_.token_gate != nullptr;
+    if (tile == first_ && has_factor && own.at < Traits::kTilesAtOnce)
+      *factor() = args_.norm != nullptr
+                      ? norm_factor<Traits::kWarps>(squares() + own.token * Traits::kWarps, cols(), args_.norm_eps)
+                      : sigmoid(args_.token_gate[own.token * args_.token_gate_stride]);
     if (own.there) {
       float result[2] = {};
       QGEN_UNROLL
@@ -236,7 +239,7 @@ class GemvBlock {
         QGEN_UNROLL
         for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(own.at, from, own.r + 8 * i)[own.token];
         result[i] = product_of<typename Traits::Grid>(args_.part[gated_ ? i : own.part], own.row, total,
-                                                      result_.scale[i], args_.norm != nullptr ? *norm() : 1);
+                                                      result_.scale[i], has_factor ? *factor() : 1);
       }
       store(own.part, own.token, own.row, result);
     }
@@ -564,7 +567,7 @@ class GemvBlock {
     return i8_bias(zero_point_at<typename Traits::Grid>(matrix(h), group));
   }
   // Places in shared memory, computed anew since they would take registers of the loop: the squares of a token's
-  // slices, (tokens, warps); what the warp's inputs are multiplied by, (tokens); what normalizes the token of the
+  // slices, (tokens, warps); what the warp's inputs are multiplied by, (tokens); the factor of the token of the
   // thread's result.
   QGEN_DEVICE uint8_t* begin() const { return shared_memory<uint8_t>() + used_; }
   QGEN_DEVICE float* squares() const {
@@ -573,7 +576,7 @@ class GemvBlock {
   QGEN_DEVICE PowerOfTwo* ranges() const {
     return reinterpret_cast<PowerOfTwo*>(squares() + Traits::kWarps * args_.tokens) + warp_index() * args_.tokens;
   }
-  QGEN_DEVICE float* norm() const {
+  QGEN_DEVICE float* factor() const {
     return sums_ + 2 * Traits::kTilesAtOnce * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
   }
   // (tiles at once, warps, 16, tokens), twice.
@@ -730,7 +733,7 @@ class GemvBlock {
 template <typename Traits>
 QGEN_KERNEL(Traits::kThreads, Traits::kResident)
 gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
+  KernelScope scope(times, args.linear.beside);
   const int first = int(block_index().x), step = int(grid_size().x);
   GemvBlock<Traits> block(args, first, step);
 
@@ -740,10 +743,11 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   block.keep_norm();
   block.ask_first();
   block.load_first_groups(window, first);
-  scope.wait_for_inputs();
+  scope.wait_for_inputs(args.linear.beside);
   block.stage_inputs();
   scope.inputs_are_staged();
   block.multiply_tiles(window, [&](int tile) { block.write_result(tile); });
+  scope.end(args.linear.beside);
 }
 
 // The blocks of a launch, as many as the processors have room for, and how much of x each holds at once.

@@ -4,13 +4,14 @@
 
 #include "kernels/device/primitives.cuh"
 #include "kernels/kernel_times.h"
+#include "kernels/launches.h"
 
 namespace qgen::QGEN_BACKEND {
 
 class KernelScope {
  public:
   // `times`: the kernel's argument.
-  QGEN_DEVICE explicit KernelScope([[maybe_unused]] const LaunchTimes& times)
+  QGEN_DEVICE explicit KernelScope([[maybe_unused]] const LaunchTimes& times, const Beside& beside = {})
 #if defined(QGEN_CUDA_TIMESTAMPS)
       : times_(times)
 #endif
@@ -21,16 +22,28 @@ class KernelScope {
       own->begin = device_clock();
     }
 #endif
-    let_next_start();
+    if (beside.previous || !beside.next) let_next_start();
   }
   // Before this a kernel may read only what no kernel of the same call, Backend::run(), writes. A call begins with a
   // copy of its inputs, which waits for all kernels before it, and the first kernel behind it waits for the copy. So
   // what earlier calls wrote, keys, values and states, is there.
-  QGEN_DEVICE void wait_for_inputs() {
-    QGEN_BACKEND::wait_for_inputs();
+  //
+  // Where launches run side by side, the first of them lets the next one start only now. That one has the same inputs:
+  // they are there when it starts, and it takes care that it sees them.
+  QGEN_DEVICE void wait_for_inputs(const Beside& beside = {}) {
+    if (beside.previous) {
+      read_anew();
+    } else {
+      QGEN_BACKEND::wait_for_inputs();
+      if (beside.next) let_next_start();
+    }
 #if defined(QGEN_CUDA_TIMESTAMPS)
     if (BlockTimes* const own = of_block()) own->ready = device_clock();
 #endif
+  }
+  // At the end of a kernel: whoever waits for this one has waited for those that ran beside it.
+  QGEN_DEVICE void end(const Beside& beside) {
+    if (beside.previous) QGEN_BACKEND::wait_for_inputs();
   }
   // The block's inputs are in shared memory as its products take them.
   QGEN_DEVICE void inputs_are_staged() {

@@ -1,8 +1,10 @@
-// How the host starts a kernel: launch(stream, "name", kernel<...>, grid, threads, shared_bytes, arguments).
+// How the host starts a kernel: launch(stream, "name", kernel<...>, grid, threads, shared_bytes, arguments). What runs
+// side by side is for the kernels themselves to know; the executor runs it in reverse.
 #pragma once
 
 #include "kernels/device/primitives.cuh"
 #include "kernels/kernel_times.h"
+#include "kernels/launches.h"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -23,7 +25,7 @@ using Dim = dim3;
 
 template <typename Args>
 void launch(Stream& stream, const char* name, void (*kernel)(const Args, const LaunchTimes), Dim grid, int threads,
-            size_t shared_bytes, const Args& args, Start start = Start::kEarly) {
+            size_t shared_bytes, const Args& args, Start start = Start::kEarly, const Beside& = {}) {
   const bool waits = prepare_kernel(stream, reinterpret_cast<const void*>(kernel), name);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -41,6 +41,11 @@ QGEN_DEVICE int thread_index_anew() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
+// The same number, of which the compiler knows nothing.
+QGEN_DEVICE int not_known(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 // By unsigned divisions, which are a mask and a shift: of an int the compiler does not know that it is not negative.
 QGEN_DEVICE int lane_index() { return int(threadIdx.x % unsigned(kWarp)); }
 QGEN_DEVICE int warp_index() { return int(threadIdx.x / unsigned(kWarp)); }
@@ -280,6 +285,8 @@ QGEN_DEVICE void copy_async_wait() {
 QGEN_DEVICE uint32_t add_to(uint32_t* counter, uint32_t more) { return atomicAdd(counter, more); }
 // Orders this thread's writes before the fence ahead of those behind it, for all threads.
 QGEN_DEVICE void fence() { __threadfence(); }
+// Lets go of what the first-level cache holds: reads behind it see what kernels wrote that had ended before it.
+QGEN_DEVICE void read_anew() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 // Nanoseconds; the same for all processors, in steps of tens or hundreds.
 QGEN_DEVICE uint64_t device_clock() {
   uint64_t now;

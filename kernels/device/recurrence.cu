@@ -13,12 +13,24 @@ void convolve_by(Stream& stream, const ConvArgs& args) {
          size_t(2 * (args.taps - 1 + conv_tile(kWarps))) * kWarp * sizeof(float), args);
 }
 
-// The grid: 32 columns of a head, and segments.
-template <int kRows>
+// The grid: heads, segments, columns of a head.
+template <int kRows, int kColumnWarps>
 void recur_by_tokens(Stream& stream, const RecurArgs& args) {
-  const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kWarp), unsigned(args.segments.count)};
-  launch(stream, "recur", args.delta ? recur_kernel<true, kRows> : recur_kernel<false, kRows>, grid,
-         kRecurWarps * kWarp, sizeof(RecurShared<kRows>), args);
+  using Shared = RecurShared<kRows, kColumnWarps>;
+  const Dim grid = {unsigned(args.heads), unsigned(args.segments.count), blocks_of(args.value_dim, Shared::kColumns)};
+  launch(stream, "recur",
+         args.delta ? recur_kernel<true, kRows, kColumnWarps> : recur_kernel<false, kRows, kColumnWarps>, grid,
+         kRecurWarps * kWarp, sizeof(Shared), args);
+}
+
+// Keys of a warp: of all, the next power of two.
+template <int kColumnWarps>
+void recur_by_tokens(Stream& stream, const RecurArgs& args) {
+  constexpr int kKeyWarps = kRecurWarps / kColumnWarps;
+  static_assert(kMaxKeyDim <= 256);
+  return args.key_dim <= 64    ? recur_by_tokens<64 / kKeyWarps, kColumnWarps>(stream, args)
+         : args.key_dim <= 128 ? recur_by_tokens<128 / kKeyWarps, kColumnWarps>(stream, args)
+                               : recur_by_tokens<256 / kKeyWarps, kColumnWarps>(stream, args);
 }
 
 template <int kFours>
@@ -39,11 +51,9 @@ void convolve(Stream& stream, const ConvArgs& args) {
 
 void recur(Stream& stream, const RecurArgs& args) {
   if (!args.in_chunks || args.key_dim % 4 != 0) {
-    // Keys of a warp: of all, the next power of two.
-    static_assert(kMaxKeyDim <= 32 * kRecurWarps);
-    return args.key_dim <= 8 * kRecurWarps    ? recur_by_tokens<8>(stream, args)
-           : args.key_dim <= 16 * kRecurWarps ? recur_by_tokens<16>(stream, args)
-                                              : recur_by_tokens<32>(stream, args);
+    // All columns of a head where they are few enough, as its norm wants them.
+    static_assert(kMostGatedDim == 4 * kWarp);
+    return args.value_dim > 2 * kWarp ? recur_by_tokens<4>(stream, args) : recur_by_tokens<2>(stream, args);
   }
   launch(stream, "recur inputs", recur_inputs_kernel, {unsigned(args.tokens)}, kInputWarps * kWarp, 0, args);
   launch(stream, "recur products", recur_products_kernel,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/device/codes.cuh"
+#include "kernels/device/norms.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -114,89 +115,194 @@ struct LaneKey {
   }
 };
 
-// A few tokens, one after the other: 32 columns of a head (x of the grid) of a segment (y), a lane a column. Each warp
-// has kRows keys of the state, in registers, and the first two prepare the next key and the next query.
-constexpr int kRecurWarps = 8;
+// A column of the convolution that comes before a recurrence and is done in passing (RecurArgs::conv), of a segment
+// that begins with token `first`.
+class PassedConv {
+ public:
+  QGEN_DEVICE PassedConv(const ConvArgs& args, int slot, int first, int column)
+      : args_(args), slot_(slot), first_(first), column_(column) {}
 
-template <int kRows>
-struct alignas(16) RecurShared {
-  static constexpr int kKeys = kRecurWarps * kRows;
-  float key[2][kKeys], query[2][kKeys];  // of two tokens by turns
-  float known[kRecurWarps][kWarp], sum[kRecurWarps][kWarp];
+  // What token t's result is made of but for its own input.
+  QGEN_DEVICE float begun(int t) const {
+    float sum = args_.bias != nullptr ? args_.bias[column_] : 0;
+    QGEN_UNROLL_BY(1)
+    for (int i = 0; i < before(); ++i) sum = fused_product(weights()[i], input(t - before() + i), sum);
+    return sum;
+  }
+  QGEN_DEVICE float ended(float begun, float own) const {
+    const float sum = fused_product(weights()[before()], own, begun);
+    return args_.activation == Activation::kSilu ? silu(sum) : sum;
+  }
+  // The last inputs before token t, as slot `to` holds them. One thread has the whole column: in the slot of the
+  // segment itself they move on.
+  QGEN_DEVICE void keep(int t, int to) const {
+    QGEN_UNROLL_BY(1)
+    for (int i = 0; i < before(); ++i) *state(to, i) = input(t - before() + i);
+  }
+
+ private:
+  QGEN_DEVICE int before() const { return args_.taps - 1; }
+  QGEN_DEVICE const float* weights() const { return args_.weight + int64_t(column_) * args_.taps; }
+  QGEN_DEVICE float* state(int slot, int i) const {
+    return args_.state + (int64_t(slot) * before() + i) * args_.cols + column_;
+  }
+  // Of token t, which may have been in an earlier call.
+  QGEN_DEVICE float input(int t) const {
+    return t >= first_ ? args_.x[t * args_.x_stride + column_] : *state(slot_, t - first_ + before());
+  }
+
+  const ConvArgs& args_;
+  const int slot_, first_, column_;
 };
 
-template <bool kDelta, int kRows>
-QGEN_KERNEL(kRecurWarps* kWarp, kRows > 16 ? 1 : 2)
+// A few tokens, one after the other: 32 * kColumnWarps columns (z of the grid) of a head (x) of a segment (y), a lane a
+// column. Each warp has kRows keys of the state for 32 columns, in registers; what a token brings, its key, query and
+// values, is shared out among all threads.
+constexpr int kRecurWarps = 16;
+
+template <int kRows, int kColumnWarps>
+struct alignas(16) RecurShared {
+  static constexpr int kThreads = kRecurWarps * kWarp;
+  static constexpr int kKeyWarps = kRecurWarps / kColumnWarps, kKeys = kKeyWarps * kRows;
+  static constexpr int kColumns = kColumnWarps * kWarp;
+  // A key, a query, values.
+  static constexpr int kInputs = 2 * kKeys + kColumns;
+  struct Token {
+    float inputs[kInputs];
+    float squares[2 * kKeys / kWarp];  // the sums of those of keys and queries, 32 at a time
+    float gates[kColumns];
+    RecurRates rates;
+  };
+  Token token[2];  // by turns
+  float known[kKeyWarps][kColumns], sum[kKeyWarps][kColumns];
+  float of_result[kColumnWarps];  // sums of the results' squares
+  uint32_t flag;
+};
+
+template <bool kDelta, int kRows, int kColumnWarps>
+QGEN_KERNEL(kRecurWarps* kWarp, kRows* kRecurWarps > 128 * kColumnWarps ? 1 : 2)
 recur_kernel(const RecurArgs args, const LaunchTimes times) {
-  using Shared = RecurShared<kRows>;
-  constexpr int kSlots = (Shared::kKeys + kWarp - 1) / kWarp;
+  using Shared = RecurShared<kRows, kColumnWarps>;
+  using Token = typename Shared::Token;
+  constexpr int kKeys = Shared::kKeys;
   KernelScope scope(times);
-  const int parts = (args.value_dim + kWarp - 1) / kWarp, segment = int(block_index().y);
-  const int h = int(block_index().x) / parts, column = int(block_index().x) % parts * kWarp + lane_index();
-  const int warp = warp_index(), key_head = key_head_of(args, h);
+  const int h = int(block_index().x), segment = int(block_index().y);
+  const int first_column = int(block_index().z) * Shared::kColumns;
+  const int warp = warp_index(), rows = warp / kColumnWarps * kRows;  // the warp's keys begin there
+  const int own = warp % kColumnWarps * kWarp + lane_index();         // of the block's columns
+  const int key_head = key_head_of(args, h);
   const int first = args.segments.first[segment], end = args.segments.first[segment + 1];
   const int slot = args.segments.slot[segment], marked = args.segments.marked[segment];
-  const bool inside = column < args.value_dim;
-  const float a_log = args.a_log[h], bias = args.decay_bias[h], skip = args.skip != nullptr ? args.skip[h] : 0;
+  const int column = first_column + own;
+  const bool inside = column < args.value_dim, writes = warp < kColumnWarps && inside;
+  const bool has_conv = args.conv.weight != nullptr;
+
+  // Input i of the first token of all, null where there is none.
+  const auto rows_of = [&](int i) -> const HeadRows& { return i < kKeys ? args.k : i < 2 * kKeys ? args.q : args.v; };
+  const auto input_row = [&](int i) -> const float* {
+    const HeadRows& from = rows_of(i);
+    const bool of_key = i < 2 * kKeys;
+    const int at = of_key ? i % kKeys : first_column + i - 2 * kKeys;
+    if (at >= (of_key ? args.key_dim : args.value_dim)) return nullptr;
+    return from.x + (of_key ? key_head : h) * from.head_stride + at;
+  };
+  const auto conv_of = [&](const float* row) { return PassedConv(args.conv, slot, first, int(row - args.conv.x)); };
+  Shared& shared = *shared_memory<Shared>();
+  const auto for_inputs = [&](const auto& use) {
+    QGEN_UNROLL_BY(1)
+    for (int i = thread_index(); i < Shared::kInputs; i += Shared::kThreads) use(i, input_row(i));
+  };
+  // What a token brings, in two stages.
+  const auto begin = [&](int t) {
+    if (!has_conv) return;
+    for_inputs([&](int i, const float* row) {
+      if (row != nullptr) shared.token[t % 2].inputs[i] = conv_of(row).begun(t);
+    });
+  };
+  const auto load = [&](int64_t t) {
+    Token& own_token = shared.token[t % 2];
+    for_inputs([&](int i, const float* row) {
+      float value = 0;
+      if (row != nullptr) {
+        value = row[t * rows_of(i).stride];
+        if (has_conv) value = conv_of(row).ended(own_token.inputs[i], value);
+      }
+      own_token.inputs[i] = value;
+      if (!args.unit_keys || i >= 2 * kKeys) return;  // whole warps
+      const float squares = sum_lanes(value * value);
+      if (lane_index() == 0) own_token.squares[i / kWarp] = squares;
+    });
+    if (writes && args.gate.x != nullptr)
+      own_token.gates[own] = args.gate.x[t * args.gate.stride + h * args.gate.head_stride + column];
+    if (thread_index() == 0)
+      own_token.rates = rates_of(kDelta, args.decay[t * args.decay_stride + h],
+                                 kDelta ? args.rate[t * args.rate_stride + h] : 0, args.a_log[h], args.decay_bias[h]);
+  };
   float state[kRows];
   const auto for_state = [&](int of_slot, const auto& use) {
-    float* const at = args.state + (int64_t(of_slot) * args.heads + h) * args.key_dim * args.value_dim + column;
+    float* at = args.state + ((int64_t(of_slot) * args.heads + h) * args.key_dim + rows) * args.value_dim + column;
+    const int there = inside ? args.key_dim - rows : 0;
     QGEN_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const int key = warp * kRows + r;
-      use(state[r], inside && key < args.key_dim, at + int64_t(key) * args.value_dim);
+      use(state[r], r < there, at);
+      at += args.value_dim;
     }
   };
-  // No kernel of this call but this one writes the state.
-  if (first < end) for_state(slot, [](float& own, bool there, const float* from) { own = there ? *from : 0; });
+  // No kernel of this call but this one writes the states.
+  if (first < end) {
+    for_state(slot, [](float& value, bool there, const float* from) { value = there ? *from : 0; });
+    begin(first);
+  }
   scope.wait_for_inputs();
   if (first == end) return;
   const auto keep = [&](int of_slot) {
-    for_state(of_slot, [](float own, bool there, float* to) {
-      if (there) *to = own;
+    for_state(of_slot, [](float value, bool there, float* to) {
+      if (there) *to = value;
     });
   };
 
-  Shared& shared = *shared_memory<Shared>();
-  LaneKey<kSlots> lane_key;
-  float v = 0, decay = 0, rate = 0;  // of the next token
-  const auto load = [&](int64_t t) {
-    if (warp < 2) lane_key.load(args, warp == 0 ? args.k : args.q, t, key_head);
-    v = inside ? args.v.x[t * args.v.stride + h * args.v.head_stride + column] : 0;
-    decay = args.decay[t * args.decay_stride + h];
-    if (kDelta) rate = args.rate[t * args.rate_stride + h];
+  // What a key (0) or a query (1) is multiplied by.
+  const auto factor = [&](const Token& token, int which) {
+    if (!args.unit_keys) return 1.0f;
+    float squares = args.eps;
+    QGEN_UNROLL_BY(4)
+    for (int w = 0; w < kKeys / kWarp; ++w) squares += token.squares[which * (kKeys / kWarp) + w];
+    return rsqrt_exact(squares);
   };
   // A lane's part of a sum, and the sum of all warps.
-  const auto share = [&](float(&of_warps)[kRecurWarps][kWarp], float part) {
-    of_warps[warp][lane_index()] = part;
+  const auto share = [&](float(&of_warps)[Shared::kKeyWarps][Shared::kColumns], float part) {
+    of_warps[warp / kColumnWarps][own] = part;
     barrier();
   };
-  const auto total = [&](const float(&of_warps)[kRecurWarps][kWarp]) {
+  const auto total = [&](const float(&of_warps)[Shared::kKeyWarps][Shared::kColumns]) {
     float sum = 0;
     QGEN_UNROLL
-    for (int w = 0; w < kRecurWarps; ++w) sum += of_warps[w][lane_index()];
+    for (int w = 0; w < Shared::kKeyWarps; ++w) sum += of_warps[w][own];
     return sum;
   };
-  load(first);
+  // Once round before the first token: written out for it, what a token brings would be so much more code to fetch.
   QGEN_UNROLL_BY(1)
-  for (int t = first; t < end; ++t) {
-    const int turn = t % 2;
-    if (warp < 2)
-      lane_key.put(args, warp == 0 ? 1 : args.scale, Shared::kKeys, warp == 0 ? shared.key[turn] : shared.query[turn]);
-    const RecurRates rates = rates_of(kDelta, decay, rate, a_log, bias);
-    const float value = v;
-    barrier();
-    if (t + 1 < end) load(t + 1);
-    const float* const key = shared.key[turn] + warp * kRows;
-    const float* const query = shared.query[turn] + warp * kRows;
+  for (int t = not_known(first) - 1; t < end; ++t) {
+    if (t >= first) barrier();
+    if (t + 1 < end) {
+      if (t >= first) begin(t + 1);
+      load(t + 1);
+    }
+    if (t < first) continue;
+    const Token& token = shared.token[t % 2];
+    const float* const key = token.inputs + rows;
+    const float* const query = key + kKeys;
+    const float value = token.inputs[2 * kKeys + own], of_key = factor(token, 0);
+    const RecurRates rates = token.rates;
     float change = value * rates.rate;
     if constexpr (kDelta) {
       float known = 0;
       QGEN_UNROLL
       for (int r = 0; r < kRows; ++r) known = fused_product(state[r], key[r], known);
       share(shared.known, known);
-      change = rates.rate * (value - rates.decay * total(shared.known));
+      change = rates.rate * (value - rates.decay * (of_key * total(shared.known)));
     }
+    change *= of_key;
     float sum = 0;
     QGEN_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -204,11 +310,48 @@ recur_kernel(const RecurArgs args, const LaunchTimes times) {
       sum = fused_product(state[r], query[r], sum);
     }
     share(shared.sum, sum);
-    if (warp == 0 && inside)
-      args.y[t * args.y_stride + int64_t(h) * args.value_dim + column] = fused_product(skip, value, total(shared.sum));
+    float result = 0;
+    if (writes) {
+      const float skip = args.skip != nullptr ? args.skip[h] : 0;
+      result = fused_product(skip, value, args.scale * factor(token, 1) * total(shared.sum));
+    }
+    if (args.norm.kind != Norm::Kind::kNone) {
+      const float squares = sum_lanes(result * result);
+      if (warp < kColumnWarps && lane_index() == 0) shared.of_result[warp] = squares;
+      barrier();
+      float of_head = 0;
+      QGEN_UNROLL
+      for (int w = 0; w < kColumnWarps; ++w) of_head += shared.of_result[w];
+      NormColumn norm;
+      if (writes) norm.load(args.norm, h * args.value_dim, column);
+      const GroupNorm group{0, rsqrt_exact(of_head / float(args.norm.group) + args.norm.eps)};
+      result = norm.normalized(args.norm, group, result);
+    }
+    if (writes) {
+      if (args.gate.x != nullptr) {
+        const float gate = token.gates[own];
+        result *= args.gate_silu ? silu(gate) : sigmoid(gate);
+      }
+      args.y[t * args.y_stride + int64_t(h) * args.value_dim + column] = result;
+    }
     if (t == marked) keep(args.segments.mark_slot[segment]);
   }
   keep(slot);
+  if (!has_conv) return;
+  // What the convolution's next token needs. Keys and queries are those of several blocks: of the last one to have read
+  // them.
+  const auto keep_inputs = [&](int from, int to) {
+    QGEN_UNROLL_BY(1)
+    for (int i = from + thread_index(); i < to; i += Shared::kThreads) {
+      const float* const row = input_row(i);
+      if (row == nullptr) continue;
+      if (first <= marked && marked < end) conv_of(row).keep(marked + 1, args.segments.mark_slot[segment]);
+      conv_of(row).keep(end, slot);
+    }
+  };
+  keep_inputs(2 * kKeys, Shared::kInputs);
+  const unsigned sharing = unsigned(grid_size().z) * unsigned(args.heads / args.key_heads);
+  if (ends_last(args.counter + segment * args.key_heads + key_head, sharing, &shared.flag)) keep_inputs(0, 2 * kKeys);
 }
 
 // Many tokens, kRecurChunk at a time: what a chunk begins with is read twice and written once for all of its tokens

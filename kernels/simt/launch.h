@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "kernels/kernel_log.h"
+#include "kernels/launches.h"
 #include "kernels/simt/executor.h"
 #include "kernels/simt/memory_check.h"
 
@@ -15,6 +19,7 @@ class Stream {
   int processors = 3;
   int64_t shared_of_processor = 100 << 10, shared_of_block = 99 << 10;
   WorkQueue work;
+  std::vector<std::function<void()>> beside;  // launches that run side by side, until the last of them is there
 };
 enum class Start { kEarly, kAfter };
 
@@ -33,12 +38,15 @@ struct Launch {
 
 template <typename Args>
 void launch(Stream& stream, const char* name, void (*kernel)(const Args, const LaunchTimes), Dim grid, int threads,
-            size_t shared_bytes, const Args& args, Start = Start::kEarly) {
+            size_t shared_bytes, const Args& args, Start = Start::kEarly, const Beside& beside = {}) {
   KernelLog* const log = KernelLog::current();
   const LaunchTimes times = log == nullptr ? LaunchTimes() : log->add(name, size_t(grid.x) * grid.y * grid.z);
-  stream.work.perform([name, grid, threads, shared_bytes, own = Launch<Args>{kernel, args, times}] {
+  stream.beside.push_back([name, grid, threads, shared_bytes, own = Launch<Args>{kernel, args, times}] {
     run(name, grid, threads, shared_bytes, &Launch<Args>::run_thread, &own);
   });
+  if (beside.next) return;
+  // The last one first: what the others were to leave for it is not there.
+  for (; !stream.beside.empty(); stream.beside.pop_back()) stream.work.perform(std::move(stream.beside.back()));
 }
 
 }  // namespace qgen::simt

@@ -21,6 +21,7 @@ namespace qgen::simt {
 constexpr bool kNextBlockHasRoom = false;
 
 inline int thread_index() { return place().thread; }
+inline int not_known(int x) { return x; }
 inline int thread_index_anew() { return thread_index(); }
 inline int lane_index() { return place().thread % kWarp; }
 inline int warp_index() { return place().thread / kWarp; }
@@ -268,6 +269,7 @@ void copy_async_wait() {
 }
 
 inline uint32_t add_to(uint32_t* counter, uint32_t more) { return add_atomically(counter, more); }
+inline void read_anew() {}
 inline void fence() {}
 inline uint64_t device_clock() { return read_clock(); }
 inline void wait_for_inputs() {}

@@ -61,8 +61,10 @@ class PlanBuilder {
   void split_latent_up(const LatentSpec& spec, std::vector<const Weight*>& keys, std::vector<const Weight*>& values);
   // out = norm(in)
   View normalized(const View& in, const Norm& norm, const std::string& out);
-  // What a RouteStep writes for a router that reads `in`, beside other products of it.
-  View add_route(const MixtureSpec& spec, LinearStep router);
+  // The logits of a router, whose step may have other products of its input already; and what a RouteStep makes of
+  // them.
+  View add_router(const MixtureSpec& spec, LinearStep router);
+  View add_route(const MixtureSpec& spec, const View& logits);
   // target = or += the chosen experts' results
   void add_experts(const MixtureSpec& spec, const View& in, const View& route, const View& target, bool adds);
   void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);

@@ -54,21 +54,26 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
   const View shared_score = spec.shared_score ? row("shared_score", 1) : View();
   if (spec.shared_score)
     router.projections.push_back(to(linear(Role::kSharedScore, 1, model_.hidden, false), shared_score));
-  const View route = add_route(spec, std::move(router));
-  // All that reads the normed row comes before anything is added to the row that it was made of.
+  const View logits = add_router(spec, std::move(router));
+  // All that reads the normed row comes before anything is added to the row that it was made of; and what does not wait
+  // for the router comes right behind it, so that a backend can run both side by side.
   const View inner = spec.shared_width > 0 ? add_shared_inner(spec, normed) : View();
+  const View route = add_route(spec, logits);
   add_experts(spec, normed, route, target, adds);
   if (inner) add_shared_output(spec, inner, shared_score, target);
   if (!adds) add_branch(block, target);
 }
 
-View PlanBuilder::add_route(const MixtureSpec& spec, LinearStep router) {
+View PlanBuilder::add_router(const MixtureSpec& spec, LinearStep router) {
   const View logits = row("router", spec.experts);
   Projection scores = linear(Role::kRouter, spec.experts, model_.hidden, spec.biased);
   scores.scale = spec.logit_scale;
   router.projections.insert(router.projections.begin(), to(scores, logits));
   add(std::move(router));
+  return logits;
+}
 
+View PlanBuilder::add_route(const MixtureSpec& spec, const View& logits) {
   RouteStep route;
   route.logits = logits;
   route.chosen = spec.chosen;
@@ -118,7 +123,7 @@ void PlanBuilder::end(const BlockSpec& block, const DoubleFeedForwardSpec& spec,
   router.in = residual_;
   router.norm = {Norm::Kind::kRms, keep(source_.vector(module(Role::kRouterNorm), model_.hidden)), nullptr,
                  spec.norm.eps, model_.hidden};
-  const View route = add_route(spec.mixture, std::move(router));
+  const View route = add_route(spec.mixture, add_router(spec.mixture, std::move(router)));
   const View normed = normalized(residual_, norm(spec.norm, module(Role::kExpertsNorm), model_.hidden), "normed");
   add_experts(spec.mixture, normed, route, experts, false);
 

@@ -130,7 +130,7 @@ expect_lines() {
 }
 rm "$results"
 inside /bundle/run.sh smoke > "$work/smoke" 2>&1 || wrong "smoke failed on the processor:" "$(cat "$work/smoke")"
-expect_lines smoke 4 '^smoke, .*: passed in [0-9]+ s$'
+expect_lines smoke 5 '^smoke, .*: passed in [0-9]+ s$'
 expect_lines smoke 1 '^greedy text of stories260K-FP8: 64 tokens as on the processor$'
 inside /bundle/run.sh speed-8b > "$work/speed" 2>&1 || wrong "speed-8b failed on the processor:" "$(cat "$work/speed")"
 expect_lines speed-8b 6 '^8B (fp8|int8), decode at (0|4096|32768): [0-9.]+ tok/s \([0-9.]+ to [0-9.]+\), [0-9]+ GB/s$'

@@ -101,6 +101,23 @@ TEST_CASE("kernels: every kernel of a CUDA graph stamps its times, anew each tim
   fresh->decode(3);
   CHECK(contains(error_of([&] { small.read(); }), "too many blocks (expected at most 10"));
 }
+
+TEST_CASE("kernels: what steps do for their neighbours has no launches of its own") {
+  const auto plan = load_plan(source_folder() / "tests/golden/qwen3_5_moe-bf16");
+  EngineOptions options;
+  options.context = 64;
+  gpu::Device device(0);
+  const auto engine = make_gpu_engine(*plan, options);
+  KernelLog log(device, 1 << 16);
+  engine->decode(3);
+  std::string launches;
+  for (const KernelTimes& kernel : log.read()) launches += kernel.kernel + ", ";
+  // Four products, three of which go together and one beside them; no convolution before the recurrence, no gate behind
+  // it, no norm before the router, no sum behind the shared expert. The second layer has attention.
+  const std::string mixture = "gemv, gemv, route, experts, experts, add choices, gemv, ";
+  CHECK(launches ==
+        "look up, gemv, gemv, recur, gemv, " + mixture + "gemv, attend, gemv, " + mixture + "gemv, best score, ");
+}
 #endif
 
 }  // namespace

@@ -584,5 +584,47 @@ TEST_CASE("kernels: several layers of one input, gated ones, and any order of th
   }
 }
 
+TEST_CASE("kernels: products times the sigmoid of a token's gate, added to a row") {
+  std::mt19937 random(6);
+  std::vector<Weight> weights;
+  weights.push_back(random_weight(random, Codes::kE4M3, 40, 200, 128, 128, false));
+  weights.push_back(random_weight(random, Codes::kI8, 100, 72, 1, 72, false));
+  Layers layers(std::move(weights));
+  for (const size_t layer : {size_t(0), size_t(1)}) {
+    const Weight& weight = layers.weight(layer);
+    for (const int tokens : {1, 2, 7}) {
+      Rows x(random, tokens, weight.cols, 1), y(random, tokens, weight.rows, 1), gate(random, tokens, 3, 1);
+      const Rows before = y;
+      const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values),
+          gate_there(layers.device(), gate.values);
+      LinearDispatch runner;
+      const DeviceMemory work = lay_out(layers.device(), runner, tokens, weight.cols, weight.rows, {});
+      LinearInput input;
+      input.x = x_there.data();
+      input.stride = x.stride;
+      input.cols = int(weight.cols);
+      DeviceProjection projection{layers.matrix(layer), {}, {.add = true}, y_there.data(), y.stride};
+      // A bias would have to be multiplied as well.
+      CHECK(!runner.takes_token_gate(projection, input, tokens, Kernels::kByCount));
+      projection.weight.bias = nullptr;
+      CHECK(!runner.takes_token_gate(projection, input, kGemvTokens + 1, Kernels::kByCount));
+      REQUIRE(runner.takes_token_gate(projection, input, tokens, Kernels::kByCount));
+      input.token_gate = gate_there.data() + 1;
+      input.token_gate_stride = gate.stride;
+      runner.run(layers.stream(), {&projection, 1}, input, tokens);
+      y.values = y_there.read();
+      Difference difference;
+      for (int64_t t = 0; t < tokens; ++t) {
+        const std::vector<double> expected = product(weight, {x.row(t), x.row(t) + x.cols});
+        const double factor = 1 / (1 + std::exp(-double(gate.at(t, 1))));
+        for (int64_t n = 0; n < weight.rows; ++n)
+          difference.add(y.at(t, n), before.at(t, n) + factor * expected[size_t(n)]);
+      }
+      INFO(tokens);
+      CHECK(difference.error() < 2e-6);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace qgen::test

@@ -180,5 +180,138 @@ TEST_CASE("kernels: recurrences, token by token and in chunks") {
   set_order(Order::kAscending);
 }
 
+struct PassedShape {
+  bool delta;
+  int key_dim, value_dim, taps;
+  bool conv_bias, silu, normed, gate_silu;
+  std::vector<int32_t> first, marked;
+};
+
+// A convolution, a recurrence and the gate behind it, by kernels of their own or by one.
+class PassedRecurrence {
+ public:
+  PassedRecurrence(gpu::Device& device, const PassedShape& shape) : shape_(shape), device_(device) {
+    std::mt19937 random(11);
+    const auto of = [&](int64_t count) { return normal(random, size_t(count)); };
+    rows_ = of(tokens() * stride());
+    weights_ = of(conv_cols() * shape.taps);
+    conv_bias_ = of(conv_cols());
+    conv_state_ = of(2 * segments() * (shape.taps - 1) * conv_cols());
+    state_ = of(2 * segments() * kHeads * shape.key_dim * shape.value_dim);
+    of_heads_ = of(kHeads);
+    norm_ = of(shape.value_dim);
+  }
+
+  void run(bool at_once) {
+    const Buffer<float> rows(device_, rows_), weights(device_, weights_), conv_bias(device_, conv_bias_),
+        conv_state(device_, conv_state_), state(device_, state_), of_heads(device_, of_heads_), norm(device_, norm_),
+        y(device_, std::vector<float>(size_t(tokens() * kHeads * shape_.value_dim)));
+    const Buffer<uint32_t> counter(device_, std::vector<uint32_t>(size_t(segments() * kKeyHeads)));
+    std::vector<int32_t> slots, mark_slots;
+    for (int s = 0; s < segments(); ++s) {
+      slots.push_back(2 * s);
+      mark_slots.push_back(2 * s + 1);
+    }
+    const Buffer<int32_t> first(device_, shape_.first), marked(device_, shape_.marked), slot(device_, slots),
+        mark_slot(device_, mark_slots);
+    ConvArgs conv;
+    conv.x = conv.y = rows.data() + kBefore;
+    conv.x_stride = conv.y_stride = stride();
+    conv.weight = weights.data();
+    conv.bias = shape_.conv_bias ? conv_bias.data() : nullptr;
+    conv.activation = shape_.silu ? Activation::kSilu : Activation::kNone;
+    conv.state = conv_state.data();
+    conv.segments = {first.data(), slot.data(), marked.data(), mark_slot.data(), segments()};
+    conv.taps = shape_.taps;
+    conv.cols = int(conv_cols());
+    conv.tokens = int(tokens());
+    RecurArgs args;
+    args.delta = args.unit_keys = shape_.delta;
+    args.v = {rows.data() + kBefore, stride(), shape_.value_dim};
+    args.k = {args.v.x + kHeads * shape_.value_dim, stride(), shape_.key_dim};
+    args.q = {args.k.x + kKeyHeads * shape_.key_dim, stride(), shape_.key_dim};
+    const float* const behind = conv.x + conv_cols();
+    args.decay = behind;
+    args.rate = behind + kHeads;
+    args.decay_stride = args.rate_stride = stride();
+    args.a_log = args.decay_bias = args.skip = of_heads.data();
+    args.eps = 1e-6f;
+    args.scale = 0.25f;
+    args.state = state.data();
+    args.y = y.data();
+    args.y_stride = kHeads * shape_.value_dim;
+    args.segments = conv.segments;
+    args.heads = kHeads;
+    args.key_heads = kKeyHeads;
+    args.key_dim = shape_.key_dim;
+    args.value_dim = shape_.value_dim;
+    args.tokens = int(tokens());
+    CombineArgs gate;
+    gate.y = gate.out = y.data();
+    gate.y_stride = gate.out_stride = args.y_stride;
+    if (shape_.normed) gate.norm = {Norm::Kind::kRms, norm.data(), nullptr, false, false, shape_.value_dim, 1e-5f};
+    gate.gate = behind + 2 * kHeads;
+    gate.gate_stride = stride();
+    gate.activation = shape_.gate_silu ? Activation::kSilu : Activation::kSigmoid;
+    gate.cols = kHeads * shape_.value_dim;
+    gate.tokens = int(tokens());
+    if (at_once) {
+      args.conv = conv;
+      args.counter = counter.data();
+      args.norm = gate.norm;
+      args.gate = {gate.gate, stride(), shape_.value_dim};
+      args.gate_silu = shape_.gate_silu;
+      gpu::recur(device_.stream(), args);
+    } else {
+      gpu::convolve(device_.stream(), conv);
+      gpu::recur(device_.stream(), args);
+      gpu::combine(device_.stream(), gate);
+    }
+    out = y.read();
+    after = state.read();
+    conv_after = conv_state.read();
+    CHECK(counter.read() == std::vector<uint32_t>(size_t(segments() * kKeyHeads)));
+  }
+
+  std::vector<float> out, after, conv_after;
+
+ private:
+  static constexpr int kBefore = 3;  // columns of the rows
+  int64_t tokens() const { return shape_.first.back(); }
+  int segments() const { return int(shape_.marked.size()); }
+  int64_t conv_cols() const { return kHeads * shape_.value_dim + 2 * kKeyHeads * shape_.key_dim; }
+  int64_t stride() const { return kBefore + conv_cols() + 2 * kHeads + kHeads * shape_.value_dim; }
+
+  const PassedShape shape_;
+  gpu::Device& device_;
+  std::vector<float> rows_, weights_, conv_bias_, conv_state_, state_, of_heads_, norm_;
+};
+
+TEST_CASE("kernels: smoke, a recurrence that does the convolution before it and the gate behind it") {
+  gpu::Device device(0);
+  for (const Order order : kOrders) {
+    set_order(order);
+    for (const PassedShape& shape : {
+             PassedShape{true, 128, 128, 4, false, true, true, true, {0, 1}, {-1}},
+             // Fewer tokens than taps, marks among them, a segment without tokens.
+             PassedShape{true, 128, 128, 4, false, true, true, false, {0, 2, 2, 9}, {0, -1, 6}},
+             PassedShape{true, 12, 40, 3, true, false, true, true, {0, 5, 6}, {4, -1}},
+             PassedShape{false, 128, 64, 4, true, true, false, true, {0, 1, 4}, {-1, 1}},
+             PassedShape{false, 256, 100, 2, false, true, true, false, {0, 3}, {2}},
+             PassedShape{false, 200, 50, 1, true, true, false, true, {0, 2, 3}, {-1, 2}},
+         }) {
+      INFO(shape.key_dim, " ", shape.value_dim, " ", shape.taps);
+      PassedRecurrence recurrence(device, shape);
+      recurrence.run(false);
+      const auto out = recurrence.out, after = recurrence.after, conv_after = recurrence.conv_after;
+      recurrence.run(true);
+      CHECK(normwise_error(recurrence.out, out) < 1e-6);
+      CHECK(normwise_error(recurrence.after, after) < 1e-6);
+      CHECK(recurrence.conv_after == conv_after);
+    }
+  }
+  set_order(Order::kAscending);
+}
+
 }  // namespace
 }  // namespace qgen::test

@@ -1,0 +1,106 @@
+#include "kernels/fused_steps.h"
+
+#include <algorithm>
+
+namespace qgen::QGEN_BACKEND {
+namespace {
+
+bool has(const std::vector<RowId>& rows, RowId row) { return std::find(rows.begin(), rows.end(), row) != rows.end(); }
+bool share(const std::vector<RowId>& one, const std::vector<RowId>& other) {
+  return std::any_of(one.begin(), one.end(), [&](RowId row) { return has(other, row); });
+}
+
+bool same(const View& one, const View& other) {
+  return one.row == other.row && one.first == other.first && one.cols == other.cols;
+}
+bool overlap(const View& one, const View& other) {
+  return one.row == other.row && one.first < other.first + other.cols && other.first < one.first + one.cols;
+}
+bool holds(const View& all, const Heads& heads, int64_t count, int64_t dim) {
+  const int64_t end = heads.first + (count - 1) * heads.stride + dim;
+  return heads.row == all.row && heads.first >= all.first && end <= all.first + all.cols;
+}
+
+// Whether a LinearStep only stores one product of an input as it is.
+bool stores_one_product(const LinearStep& step) {
+  const Projection& p = step.projections.front();
+  return step.projections.size() == 1 && !step.norm && p.gate == nullptr && p.bias == nullptr &&
+         p.activation == Activation::kNone && p.scale == 1 && p.softcap == 0 && !p.add;
+}
+
+}  // namespace
+
+FusedSteps::FusedSteps(const Plan& plan) : plan_(plan) {
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    independent_.push_back(finds_independent(i));
+    has_sum_.push_back(finds_sum(i));
+    has_conv_.push_back(finds_conv(i));
+    has_gate_.push_back(finds_gate(i));
+  }
+}
+
+bool FusedSteps::is_read(RowId row, size_t first) const {
+  for (size_t i = first; i < plan_.steps.size(); ++i) {
+    if (has(rows_read(plan_.steps[i]), row)) return true;
+    if (has(rows_written(plan_.steps[i]), row)) return false;
+  }
+  return false;
+}
+
+bool FusedSteps::finds_independent(size_t step) const {
+  if (step + 1 >= plan_.steps.size()) return false;
+  const Step &one = plan_.steps[step], &next = plan_.steps[step + 1];
+  if (!std::holds_alternative<LinearStep>(one.op) || !std::holds_alternative<LinearStep>(next.op)) return false;
+  const std::vector<RowId> written = rows_written(one), written_next = rows_written(next);
+  return !share(written, written_next) && !share(written, rows_read(next)) && !share(rows_read(one), written_next);
+}
+
+bool FusedSteps::finds_sum(size_t step) const {
+  const auto* const linear = std::get_if<LinearStep>(&plan_.steps[step].op);
+  if (linear == nullptr || !stores_one_product(*linear) || step + 1 >= plan_.steps.size()) return false;
+  const auto* const sum = std::get_if<CombineStep>(&plan_.steps[step + 1].op);
+  if (sum == nullptr || sum->norm || sum->x_scale != 1 || sum->y_scale != 1 || !same(sum->x, sum->out)) return false;
+  const View& product = linear->projections.front().out;
+  return sum->gate && sum->gate.cols == 1 && sum->activation == Activation::kSigmoid && same(sum->y, product) &&
+         sum->gate.row != product.row && sum->out.row != product.row && sum->out.row != linear->in.row &&
+         !is_read(product.row, step + 2);
+}
+
+bool FusedSteps::finds_conv(size_t step) const {
+  const auto* const recur = std::get_if<RecurStep>(&plan_.steps[step].op);
+  if (recur == nullptr || step == 0) return false;
+  const auto* const conv = std::get_if<ConvStep>(&plan_.steps[step - 1].op);
+  if (conv == nullptr) return false;
+  const View& out = conv->out;
+  const bool is_input = holds(out, recur->q, recur->key_heads, recur->key_dim) &&
+                        holds(out, recur->k, recur->key_heads, recur->key_dim) &&
+                        holds(out, recur->v, recur->heads, recur->value_dim);
+  const bool is_simple = conv->activation == Activation::kSilu || conv->activation == Activation::kNone;
+  if (!is_input || !is_simple || !same(conv->in, out) || overlap(out, recur->decay) || overlap(out, recur->rate) ||
+      recur->out.row == out.row)
+    return false;
+  // The step behind may read a gate from other columns of the row.
+  size_t behind = step + 1;
+  if (behind < plan_.steps.size()) {
+    const auto* const gate = std::get_if<CombineStep>(&plan_.steps[behind].op);
+    if (gate != nullptr && !overlap(out, gate->x) && !overlap(out, gate->y) && !overlap(out, gate->gate) &&
+        gate->out.row != out.row)
+      ++behind;
+  }
+  return !is_read(out.row, behind);
+}
+
+bool FusedSteps::finds_gate(size_t step) const {
+  const auto* const recur = std::get_if<RecurStep>(&plan_.steps[step].op);
+  if (recur == nullptr || step + 1 >= plan_.steps.size()) return false;
+  const auto* const gate = std::get_if<CombineStep>(&plan_.steps[step + 1].op);
+  if (gate == nullptr) return false;
+  const Norm& norm = gate->norm;
+  const bool of_heads = norm.kind == Norm::Kind::kRms && norm.group == recur->value_dim && norm.bias == nullptr;
+  const bool is_simple = gate->activation == Activation::kSilu || gate->activation == Activation::kSigmoid;
+  return (!norm || of_heads) && is_simple && !gate->x && gate->y_scale == 1 && same(gate->y, recur->out) &&
+         same(gate->out, recur->out) && gate->gate && gate->gate.cols == recur->out.cols &&
+         gate->gate.row != recur->out.row;
+}
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,47 @@
+// What steps of a plan have to do with their neighbours when they run as one batch of few tokens: which are done by the
+// kernel of another, and which may run side by side.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "kernels/namespace.h"
+#include "model/plan.h"
+
+namespace qgen::QGEN_BACKEND {
+
+class FusedSteps {
+ public:
+  explicit FusedSteps(const Plan& plan);
+
+  // Whether `step` and the one behind it are LinearSteps of which neither reads or writes what the other writes.
+  bool are_independent(size_t step) const { return independent_[step]; }
+
+  // The CombineStep behind LinearStep `step` that adds what this makes, times the sigmoid of a token's gate, to a row,
+  // and alone reads it; null: none.
+  const CombineStep* gated_sum(size_t step) const {
+    return has_sum_[step] ? &std::get<CombineStep>(plan_.steps[step + 1].op) : nullptr;
+  }
+
+  // The ConvStep before RecurStep `step` whose result nothing else reads, and the CombineStep behind it that does
+  // nothing but normalize the heads of its result, or leave them, and multiply them by a gate; null: none.
+  const ConvStep* conv_before(size_t step) const {
+    return has_conv_[step] ? &std::get<ConvStep>(plan_.steps[step - 1].op) : nullptr;
+  }
+  const CombineStep* gate_behind(size_t step) const {
+    return has_gate_[step] ? &std::get<CombineStep>(plan_.steps[step + 1].op) : nullptr;
+  }
+
+ private:
+  bool finds_independent(size_t step) const;
+  bool finds_sum(size_t step) const;
+  bool finds_conv(size_t step) const;
+  bool finds_gate(size_t step) const;
+  // Whether a step from `first` on reads the row before another one writes it.
+  bool is_read(RowId row, size_t first) const;
+
+  const Plan& plan_;
+  std::vector<bool> independent_, has_sum_, has_conv_, has_gate_;  // of each step
+};
+
+}  // namespace qgen::QGEN_BACKEND

@@ -1,0 +1,104 @@
+// Which steps are done by the kernels of their neighbours, or beside them.
+#include "kernels/fused_steps.h"
+#include "tests/kernels/on_device.h"
+#include "tests/step_plans.h"
+
+namespace qgen::test {
+namespace {
+
+// How many steps of a plan have what.
+struct Count {
+  int sums = 0, convs = 0, gates = 0, independent = 0;
+  bool operator==(const Count&) const = default;
+};
+Count count(const Plan& plan) {
+  const FusedSteps fused(plan);
+  Count out;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    out.sums += fused.gated_sum(i) != nullptr;
+    out.convs += fused.conv_before(i) != nullptr;
+    out.gates += fused.gate_behind(i) != nullptr;
+    out.independent += fused.are_independent(i);
+  }
+  return out;
+}
+template <typename Op>
+int steps_of(const Plan& plan) {
+  int out = 0;
+  for (const Step& step : plan.steps) out += std::holds_alternative<Op>(step.op);
+  return out;
+}
+
+TEST_CASE("kernels: shared experts, recurrences and routers are fused where nothing else reads what is between") {
+  struct Row {
+    const char* golden;
+    // Whether its mixtures have a shared expert and a gate of it; whether the step behind its recurrences fits.
+    bool shared, gated, gates;
+  };
+  for (const auto& [golden, shared, gated, gates] : {
+           Row{"qwen3_5_moe-bf16", true, true, true},
+           {"qwen3_next-bf16", true, true, true},
+           {"qwen2_moe-bf16", true, true, false},
+           {"deepseek_v2-bf16", true, false, false},
+           {"qwen3_moe-bf16", false, false, false},
+           {"falcon_h1-bf16", false, false, true},  // multiplied by the gate, no norm
+           {"nemotron_h-bf16", true, false, true},  // multiplied by the gate, then normalized
+           {"lfm2-bf16", false, false, false},      // convolutions without a recurrence
+       }) {
+    INFO(std::string(golden));
+    const auto plan = load_plan(source_folder() / "tests/golden" / golden);
+    const int mixtures = steps_of<ExpertsStep>(*plan), recurrences = steps_of<RecurStep>(*plan);
+    const Count found = count(*plan);
+    CHECK(found.sums == (gated ? mixtures : 0));
+    CHECK(found.convs == recurrences);
+    CHECK(found.gates == (gates ? recurrences : 0));
+    CHECK(found.independent == (shared ? mixtures : 0));
+  }
+}
+
+TEST_CASE("kernels: a step that something else depends on is not fused") {
+  const auto plan_of = [](int change) {
+    PlanMaker maker;
+    const int64_t hidden = PlanMaker::kHidden;
+    const View score = maker.row("score", 1), product = maker.row("product", hidden),
+               other = maker.row("other", hidden);
+    LinearStep scores, down;
+    scores.in = maker.residual;
+    scores.projections = {maker.project(1, hidden, score)};
+    down.in = other;
+    down.projections = {maker.project(hidden, hidden, product)};
+    if (change == 1) down.projections[0].activation = Activation::kSilu;
+    CombineStep sum;
+    sum.x = sum.out = maker.residual;
+    sum.y = product;
+    sum.gate = score;
+    sum.activation = change == 2 ? Activation::kSilu : Activation::kSigmoid;
+    if (change == 3) sum.y_scale = 2;
+    maker.add(scores);
+    maker.add(down);
+    maker.add(sum);
+    if (change == 4) {  // the product is read once more
+      LinearStep again = down;
+      again.in = product;
+      again.projections = {maker.project(hidden, hidden, maker.row("again", hidden))};
+      maker.add(again);
+    }
+    if (change == 5) {  // steps of one input, the second of which also overwrites it
+      LinearStep over = scores;
+      over.projections = {maker.project(hidden, hidden, maker.residual)};
+      over.in = maker.residual;
+      maker.add(scores);
+      maker.add(over);
+    }
+    return maker.finish();
+  };
+  for (int change = 0; change <= 5; ++change) {
+    INFO(change);
+    const Count found = count(*plan_of(change));
+    CHECK(found.sums == (change == 0 || change == 5 ? 1 : 0));
+    CHECK(found.independent == (change == 4 ? 2 : 1));  // the first two, and the last of four and the head
+  }
+}
+
+}  // namespace
+}  // namespace qgen::test
