@@ -297,14 +297,30 @@ std::string rows_text(const Plan& plan, const Step& step) {
   return from.empty() ? to : fmt::format("{} > {}", from, to);
 }
 
+// Shapes and methods of a step's matrices; of more than two alike, as the experts of a mixture are, their number.
+std::string shapes_text(const std::vector<const Weight*>& weights) {
+  std::vector<std::pair<std::string, size_t>> shapes;
+  for (const Weight* weight : weights) {
+    std::string shape = fmt::format("({}, {}) {}", weight->rows, weight->cols, method_name(*weight));
+    if (shapes.empty() || shapes.back().first != shape) shapes.push_back({std::move(shape), 0});
+    ++shapes.back().second;
+  }
+  std::string out;
+  const auto append = [&](std::string_view text) { out += fmt::format("{}{}", out.empty() ? "" : "  ", text); };
+  for (const auto& [shape, count] : shapes) {
+    if (count > 2) {
+      append(fmt::format("{} x {}", count, shape));
+    } else {
+      for (size_t i = 0; i < count; ++i) append(shape);
+    }
+  }
+  return out;
+}
+
 std::string step_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const std::vector<const Weight*> weights = matrices(plan.steps[i]);
-    std::string shapes;
-    for (const Weight* weight : weights)
-      shapes +=
-          fmt::format("{}({}, {}) {}", shapes.empty() ? "" : "  ", weight->rows, weight->cols, method_name(*weight));
+    std::string shapes = shapes_text(matrices(plan.steps[i]));
     if (const auto* attend = std::get_if<AttendStep>(&plan.steps[i].op); attend != nullptr && attend->window > 0)
       shapes = fmt::format("window {}", attend->window);
     rows.push_back({fmt::format("{}", i), step_name(plan.steps[i]), rows_text(plan, plan.steps[i]), shapes});

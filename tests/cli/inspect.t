@@ -56,6 +56,10 @@ $ qgen inspect -m $MODEL --tensors | grep down_proj.weight | head -n 2
 $ qgen inspect -m $MODEL --steps | tail -n 1
     26  norm+linear       residual > scores           (512, 64) bf16
 
+# Of many alike, their number
+$ qgen inspect $ROOT/tests/golden/mixtral-bf16 --steps | grep -m 1 experts+
+     7  experts+silu+add  normed, route, residual > residual  10 x (40, 32) bf16  5 x (32, 40) bf16
+
 # Tables stay in a narrow terminal as they are
 $ qgen inspect -m $MODEL
   stories260K-FP8
