@@ -80,6 +80,7 @@ void ExpertsDispatch::run_choices(Stream& stream, const ExpertsLayer& layer, int
     out.x = inner_;
     out.x_stride = in.product.y_stride;
     out.x_choice_stride = inner_stride;
+    out.early_route = true;
     out.product.y = products_;
     out.product.y_stride = int64_t{chosen} * cols;
     out.product.y_choice_stride = cols;

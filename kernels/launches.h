@@ -303,6 +303,8 @@ struct ChosenArgs {
   // none.
   const float* norm = nullptr;
   float norm_eps = 0;
+  // The launch before this one is a product with the same route and without this: the route is there when this starts.
+  bool early_route = false;
 };
 // Inputs of so many columns find room in shared memory on every GPU.
 constexpr int kMostNormedCols = 8192;

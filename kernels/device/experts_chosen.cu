@@ -18,10 +18,17 @@ void multiply_chosen(Stream& stream, const ChosenArgs& args) {
     using Traits = GemvTraits<Grid, false, kChosenWarps>;
     const unsigned choices = choices_of(args.product),
                    tiles = blocks_of(like.rows, Traits::tile_rows(args.product.gate != nullptr));
-    const GemvLaunch<Traits> shape(stream, 1, like.cols, int(choices * tiles), kOwnArgsBytes);
+    const GemvLaunch<Traits> shape(stream, 1, like.cols, int(choices * tiles), kChosenSharedBytes);
     if (!shape.fits) return multiply_chosen_any(stream, args);
+    ChosenKernelArgs chosen{args, {{}, {}, int(tiles), shape.slab}};
+    GemvArgs& gemv = chosen.gemv.linear;
+    gemv.part[0] = gemv.part[1] = like;
+    gemv.gated = args.product.gate != nullptr;
+    gemv.parts = gemv.gated ? 2 : 1;
+    gemv.norm = args.norm;
+    gemv.norm_eps = args.norm_eps;
     launch(stream, "experts", chosen_kernel<Traits>, {choices, std::max(1u, shape.blocks / choices)}, Traits::kThreads,
-           size_t(shape.bytes), ChosenKernelArgs{args, int(tiles), shape.slab});
+           size_t(shape.bytes), chosen);
   });
 }
 

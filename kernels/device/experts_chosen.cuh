@@ -8,12 +8,17 @@
 
 namespace qgen::QGEN_BACKEND {
 
+// The second product lets its next one start at once; the first one when it has its inputs, among them the route, which
+// the second then reads before it waits.
+QGEN_DEVICE Beside beside_of(const ChosenArgs& args) { return {.previous = false, .next = !args.early_route}; }
+
 // For choice x of the grid and row y of a warp.
 template <Codes kCodes>
 QGEN_KERNEL(kRowWarps* kWarp, 1)
 chosen_any_kernel(const ChosenArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
-  scope.wait_for_inputs();
+  const Beside beside = beside_of(args);
+  KernelScope scope(times, beside);
+  scope.wait_for_inputs(beside);
   const ExpertsProduct& product = args.product;
   const int row = int(block_index().y) * kRowWarps + warp_index();
   if (row >= product.like.rows) return;
@@ -27,19 +32,28 @@ chosen_any_kernel(const ChosenArgs args, const LaunchTimes times) {
 
 struct ChosenKernelArgs {
   ChosenArgs chosen;
-  int tiles, slab;  // as GemvKernelArgs has them
+  GemvKernelArgs gemv;  // of an expert, but for its matrices and inputs
 };
 constexpr int kChosenWarps = 8;  // of a block: experts have few columns
 
-// What a block of gemv() is told, at the beginning of shared memory, since it is of the block's expert.
-constexpr int kOwnArgsBytes = int(round_up(sizeof(GemvKernelArgs), 128));
+// What a block has for itself, at the beginning of shared memory.
+struct ChosenShared {
+  Matrix parts[2];  // of its expert
+  int expert;
+  float factor;  // of its inputs
+  const float* x;
+  float* y;
+};
+constexpr int kChosenSharedBytes = int(round_up(sizeof(ChosenShared), 128));
 
 // For choice x of the grid and every so many tiles from y on: choices that share an expert read the same rows of it at
 // about the same time.
 template <typename Traits>
-QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
+QGEN_KERNEL(Traits::kThreads, Traits::kResident)
 chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
-  KernelScope scope(times);
+  const Beside beside = beside_of(args.chosen);
+  const bool early = args.chosen.early_route;
+  KernelScope scope(times, beside);
   const ExpertsProduct& product = args.chosen.product;
   // What describes an expert's matrices comes into L2 before it is known whose will be needed.
   if (block_index().y == 0) {
@@ -49,40 +63,35 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
       if (product.gate != nullptr) fetch_line(product.gate + e);
     }
   }
-  scope.wait_for_inputs();
+  if (early) {
+    read_anew();
+  } else {
+    scope.wait_for_inputs(beside);
+  }
   const Choice choice = choice_of(product, int(block_index().x));
-  GemvKernelArgs* const own = shared_memory<GemvKernelArgs>();
-  copy_matrices(product, choice.expert, own->linear.part);
+  ChosenShared& own = *shared_memory<ChosenShared>();
+  copy_matrices(product, choice.expert, own.parts);
   if (thread_index() == 0) {
-    GemvArgs& linear = own->linear;
-    linear.gated = product.gate != nullptr;
-    linear.parts = linear.gated ? 2 : 1;
-    linear.x = input_of(args.chosen, choice);
-    linear.x_stride = 0;
-    linear.norm = args.chosen.norm;
-    linear.norm_eps = args.chosen.norm_eps;
-    linear.token_gate = nullptr;
-    linear.tokens = 1;
-    linear.epilogue = {};
-    own->first_tile[0] = 0;
-    own->tiles = args.tiles;
-    own->slab = args.slab;
+    own.expert = choice.expert;
+    own.factor = choice.factor;
+    own.x = input_of(args.chosen, choice);
+    own.y = result_of(product, choice);
   }
   barrier();
   const int first = int(block_index().y), step = int(grid_size().y);
-  GemvBlock<Traits> block(*own, first, step);
+  GemvBlock<Traits> block(args.gemv, first, step, own.parts);
   GemvWindow<Traits> window;
-  block.place_shared_memory(kOwnArgsBytes);
+  block.place_shared_memory(kChosenSharedBytes);
   block.keep_norm();
   block.ask_first();
   block.load_first_groups(window, first);
-  float* const y = result_of(product, choice);
-  block.stage_inputs();
+  if (early) scope.wait_for_inputs(beside);
+  block.stage_inputs(own.x);
   scope.inputs_are_staged();
   block.multiply_tiles(window, [&](int tile) {
     block.for_result(tile, [&](int, int, int row, const float(&result)[2]) {
       const float up = product.gate != nullptr ? result[1] : result[0];
-      y[row] = expert_result(product, choice.expert, row, result[0] * choice.factor, up * choice.factor);
+      own.y[row] = expert_result(product, own.expert, row, result[0] * own.factor, up * own.factor);
     });
   });
 }

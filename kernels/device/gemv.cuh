@@ -47,8 +47,8 @@ struct GemvTraits {
   // Columns are staged in multiples of this: one window of each warp.
   static constexpr int kLeastSlab = kWarps * kWindow;
   // Tokens whose inputs a lane loads at once, and pieces of each: all that it has, with 16 warps, of 12288 columns
-  // where there is one token, and of 4096 where there are more.
-  static constexpr int kStagedTokens = kPairs ? 4 : 1, kStagedPieces = kPairs ? 2 : 6;
+  // where there is one token, and of 4096 where there are more; with 8 warps of 5120.
+  static constexpr int kStagedTokens = kPairs ? 4 : 1, kStagedPieces = kPairs ? 2 : kWarps < kGemvWarps ? 5 : 6;
   // Tiles whose sums are put together behind one barrier of the block.
   static constexpr int kTilesAtOnce = kPairs ? 1 : 4;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
@@ -131,9 +131,16 @@ class GemvBlock {
   using Window = GemvWindow<Traits>;
   using Sums = float[Traits::kSums][4];
 
-  // The block has tile `first` and every `step`-th behind it.
-  QGEN_DEVICE GemvBlock(const GemvKernelArgs& gemv, int first, int step)
-      : gemv_(gemv), args_(gemv.linear), gated_(args_.gated), first_(first), step_(step), asked_tile_(first) {
+  // The block has tile `first` and every `step`-th behind it. `parts`: its matrices, those of `gemv` or others
+  // like them.
+  QGEN_DEVICE GemvBlock(const GemvKernelArgs& gemv, int first, int step, const Matrix* parts)
+      : gemv_(gemv),
+        args_(gemv.linear),
+        parts_(parts),
+        gated_(args_.gated),
+        first_(first),
+        step_(step),
+        asked_tile_(first) {
     const int windows = (cols() + Traits::kWindow - 1) / Traits::kWindow;
     const int of_row = int(args_.part[0].row_bytes / Traits::kLaneBytes);
     windows_ = Slice::count(windows - warp_index(), Traits::kWarps);
@@ -174,9 +181,10 @@ class GemvBlock {
     load_groups(window, 0);
   }
 
-  // The first slab of the warp's inputs as pairs of 16-bit floats, in the range that suits the whole slice; and of each
-  // token what its norm is made of.
-  QGEN_DEVICE void stage_inputs() {
+  // The first slab of the warp's inputs, (tokens, x_stride), as pairs of 16-bit floats, in the range that suits the
+  // whole slice; and of each token what its norm is made of.
+  QGEN_DEVICE void stage_inputs(const float* x) {
+    inputs_ = x;
     constexpr int kTokens = Traits::kStagedTokens;
     copy_async_wait<Traits::kStages>();  // for the norm's weights
     const int all = pieces(), there = Traits::kPairs ? kept_pieces() : all;
@@ -238,7 +246,7 @@ class GemvBlock {
         float total = 0;
         QGEN_UNROLL
         for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(own.at, from, own.r + 8 * i)[own.token];
-        result[i] = product_of<typename Traits::Grid>(args_.part[gated_ ? i : own.part], own.row, total,
+        result[i] = product_of<typename Traits::Grid>(matrix_of(gated_ ? i : own.part), own.row, total,
                                                       result_.scale[i], has_factor ? *factor() : 1);
       }
       store(own.part, own.token, own.row, result);
@@ -265,7 +273,7 @@ class GemvBlock {
     if constexpr (!Traits::Grid::kGrouped) {
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const Matrix& w = args_.part[gated_ ? i : own.part];
+        const Matrix w = matrix_of(gated_ ? i : own.part);
         if (i == 0 || gated_) result_.scale[i] = scale_at(w, first_group(w, own.row));
       }
     }
@@ -407,6 +415,21 @@ class GemvBlock {
     }
   }
 
+  // Its shape is in the kernel's arguments, which are closer at hand.
+  QGEN_DEVICE Matrix matrix_of(int i) const {
+    Matrix part = args_.part[i];
+    const Matrix& own = parts_[i];
+    part.codes = own.codes;
+    part.scale = own.scale;
+    part.zero_point = own.zero_point;
+    part.minimum = own.minimum;
+    part.super_scale = own.super_scale;
+    part.minimum_codes = own.minimum_codes;
+    part.super_minimum = own.super_minimum;
+    part.bias = own.bias;
+    part.row_origin = own.row_origin;
+    return part;
+  }
   QGEN_DEVICE static int g() { return lane_index() / 4; }
   QGEN_DEVICE static int q() { return lane_index() % 4; }
   // Rows of a tile, the part that it is of, and its first row there.
@@ -448,19 +471,19 @@ class GemvBlock {
     const int part = part_of(own_tile), row = first_row_of(own_tile, part) + r;
     return {at, token, r, part, row, row < args_.part[part].rows};
   }
-  // The row of `w`, a part's matrix, that is row r of a tile that begins at `first_row`; or the last one behind it.
+  // The row of a part of so many rows that is row r of a tile that begins at `first_row`; or the last one behind it.
   // Rows 8 to 15 of a gated tile are rows 0 to 7 of what the gate gates.
-  QGEN_DEVICE int row_of(const Matrix& w, int first_row, int r) const {
+  QGEN_DEVICE int row_of(int rows, int first_row, int r) const {
     const int row = first_row + (gated_ ? r % 8 : r);
-    return row < w.rows ? row : w.rows - 1;
+    return row < rows ? row : rows - 1;
   }
   // use(h, matrix, row) for the lane's rows, g and g + 8, of a tile of a part that begins at `first_row`.
   template <typename Use>
   QGEN_DEVICE void for_rows(int part, int first_row, const Use& use) const {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
-      const Matrix& w = args_.part[gated_ ? h : part];
-      use(h, w, row_of(w, first_row, g() + 8 * h));
+      const int of = gated_ ? h : part;
+      use(h, matrix_of(of), row_of(args_.part[of].rows, first_row, g() + 8 * h));
     }
   }
 
@@ -475,7 +498,7 @@ class GemvBlock {
     asked_part_ = part_of(asked_tile_);
     const int first_row = first_row_of(asked_tile_, asked_part_);
     for_rows(asked_part_, first_row, [&](int h, const Matrix& w, int row) {
-      asked_[h] = w.codes + row * w.row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
+      asked_[h] = w.codes + row * args_.part[0].row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
       aim_groups(h, w, row);
     });
   }
@@ -505,7 +528,7 @@ class GemvBlock {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
       asked_[h] += bytes;
-      aim_groups(h, args_.part[gated_ ? h : asked_part_], gated_ ? row : row + 8 * h);
+      aim_groups(h, matrix_of(gated_ ? h : asked_part_), gated_ ? row : row + 8 * h);
     }
   }
   QGEN_DEVICE void ask(int u) {
@@ -542,7 +565,7 @@ class GemvBlock {
                [&](int h, const Matrix& w, int row) { group_[h] = first_group(w, row); });
     }
   }
-  QGEN_DEVICE const Matrix& matrix(int h) const { return args_.part[gated_ ? h : part_]; }
+  QGEN_DEVICE Matrix matrix(int h) const { return matrix_of(gated_ ? h : part_); }
   QGEN_DEVICE int group_shift() const { return args_.part[0].group_shift; }  // of all parts
   // The first group of a window in row g + 8 h.
   QGEN_DEVICE int group_at(int h, int window) const {
@@ -611,7 +634,7 @@ class GemvBlock {
   }
   // Four inputs of token t from `column` of the layer on, as they are.
   QGEN_DEVICE Floats4 raw(int t, int column) const {
-    const float* const row = args_.x + t * args_.x_stride;
+    const float* const row = inputs_ + t * args_.x_stride;
     if (!is_ordered()) return load_floats4(row + column);
     Floats4 out;
     for (int j = 0; j < 4; ++j) out.at[j] = column + j < cols() ? row[column_of_x(column + j)] : 0;
@@ -703,6 +726,8 @@ class GemvBlock {
 
   const GemvKernelArgs& gemv_;
   const GemvArgs& args_;
+  const Matrix* const parts_;
+  const float* inputs_ = nullptr;
   const bool gated_;
   const int first_, step_;
   int windows_ = 0;  // of the slice
@@ -735,7 +760,7 @@ QGEN_KERNEL(Traits::kThreads, Traits::kResident)
 gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times, args.linear.beside);
   const int first = int(block_index().x), step = int(grid_size().x);
-  GemvBlock<Traits> block(args, first, step);
+  GemvBlock<Traits> block(args, first, step, args.linear.part);
 
   // The first weights are on their way before the inputs are there.
   GemvWindow<Traits> window;
@@ -744,7 +769,7 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   block.ask_first();
   block.load_first_groups(window, first);
   scope.wait_for_inputs(args.linear.beside);
-  block.stage_inputs();
+  block.stage_inputs(args.linear.x);
   scope.inputs_are_staged();
   block.multiply_tiles(window, [&](int tile) { block.write_result(tile); });
   scope.end(args.linear.beside);

@@ -34,7 +34,7 @@ if grep -hE '\bwarning\b' "$build"/cuda/*.log "$build"/cuda/timed/*.log; then
   bad=1
 fi
 if command -v cuobjdump > /dev/null; then
-  for object in gemv attend gemm gemm_split experts_grouped; do
+  for object in gemv attend gemm gemm_split experts_grouped experts_chosen; do
     cuobjdump -sass -arch sm_90 "$build/cuda/$object.o"
   done | python3 tests/build/sass.py || bad=1
 else

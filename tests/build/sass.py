@@ -36,6 +36,8 @@ TILES = {
     "many tokens, fp8, scales of blocks": (r"4cuda11gemm_kernel.*CodesE4ELi16ELi1E", 5.4, 1360),  # (5.2, 1216)
     "the next tokens of many texts, the same": (r"split_gemm_kernel.*CodesE4ELi16ELi1E", 11.5, 3290),  # (11.1, 3192)
 }
+# Products of one token by chosen experts, FP8 with scales of blocks: the same loop, and all of the kernel. 2026-11-27, in brackets.
+EXPERTS = (re.compile(r"chosen_kernel.*CodesE4ELi16ELi1E"), 60.3, 2380)  # (58.5, 2312)
 NAME = re.compile(r"gemv_kernel.*CodesE(\d)ELi(\d+)ELi(\d)EL[^L]*ScaleFormE(\d)ELb(\d)EEELb([01])E")
 
 
@@ -59,14 +61,10 @@ def copied_bytes(text):
     return int(match[1]) // 8 if match else 0
 
 
-def first_loads(code):
-    """Copies of weights before the kernel waits; the first two are of the norm's."""
-    count = 0
-    for _, text in code:
-        if "ACQBULK" in text:
-            break
-        count += copied_bytes(text) > 0
-    return count - 2
+def first_loads(code, wait=0):
+    """Copies of weights before the kernel waits, by default for the first time; the first two are of the norm's."""
+    waits = [i for i, (_, text) in enumerate(code) if "ACQBULK" in text]
+    return sum(copied_bytes(text) > 0 for _, text in code[: waits[wait]]) - 2
 
 
 def loop_cost(code):
@@ -99,7 +97,7 @@ def tile_cost(code):
 
 def main():
     limits = {kind: (name, limit) for name, (kind, limit) in LIMITS.items()}
-    bad, seen, tiles = [], set(), set()
+    bad, seen, tiles, experts = [], set(), set(), 0
     for name, code in functions(sys.stdin):
         for kind, (pattern, most, whole) in TILES.items():
             if not re.search(pattern, name):
@@ -109,6 +107,15 @@ def main():
                 bad.append(f"{kind}: {cost:.1f} instructions for a matrix product (expected at most {most})")
             if len(code) > whole:
                 bad.append(f"{kind}: {len(code)} instructions (expected at most {whole})")
+        if EXPERTS[0].search(name):
+            experts += 1
+            # The first product of an expert waits before it knows the expert, the second one behind that.
+            if (count := first_loads(code, -1)) < FIRST_LOADS["0"]:
+                bad.append(f"{name}: {count} loads of weights before it waits (expected at least {FIRST_LOADS['0']})")
+            if (cost := loop_cost(code)) > EXPERTS[1]:
+                bad.append(f"{name}: {cost:.1f} instructions for 16 bytes of weights (expected at most {EXPERTS[1]})")
+            if len(code) > EXPERTS[2]:
+                bad.append(f"{name}: {len(code)} instructions (expected at most {EXPERTS[2]})")
         if not (match := NAME.search(name)):
             continue
         *grid, many = match.groups()
@@ -121,7 +128,8 @@ def main():
                 bad.append(f"{kind}, {name}: {cost:.1f} instructions for 16 bytes of weights (expected at most {limit})")
     bad += [f"no kernel for {name}" for kind, (name, _) in limits.items() if kind not in seen]
     bad += [f"no kernel for {name}" for name in TILES if name not in tiles]
-    print("\n".join(f"sass: {line}" for line in bad) or f"sass: good, {len(seen) + len(tiles)} loops counted")
+    bad += ["no kernel for chosen experts"] * (experts == 0)
+    print("\n".join(f"sass: {line}" for line in bad) or f"sass: good, {len(seen) + len(tiles) + experts} loops counted")
     sys.exit(bool(bad))
 
 
