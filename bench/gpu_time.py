@@ -7,8 +7,8 @@
     bench/gpu_time.py what-if --model 8b-fp8 --gpu h200      what changes that could still come would gain
     bench/gpu_time.py table --model 8b-fp8                   tokens a second on every GPU
 
-A model is a name (0.6b, 4b, 8b or 32b, -fp8, -int8 or -bf16, or 30b-a3b-fp8, from bench/configs) or --plan FILE, what `qgen inspect
-MODEL --steps --json` prints. gpu_time_data.py has all constants with their sources.
+A model is a name (0.6b, 4b, 8b or 32b, -fp8, -int8 or -bf16, or 30b-a3b-fp8, 27b-fp8, 35b-a3b-fp8, from bench/configs) or --plan FILE,
+what `qgen inspect MODEL --steps --json` prints. gpu_time_data.py has all constants with their sources.
 
 A launch takes the time from the end of the kernel before it to its own end. Its latency is what it takes beyond reading its bytes
 from memory at the speed of a long read. Grids, blocks, shared memory and loads under way are those of kernels/device on 2026-11-27,
@@ -30,9 +30,8 @@ WITHIN = 0.15
 
 CHANGES = {
     "ring": "products have twice as many codes under way (128 KB a multiprocessor), where there is room",
-    "room": "attention and the experts' products leave registers for the next kernel's blocks as well",
+    "room": "attention leaves registers for the next kernel's blocks as well",
     "one-pass": "inputs of products are staged without the second pass",
-    "ask-early": "the experts' second product asks for its weights before its inputs are there",
     "mapped": "inputs and report in the host's memory, mapped: no copies between two tokens",
 }
 
@@ -51,6 +50,7 @@ class Product:
     gated: bool = False
     norm: bool = False
     chosen: int = 0  # experts, each with these matrices: a launch of multiply_chosen()
+    beside: bool = False  # runs beside the launch before it, with the same inputs
 
     @property
     def bytes(self):
@@ -93,24 +93,38 @@ class Small:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """Layers that are alike."""
+
+    count: int
+    steps: list
+
+
+@dataclass(frozen=True)
 class Model:
     name: str
-    layers: int
     vocab: int
     hidden: int
-    steps: list  # of a layer
+    kinds: list  # of layers
     head: Product
+
+    @property
+    def layers(self):
+        return sum(kind.count for kind in self.kinds)
+
+    def all_of(self, what):
+        """(times, step) of all steps that are a Product, an Attention or a Small."""
+        return [(kind.count, step) for kind in self.kinds for step in kind.steps if isinstance(step, what)]
 
     @property
     def weight_bytes(self):
         """That a token reads."""
-        return self.layers * sum(s.bytes for s in self.steps if isinstance(s, Product)) + self.head.bytes
-
+        return sum(times * step.bytes for times, step in self.all_of(Product)) + self.head.bytes
 
     @property
     def code_bytes(self):
         """Of all kernels of a layer, which come back layer after layer."""
-        names = {self.code_of(step) for step in self.steps}
+        names = {self.code_of(step) for kind in self.kinds for step in kind.steps}
         return 16 * sum(data.CODE[name] for name in names)
 
     @staticmethod
@@ -133,37 +147,63 @@ def codes_of(method):
     return known[method]
 
 
+def config_of(name):
+    """qwen3-NAME, or another model of that size."""
+    return next(CONFIGS.glob(f"qwen3*-{name}/config.json"), CONFIGS / name)
+
+
 def model_of_config(name, cache):
     """From bench/configs."""
-    config = json.loads((CONFIGS / f"qwen3-{name}" / "config.json").read_text())
+    config = json.loads(config_of(name).read_text())
     method = config.get("quantization_config", {}).get("quant_method", "bf16")
     codes = {"fp8": "fp8", "compressed-tensors": "int8", "bf16": "bf16"}.get(method)
     if codes is None:
         sys.exit(f"gpu_time: weights of '{method}' are not modelled (expected fp8, compressed-tensors or none)")
-    hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    config = config.get("text_config", config)
+    hidden, ffn, vocab = config["hidden_size"], config.get("intermediate_size"), config["vocab_size"]
     heads, kv_heads, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
-    steps = [
-        Product("qkv", (heads * dim, kv_heads * dim, kv_heads * dim), hidden, codes, norm=True),
+    gates = heads * dim if config.get("attn_output_gate") else 0
+    attention = [
+        Product("qkv", (heads * dim + gates, kv_heads * dim, kv_heads * dim), hidden, codes, norm=True),
         Attention("attend", heads, kv_heads, dim, cache),
         Product("o", (hidden,), heads * dim, codes),
     ]
     if experts := config.get("num_experts"):
         chosen, ffn = config["num_experts_per_tok"], config["moe_intermediate_size"]
-        steps += [
+        shared = config.get("shared_expert_intermediate_size", 0)
+        network = [
             Small("norm", data.SMALL["norm"]),
-            Product("router", (experts,), hidden, "bf16"),
+            Product("router", (experts + (1 if shared else 0),), hidden, "bf16"),
+            *([Product("shared in", (shared, shared), hidden, codes, gated=True, beside=True)] if shared else []),
             Small("route", data.SMALL["route"]),
             Product("experts in", (ffn, ffn), hidden, codes, gated=True, chosen=chosen),
             Product("experts out", (hidden,), ffn, codes, chosen=chosen),
             Small("add choices", data.SMALL["add choices"], 4.0 * chosen * hidden, math.ceil(hidden / 256)),
         ]
+        if shared:
+            network += [Product("shared out", (hidden,), shared, codes), Small("sum", data.SMALL["sum"])]
     else:
-        steps += [
+        network = [
             Product("gate, up", (ffn, ffn), hidden, codes, gated=True, norm=True),
             Product("down", (hidden,), ffn, codes),
         ]
+    layers, every = config["num_hidden_layers"], config.get("full_attention_interval", 1)
+    kinds = [Layer(layers // every, attention + network)]
+    if every > 1:
+        keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+        values = config["linear_num_value_heads"] * config["linear_value_head_dim"]
+        states = 2 * 4.0 * values * config["linear_key_head_dim"]  # read and written
+        delta = [
+            Product("delta in", (2 * keys + values, values), hidden, codes, norm=True),
+            Product("rates", (2 * config["linear_num_value_heads"],), hidden, "bf16", norm=True, beside=True),
+            Small("convolve", data.SMALL["convolve"]),
+            Small("recur", data.SMALL["recur"], states, config["linear_num_value_heads"]),
+            Small("gate", data.SMALL["gate"]),
+            Product("o", (hidden,), values, codes),
+        ]
+        kinds.insert(0, Layer(layers - layers // every, delta + network))
     head = Product("head", (vocab,), hidden, "bf16", norm=True)
-    return Model(name, config["num_hidden_layers"], vocab, hidden, steps, head)
+    return Model(name, vocab, hidden, kinds, head)
 
 
 def model_of_plan(path, cache):
@@ -195,7 +235,7 @@ def model_of_plan(path, cache):
                 sys.exit(f"gpu_time: {path}: step '{step['step']}' is not modelled (expected norm, linear and attend)")
         elif step["layer"] is None and "linear" in step["step"]:
             head = replace(product(step), name="head")
-    return Model(plan["model"], shape["layers"], shape["vocabulary"], shape["hidden"], steps, head)
+    return Model(plan["model"], shape["vocabulary"], shape["hidden"], [Layer(shape["layers"], steps)], head)
 
 
 # ------------------------------------------------------------------------------------------------ what a launch takes
@@ -244,7 +284,7 @@ class GemvShape:
     windows: int  # of a tile, for a warp
     pieces: int  # four inputs, for a lane
     ring: int  # bytes of codes that a block has under way
-    shared: int  # bytes of shared memory that a block takes
+    shared: int  # bytes of shared memory that the blocks of a multiprocessor take
 
     @staticmethod
     def of(gpu, p, changes):
@@ -263,14 +303,14 @@ class GemvShape:
         beside = 4 * (p.cols + 8 * warps) + 4 * (warps * (3 + 2 * together * 16) + 16 * together) + 1024
         if at_once * (ring + beside) > gpu.shared_kb * 1024:
             ring, together = ring // 2, 1
-        elif "ring" in changes and (2 if fits_beside(gpu, p) else at_once) * (2 * ring + beside) <= gpu.shared_kb * 1024:
+        elif "ring" in changes and (2 if fits_beside(gpu, p) else 1) * at_once * (2 * ring + beside) <= gpu.shared_kb * 1024:
             ring *= 2
-        return GemvShape(blocks, tiles, together, windows, math.ceil(p.cols / (128 * warps)), ring, ring + beside)
+        return GemvShape(blocks, tiles, together, windows, math.ceil(p.cols / (128 * warps)), ring, at_once * (ring + beside))
 
 
 def fits_beside(gpu, p):
-    """Whether the registers of a product leave room for a block of the next kernel: 64 a thread, on 9.0 alone."""
-    return gpu.arch == "sm_90" and not p.chosen
+    """Whether the registers of a product leave room for the next kernel's blocks: 64 a thread, on 9.0 alone."""
+    return gpu.arch == "sm_90"
 
 
 def tile_instructions(gpu, p, shape, loop):
@@ -295,8 +335,10 @@ def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None):
 
     if p.chosen:  # inputs say which expert: its number, then where its matrices are, a barrier
         known = 2 * gpu.l2_latency + straight(gpu, instructions["choice"], 4) + prologue
-        early = "ask-early" in changes and not p.gated and gpu.early
-        asked, inputs = (known, max(gap(gpu), known)) if early else (gap(gpu) + known, gap(gpu) + known)
+        if gpu.early and not p.gated and kernels.get("early route", True):  # the choice is known while the first product runs
+            asked, inputs = (known, max(gap(gpu), known)) if crowded else (-math.inf, gap(gpu))
+        else:
+            asked = inputs = gap(gpu) + known
     elif gpu.early:
         asked = prologue if crowded else -math.inf
         inputs = max(gap(gpu), prologue if crowded else 0.0)
@@ -335,10 +377,10 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     blocks = a.kv_heads * tiles * parts
     warps = 2 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
     # A tile of a warp: 16 keys at most, as few as let all warps have some.
-    matrices = matrices and a.cache == "f16"
+    matrices = matrices and a.cache == "f16" and a.head_dim <= 128
     tile_keys = min(16, max(2 if matrices or queries > 4 else 4, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / 8)))))
     rounds = math.ceil(min(of_block, keys) / (8 * tile_keys))
-    of_tile = data.MATRIX_TILE_INSTRUCTIONS if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16
+    of_tile = data.MATRIX_TILE_INSTRUCTIONS if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16 * a.head_dim / 128
     # Without other rounds no next tile is copied; lanes share a key's elements where there are few keys.
     of_first = of_tile - data.MATRIX_COPY_INSTRUCTIONS if matrices else of_tile * (1 + tile_keys / 16) / 2
     hop, two_rounds = gpu.l2_latency, queries + 2 > 8
@@ -377,23 +419,31 @@ def token(gpu, model, context, changes=(), kernels=None):
             return 0
         return gpu.shared_kb * 1024 - GemvShape.of(gpu, step, changes).shared
 
-    last = model.steps[-1]  # of the layer before
-    left = left_by(last, 0 if isinstance(last, Small) else gpu.sms)
-    for step in model.steps:
-        if isinstance(step, Attention):
-            code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
-            launch = attention_launch(gpu, step, context, model.layers, cold, code, kernels.get("matrices", True))
-        elif isinstance(step, Small):
-            if step.name == "norm" and kernels.get("passed norms", True):
-                continue
-            code = kernels.get(step.name, step.code)
-            launch = small_launch(gpu, step.name, code, step.bytes, model.layers, step.blocks, cold)
-        else:
-            fused = kernels.get("passed norms", True) and step.name in ("router", "experts in")
-            step = replace(step, norm=step.norm or fused)
-            launch = product_launch(gpu, step, changes, model.layers, left, cold, kernels)
-        left = left_by(step, launch.blocks)
-        out.append(launch)
+    fused, fused_norms = kernels.get("fused", True), kernels.get("passed norms", True)
+    for kind in model.kinds:
+        last = kind.steps[-1]  # of the layer before
+        left = left_by(last, 0 if isinstance(last, Small) else gpu.sms)
+        for step in kind.steps:
+            if isinstance(step, Attention):
+                code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
+                launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", True))
+            elif isinstance(step, Small):
+                if (step.name == "norm" and fused_norms) or (step.name in data.FUSED and fused):
+                    continue
+                code = kernels.get(step.name, step.code)
+                launch = small_launch(gpu, step.name, code, step.bytes, kind.count, step.blocks, cold)
+            else:
+                passes = fused_norms and step.name in ("router", "shared in", "experts in")
+                launch = product_launch(gpu, replace(step, norm=step.norm or passes), changes, kind.count, left, cold, kernels)
+                if step.beside and fused:
+                    # As long as the longer of the two, and what is read of both.
+                    before = out.pop()
+                    more = max(0.0, launch.total - before.total - launch.memory)
+                    out.append(replace(before, memory=before.memory + launch.memory, bytes=before.bytes + launch.bytes,
+                                       latency=before.latency + more, name=f"{before.name}, {launch.name}"))
+                    continue
+            left = left_by(step, launch.blocks)
+            out.append(launch)
     out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels))
     # 64 blocks: each thread compares ten scores one after the other, then two trees of barriers and a counter.
     scores = Straight(math.ceil(model.vocab / 64 / 256) + 4, 300, 0)
@@ -408,9 +458,9 @@ def token_us(gpu, model, context, changes=(), kernels=None):
 def prefill(gpu, model, tokens):
     """us of a prompt by groups of kernels, at 16-bit activations with cuBLASLt, in batches of 2048 tokens."""
     batches = math.ceil(tokens / 2048)
-    products = [s for s in model.steps if isinstance(s, Product) and not s.chosen]
-    experts = [s for s in model.steps if isinstance(s, Product) and s.chosen]
-    attention = next(s for s in model.steps if isinstance(s, Attention))
+    products = [step for step in model.kinds[0].steps if isinstance(step, Product) and not step.chosen]
+    experts = [step for step in model.kinds[0].steps if isinstance(step, Product) and step.chosen]
+    attention = next(step for _, step in model.all_of(Attention))
     flops = 2.0 * tokens * model.layers * sum(sum(p.rows) * p.cols for p in products)
     copied = sum(sum(p.rows) * p.cols for p in products if p.codes != "bf16")
     inputs = tokens * sum(p.cols for p in products) * (4 + 2)  # F32 read, F16 written
@@ -587,8 +637,8 @@ def print_table(model, contexts):
         for context in contexts:
             us = [token_us(gpu, model, context, (), data.KERNELS_THEN), token_us(gpu, model, context),
                   token_us(gpu, model, context, tuple(CHANGES))]
-            cached = sum(step.bytes(context) for step in model.steps if isinstance(step, Attention))
-            share = 100 * (model.weight_bytes + model.layers * cached) / us[1] / 1e6 / gpu.memory
+            cached = sum(times * step.bytes(context) for times, step in model.all_of(Attention))
+            share = 100 * (model.weight_bytes + cached) / us[1] / 1e6 / gpu.memory
             then, now, after = (f"{1e6 / t:.{0 if t < 1e4 else 1}f}" for t in us)
             line.append(f"{then}, {now} ({share:.0f} %), {after}")
         lines.append(line)
@@ -612,7 +662,7 @@ def main():
         return measured()
     if options.command == "check":
         return check()
-    if not options.plan and not (CONFIGS / f"qwen3-{options.model}").exists():
+    if not options.plan and not config_of(options.model).exists():
         sys.exit(f"gpu_time: --model {options.model}: not known (expected one of bench/configs without 'qwen3-')")
     changes = tuple(name for name in options.change.split(",") if name)
     if unknown := set(changes) - set(CHANGES):
@@ -626,7 +676,8 @@ def main():
         return print_what_if(gpu, model, contexts)
     for context in contexts:
         print_prediction(gpu, model, context, changes)
-    print_prefill(gpu, model, options.prefill)
+    if len(model.kinds) == 1:  # recurrences in chunks are not modelled
+        print_prefill(gpu, model, options.prefill)
 
 
 if __name__ == "__main__":

@@ -140,17 +140,21 @@ ATTEND_MERGE = 300  # estimated: the block that ends last puts 33 or more parts 
 MATRIX_TILE_INSTRUCTIONS = 526  # counted, for 16 keys in matrix products, of up to eight queries
 MATRIX_COPY_INSTRUCTIONS = 300  # of these, for the copies of the next keys and values
 # Executed after the wait: estimated from the machine code and the source.
-SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4)}
+SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4),
+         "convolve": Straight(2, 200, 3), "recur": Straight(2, 750, 8), "gate": Straight(1, 250, 4), "sum": Straight(2, 100, 3)}
+FUSED = {"convolve", "gate", "sum"}  # done by the recurrence and by the shared expert's last product
 # What ran on the H200, where the kernel has changed since: a norm that jumped over the gate and the sum of each value, a route that
 # wrote weights and read them back, attention that asked for what comes in its second round after the first and multiplied by lanes,
-# products that left no registers to the next kernel, a norm of its own before router and experts, and tokens that were begun once the
-# host had seen the one before.
+# products that left no registers to the next kernel, a norm of its own before router and experts, tokens that were begun once the
+# host had seen the one before, recurrences in two kernels with a convolution before and a gate behind them, products of one input one
+# after the other, and experts whose second product looked up the choices again when the first had ended.
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
-                "matrices": False, "ahead": False, "passed norms": False}
+                "matrices": False, "ahead": False, "passed norms": False, "fused": False, "early route": False,
+                "recur": Straight(111, 500, 12)}
 # Instructions of whole kernels, counted (9.0, F16 cache).
-CODE = {"fp8": 2104, "int8": 2240, "bf16": 1792, "experts": 2520, **{f"attend {queries}": 4192 for queries in (1, 2, 4, 8)},
-        "norm": 584, "route": 2128, "add choices": 480}
+CODE = {"fp8": 2136, "int8": 2240, "bf16": 1792, "experts": 2312, **{f"attend {queries}": 4192 for queries in (1, 2, 4, 8)},
+        "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}
 
 # Prefill, shares of the tensor cores' peak.
 LIBRARY_SHARE = 0.75  # measured: 736 to 751 of 989 TFLOP/s, cuBLASLt alone
@@ -198,6 +202,8 @@ MEASURED = [
                 why="a kernel of 150 instructions: its beginning and end"),
     MeasuredRow("30B-A3B FP8: a layer", "30b-a3b-fp8", 66.0, layer=True),
     MeasuredRow("30B-A3B FP8, decoding at 0", "30b-a3b-fp8", 312.6),
+    MeasuredRow("27B FP8, decoding at 0", "27b-fp8", 104.3),
+    MeasuredRow("35B-A3B FP8, decoding at 0", "35b-a3b-fp8", 259.9, sets="loads of recurrences, which were not timed alone"),
     MeasuredRow("8B FP8, a prompt of 512", "8b-fp8", 20907, prompt=512,
                 why="the library's share is that of 8192 x 8192; of 512 tokens it is not known"),
     MeasuredRow("8B FP8, a prompt of 4096", "8b-fp8", 27563, prompt=4096),
