@@ -365,9 +365,9 @@ def queries_of(a):
     return min(8, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
 
 
-def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=True):
+def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=True, shared=True):
     """A launch of attend() for one token, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor.
-    `matrices`: whether a cache of F16 goes through matrix products."""
+    `matrices`: whether a cache of F16 goes through matrix products; `shared`: then splits without keys take queries of others."""
     queries = queries_of(a)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
     splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))
@@ -375,9 +375,14 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     of_block = max(64, math.ceil(math.ceil(keys / splits) / 32) * 32)
     parts = math.ceil(keys / of_block)
     blocks = a.kv_heads * tiles * parts
-    warps = 2 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
     # A tile of a warp: 16 keys at most, as few as let all warps have some.
     matrices = matrices and a.cache == "f16" and a.head_dim <= 128
+    if matrices and shared:
+        sharing = 1
+        while sharing < 4 and 2 * sharing <= queries and 2 * sharing * parts <= splits:
+            sharing *= 2
+        queries, blocks = math.ceil(queries / sharing), blocks * sharing
+    warps = 2 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
     tile_keys = min(16, max(2 if matrices or queries > 4 else 4, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / 8)))))
     rounds = math.ceil(min(of_block, keys) / (8 * tile_keys))
     of_tile = data.MATRIX_TILE_INSTRUCTIONS if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16 * a.head_dim / 128
@@ -408,7 +413,9 @@ def small_launch(gpu, name, code, size=0.0, times=1, blocks=1, cold=False):
 def token(gpu, model, context, changes=(), kernels=None):
     """The launches of a token, a layer's with the number of layers. `kernels`: other counts than those of today (measured())."""
     kernels, cold, out = kernels or {}, model.is_cold, []
-    between = data.HOST if not kernels.get("ahead", True) else data.MAPPED if "mapped" in changes else data.AHEAD
+    is_recurrent = any(step.name == "recur" for _, step in model.all_of(Small))  # no token is begun ahead
+    ahead = kernels.get("ahead", True) and not is_recurrent
+    between = data.HOST if not ahead else data.MAPPED if "mapped" in changes else data.AHEAD
     out.append(Launch("copies and host between tokens", 1, 0, 0, 0, between))
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
 
@@ -426,7 +433,8 @@ def token(gpu, model, context, changes=(), kernels=None):
         for step in kind.steps:
             if isinstance(step, Attention):
                 code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
-                launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", True))
+                launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", True),
+                                          kernels.get("shared queries", True))
             elif isinstance(step, Small):
                 if (step.name == "norm" and fused_norms) or (step.name in data.FUSED and fused):
                     continue

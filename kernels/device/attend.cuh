@@ -98,15 +98,29 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   constexpr bool kMatrices = in_matrices(kKind, kWidth);
   const AttendArgs& args = both.attend;
   KernelScope scope(times);
-  const int split = int(block_index().x), row_of_call = int(block_index().z), token = args.first_token + row_of_call;
-  int kv = int(block_index().y), query_tile = 0;
+  const int row_of_call = int(block_index().z), token = args.first_token + row_of_call;
+  int split = int(block_index().x), kv = int(block_index().y), query_tile = 0;
   if (both.tiles > 1) [[unlikely]] {
     query_tile = kv % both.tiles;
     kv /= both.tiles;
   }
-  const int first_query = query_tile * kQueries, first_head = kv * both.group + first_query;
-  const int queries = both.group - first_query < kQueries ? both.group - first_query : kQueries;
+  int first_query = query_tile * kQueries;
+  int queries = both.group - first_query < kQueries ? both.group - first_query : kQueries;
   const int warp = warp_index(), lane = lane_index();
+  const int position = args.position[token], sequence = args.sequence[token];
+  if constexpr (kMatrices) {
+    // Where the text is so short that most splits are without keys, up to four blocks share the queries of one: each
+    // has fewer heads to prepare and fewer results.
+    const int parts = keys_of(args, position, 0).parts();
+    int shift = 0;
+    while (shift < 2 && (2 << shift) <= queries && (parts << (shift + 1)) <= args.splits) ++shift;
+    const int each = (queries + (1 << shift) - 1) >> shift, before = (split & ((1 << shift) - 1)) * each;
+    split >>= shift;
+    first_query += before;
+    queries = queries - before < each ? queries - before : each;
+    if (queries <= 0) return;
+  }
+  const int first_head = kv * both.group + first_query;
 
   // What warps prepare: a query each, `prepared` of them, the token's own key and its value, where this kernel stores
   // them.
@@ -141,7 +155,6 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     }
   };
   for_items(load_weights);
-  const int position = args.position[token], sequence = args.sequence[token];
   const Keys keys = keys_of(args, position, split);
   if (keys.begin >= keys.end) return;
 
@@ -168,8 +181,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     page_rows[i] = uint32_t(page_row(cache, page, args.kv_heads, kv));
   }
   if constexpr (kMatrices) clear_queries(operands, key_row, kThreads);
-  if (thread_index() == 0)
-    *place = {first_head, queries, (row_of_call * args.kv_heads + kv) * both.tiles + query_tile, keys.parts(), {}, 0};
+  if (thread_index() == 0) *place = {first_head, queries, row_of_call * args.heads + first_head, keys.parts(), {}, 0};
   barrier();
 
   // The keys go through the warps in tiles: as few keys to a tile as it takes for all warps to have some.
