@@ -63,13 +63,18 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
       if (product.gate != nullptr) fetch_line(product.gate + e);
     }
   }
+  ChosenShared& own = *shared_memory<ChosenShared>();
+  const int first = int(block_index().y), step = int(grid_size().y);
+  GemvBlock<Traits> block(args.gemv, first, step, own.parts);
+  GemvWindow<Traits> window;
+  block.place_shared_memory(kChosenSharedBytes);
+  block.keep_norm();
   if (early) {
     read_anew();
   } else {
     scope.wait_for_inputs(beside);
   }
   const Choice choice = choice_of(product, int(block_index().x));
-  ChosenShared& own = *shared_memory<ChosenShared>();
   copy_matrices(product, choice.expert, own.parts);
   if (thread_index() == 0) {
     own.expert = choice.expert;
@@ -78,11 +83,6 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
     own.y = result_of(product, choice);
   }
   barrier();
-  const int first = int(block_index().y), step = int(grid_size().y);
-  GemvBlock<Traits> block(args.gemv, first, step, own.parts);
-  GemvWindow<Traits> window;
-  block.place_shared_memory(kChosenSharedBytes);
-  block.keep_norm();
   block.ask_first();
   block.load_first_groups(window, first);
   if (early) scope.wait_for_inputs(beside);
