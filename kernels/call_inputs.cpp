@@ -37,6 +37,7 @@ CallInputs::Places CallInputs::places(int64_t tokens) const {
   const int64_t segments = std::min(tokens, most_sequences_);
   out.segments = take(segments + 1);
   out.slots = take(segments);
+  out.new_slots = take(segments);
   out.marked = take(segments);
   out.mark_slots = take(segments);
   out.draw = take(most_scored_ * int64_t(sizeof(DrawSettings) / sizeof(int32_t)));
@@ -62,6 +63,7 @@ void CallInputs::fill(const Batch& batch, int side) {
     const Segment& segment = batch.segments[s];
     there(now_.segments)[s] = segment.first;
     there(now_.slots)[s] = segment.slot;
+    there(now_.new_slots)[s] = segment.new_slot >= 0 ? segment.new_slot : segment.slot;
     there(now_.marked)[s] = segment.marked > 0 ? segment.first + segment.marked - 1 : -1;
     there(now_.mark_slots)[s] = segment.mark_slot;
     for (int32_t t = 0; t < segment.count; ++t) {

@@ -39,8 +39,8 @@ class CallInputs {
   const DrawSettings* draw() const { return at<DrawSettings>(now_.draw); }
   // As many as the call has tokens, so that a CUDA graph does not depend on how many there are.
   Segments segments() const {
-    return {at<int32_t>(now_.segments), at<int32_t>(now_.slots), at<int32_t>(now_.marked), at<int32_t>(now_.mark_slots),
-            segments_};
+    return {at<int32_t>(now_.segments), at<int32_t>(now_.slots),      at<int32_t>(now_.new_slots),
+            at<int32_t>(now_.marked),   at<int32_t>(now_.mark_slots), segments_};
   }
   const int32_t* tables(int32_t group) const { return at<int32_t>(now_.tables[size_t(group)]); }
   // Of a rope of the plan; -1: none.
@@ -49,7 +49,7 @@ class CallInputs {
  private:
   // Byte offsets.
   struct Places {
-    size_t tokens, positions, sequences, scored, segments, slots, marked, mark_slots, draw, bytes;
+    size_t tokens, positions, sequences, scored, segments, slots, new_slots, marked, mark_slots, draw, bytes;
     std::vector<size_t> tables;    // of each group
     std::vector<size_t> cos, sin;  // of each rope
   };

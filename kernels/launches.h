@@ -82,10 +82,11 @@ struct Epilogue {
   bool stores_only() const { return activation == Activation::kNone && scale == 1 && softcap == 0 && !add; }
 };
 
-// Launches that run side by side: they have the same inputs, and none reads or writes what another writes. Each starts
-// when the one before it has its inputs, and ends when that has ended.
+// Launches that run side by side: none reads or writes what another writes, and what any of them reads is there when
+// the first one has its inputs. Each starts when the one before it has its inputs, and ends when that has ended.
 struct Beside {
-  bool previous = false, next = false;  // beside the launch before it, beside the one behind it
+  bool previous = false;  // beside the launch before it
+  bool next = false;      // beside the one behind it, which starts when this one has its inputs, no earlier
 };
 
 struct GemvArgs {
@@ -365,7 +366,8 @@ void add_choices(Stream& stream, const AddChoicesArgs& args);
 // marked[i] also in mark_slot[i]; some of the last ones may be empty.
 struct Segments {
   const int32_t* first = nullptr;      // (count + 1)
-  const int32_t* slot = nullptr;       // (count)
+  const int32_t* slot = nullptr;       // (count), where states are before the segment's tokens,
+  const int32_t* new_slot = nullptr;   // (count), and behind them; may be the same
   const int32_t* marked = nullptr;     // (count), -1: none
   const int32_t* mark_slot = nullptr;  // (count)
   int count = 0;
@@ -497,11 +499,11 @@ struct AttendArgs {
   int tokens = 1;
   float* y = nullptr;  // (tokens of the call, y_stride): heads of mixed values
   int64_t y_stride = 0;
-  // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for each
-  // token of the launch, key-value head and tile of queries.
+  // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for the
+  // first head of each block.
   int splits = 1;
   float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim)), then (tokens, heads, splits, 2)
-  uint32_t* counter = nullptr;  // (tokens, kv_heads, query_tiles())
+  uint32_t* counter = nullptr;  // (tokens of the launch, heads)
 };
 int query_tiles(int queries, int dim);  // of one key-value head; dim: the larger one of key_dim and value_dim
 // Norm and rotation of the keys, and keys and values into the cache.

@@ -83,12 +83,16 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
   DeviceLayout work, states;
   lay_out_work(work);
   lay_out_cache(states);
-  use_ = {weights.bytes(), states.bytes(), work.bytes()};
+  // The spare slot is not for any token to come.
+  const size_t spare = has_spare_slot(plan) ? fixed_state_bytes(plan) : 0;
+  cache_bytes_ = states.bytes();
+  work_bytes_ = work.bytes();
+  use_ = {weights.bytes(), cache_bytes_ - spare, work_bytes_ + spare};
 }
 
 void Workspace::allocate(Device& device) {
-  work_memory_ = DeviceMemory(device, use_.work, "work space");
-  cache_memory_ = DeviceMemory(device, use_.kv, "key-value cache");
+  work_memory_ = DeviceMemory(device, work_bytes_, "work space");
+  cache_memory_ = DeviceMemory(device, cache_bytes_, "key-value cache");
   inputs.allocate();
   DeviceLayout work(work_memory_.data()), states(cache_memory_.data());
   lay_out_work(work);
@@ -99,7 +103,8 @@ void Workspace::allocate(Device& device) {
 void Workspace::lay_out_cache(DeviceLayout& memory) {
   cache.lay_out(memory);
   fixed.clear();
-  for (const State& state : plan_.states) fixed.push_back(memory.take<float>(state_slots(options_) * state.elements));
+  const int64_t slots = state_slots(options_) + (has_spare_slot(plan_) ? 1 : 0);
+  for (const State& state : plan_.states) fixed.push_back(memory.take<float>(slots * state.elements));
 }
 
 void Workspace::lay_out_work(DeviceLayout& memory) {
@@ -212,9 +217,14 @@ void Workspace::place_experts(Device& device) {
     for (const Weight* weight : bank) matrices.push_back(weights.matrix(*weight));
     copy_to_device(device.stream(), to, first, bank.size() * sizeof(Matrix));
   };
+  // Kernels take all but pointers and row_origin from one of them.
   const auto take_tensor_cores = [](std::span<const Matrix> bank) {
-    return std::all_of(bank.begin(), bank.end(),
-                       [&](const Matrix& w) { return has_expert_kernels(w) && alike(w, bank.front()); });
+    const auto shape = [](const Matrix& w) {
+      return std::tuple(w.rows, w.cols, w.row_bytes, w.group_rows, w.group_cols, w.grid_cols, w.super_shift);
+    };
+    return std::all_of(bank.begin(), bank.end(), [&](const Matrix& w) {
+      return has_expert_kernels(w) && alike(w, bank.front()) && shape(w) == shape(bank.front());
+    });
   };
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
     ExpertBanks& banks = experts[i];

@@ -87,6 +87,7 @@ class Workspace {
 
   const EngineOptions options_;
   MemoryUse use_;
+  size_t cache_bytes_ = 0, work_bytes_ = 0;
   DeviceMemory work_memory_, cache_memory_;
 };
 

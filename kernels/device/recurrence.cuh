@@ -74,7 +74,7 @@ convolve_kernel(const ConvArgs args, const LaunchTimes times) {
     if (tile_first <= marked && marked < tile_first + kConvTile)
       keep(args.segments.mark_slot[segment], tile, marked + 1 - tile_first);
   }
-  keep(slot, tiles - 1, end - first - (tiles - 1) * kConvTile);
+  keep(args.segments.new_slot[segment], tiles - 1, end - first - (tiles - 1) * kConvTile);
 }
 
 QGEN_DEVICE int key_head_of(const RecurArgs& args, int h) {
@@ -336,7 +336,7 @@ recur_kernel(const RecurArgs args, const LaunchTimes times) {
     }
     if (t == marked) keep(args.segments.mark_slot[segment]);
   }
-  keep(slot);
+  keep(args.segments.new_slot[segment]);
   if (!has_conv) return;
   // What the convolution's next token needs. Keys and queries are those of several blocks: of the last one to have read
   // them.
@@ -346,7 +346,7 @@ recur_kernel(const RecurArgs args, const LaunchTimes times) {
       const float* const row = input_row(i);
       if (row == nullptr) continue;
       if (first <= marked && marked < end) conv_of(row).keep(marked + 1, args.segments.mark_slot[segment]);
-      conv_of(row).keep(end, slot);
+      conv_of(row).keep(end, args.segments.new_slot[segment]);
     }
   };
   keep_inputs(2 * kKeys, Shared::kInputs);
@@ -593,7 +593,7 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
     }
     if (next - 1 == marked) keep(args.segments.mark_slot[segment]);
   }
-  keep(slot);
+  keep(args.segments.new_slot[segment]);
 }
 
 }  // namespace qgen::QGEN_BACKEND

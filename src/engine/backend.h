@@ -26,6 +26,9 @@ struct Segment {
   // Behind so many of its tokens the states of fixed size are copied to another slot; 0: they are not.
   int32_t marked = 0;
   int32_t mark_slot = 0;
+  // The slot where these states are behind all of its tokens, where Backend::begins_ahead(), so that those before them
+  // are still there; -1: `slot`.
+  int32_t new_slot = -1;
 };
 
 struct Batch {

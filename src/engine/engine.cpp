@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -37,6 +39,7 @@ CacheLimits cache_limits(const EngineOptions& options, int64_t batch_tokens) {
 }
 
 int64_t state_slots(const EngineOptions& options) { return options.sequences * (1 + options.marks); }
+bool has_spare_slot(const Plan& plan) { return fixed_state_bytes(plan) > 0 && !plan.draft; }
 
 void check_context(const Plan& plan, int64_t context) {
   const ContextLimit& limit = plan.model.context_limit;
@@ -53,13 +56,16 @@ Engine::Engine(const Plan& plan, const EngineOptions& options, std::unique_ptr<B
       backend_(std::move(backend)),
       cache_(plan, cache_limits(options, backend_->batch_tokens())),
       sequences_(size_t(options.sequences)),
+      slots_(size_t(options.sequences)),
+      spare_slot_(int32_t(state_slots(options))),
       ropes_(plan.ropes, options.context),
       next_ropes_(ropes_),
       first_scored_step_(first_scored(plan, 0)),
       first_scored_draft_step_(first_scored(plan, plan.main_steps())),
       has_fixed_states_(fixed_state_bytes(plan) > 0),
-      begins_ahead_(backend_->begins_ahead() && !has_fixed_states_ && !plan.draft) {
+      begins_ahead_(backend_->begins_ahead() && !plan.draft) {
   check_context(plan, options.context);
+  std::iota(slots_.begin(), slots_.end(), 0);
   for (const CacheGroup& group : cache_.groups()) pools_.emplace_back(group.pages);
 }
 
@@ -293,6 +299,7 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
     SequenceState& sequence = at(w.sequence);
     segments.push_back(
         {int32_t(tokens.size()), int32_t(piece.count), sequence.position, slot_of(w.sequence), sequence.pages});
+    if (takes_turns(call, piece)) segments.back().new_slot = spare_slot_;
     if (marked_in(w, piece)) {
       segments.back().marked = int32_t(w.marked - piece.first);
       segments.back().mark_slot = slot_of(w.sequence, size_t(w.mark));
@@ -329,6 +336,7 @@ bool Engine::run_pieces(Call& call, std::span<const Piece> pieces) {
       continue;
     }
     SequenceState& sequence = at(w.sequence);
+    if (takes_turns(call, piece)) std::swap(slots_[size_t(w.sequence)], spare_slot_);
     if (marked_in(w, piece))
       sequence.marks[size_t(w.mark)] = mark_at(sequence, sequence.position + w.marked - piece.first);
     sequence.position += piece.count;
@@ -366,6 +374,10 @@ std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, const Piec
   next_ropes_.add(lengths, position, 1);
   NextBatch next;
   next.segment = {0, 1, position, slot_of(work.sequence), sequence.pages};
+  if (has_fixed_states_) {
+    next.segment.new_slot = spare_slot_;
+    if (takes_turns(call, piece)) std::swap(next.segment.slot, next.segment.new_slot);
+  }
   next.kernels = call.kernels;
   next.choice = work.choices[1];
   return next;

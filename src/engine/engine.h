@@ -170,14 +170,19 @@ class Engine {
   bool run_batch(Batch batch, std::span<const Piece> pieces, std::span<const std::pair<size_t, int64_t>> scored,
                  Call& call);
   void end_overflowed(const Batch& batch, std::span<const Piece> pieces, Call& call);
-  // Slots of the states of fixed size: first one for each sequence, then one for each mark.
-  int32_t slot_of(SequenceId sequence) const { return sequence; }
+  // Slots of the states of fixed size: first one for each sequence, then one for each mark, and a spare one, which
+  // changes places with that of a sequence (takes_turns()).
+  int32_t slot_of(SequenceId sequence) const { return slots_[size_t(sequence)]; }
   int32_t slot_of(SequenceId sequence, size_t mark) const {
     return int32_t(options_.sequences) + sequence * options_.marks + int32_t(mark);
   }
   // Puts recurrent states back to the last mark at or before `position`, or to nothing; returns where that is.
   int64_t restore(SequenceId sequence, int64_t position);
   void abandon(SequenceId sequence);
+  // Whether the states of fixed size go to the spare slot: those of a single token, which may have been begun ahead.
+  bool takes_turns(const Call& call, const Piece& piece) const {
+    return begins_ahead_ && has_fixed_states_ && call.work.size() == 1 && piece.count == 1;
+  }
   // Whether the work is marked behind a token of the piece.
   bool marked_in(const Work& work, const Piece& piece) const;
   Mark mark_at(const SequenceState& state, int64_t position) const;
@@ -198,11 +203,12 @@ class Engine {
   CacheLayout cache_;
   std::vector<PagePool> pools_;  // of each group
   std::vector<SequenceState> sequences_;
+  std::vector<int32_t> slots_;  // of each sequence
+  int32_t spare_slot_;
   RopeRows ropes_, next_ropes_;  // of a batch, and of the one that is likely to follow
   size_t first_scored_step_ = 0, first_scored_draft_step_ = 0;
   const bool has_fixed_states_;
-  // A recurrent state cannot go back, and draft heads run between two tokens.
-  const bool begins_ahead_;
+  const bool begins_ahead_;  // not where draft heads run between two tokens
   StepTrace trace_;
   StepWatch watch_;
   RunObserver observer_;
@@ -211,8 +217,11 @@ class Engine {
   std::vector<StateId> overflows_;  // of a batch's tokens
 };
 
-// Slots of states of fixed size that an engine has.
+// Slots of states of fixed size that an engine has, but for a spare one where its backend begins_ahead(): see
+// has_spare_slot().
 int64_t state_slots(const EngineOptions& options);
+// Whether tokens of such a model are begun ahead and have states of fixed size.
+bool has_spare_slot(const Plan& plan);
 // Throws a usage Error where the model cannot see so many tokens at all.
 void check_context(const Plan& plan, int64_t context);
 // The limits of the cache of an engine whose backend runs batches of so many tokens.

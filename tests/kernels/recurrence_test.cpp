@@ -27,10 +27,11 @@ class Recurrence {
     a_log_ = normal(random, kHeads);
     bias_ = normal(random, kHeads);
     skip_ = normal(random, kHeads);
-    state_ = normal(random, size_t(2 * segments_ * kHeads * shape.key_dim * shape.value_dim));
+    state_ = normal(random, size_t(3 * segments_ * kHeads * shape.key_dim * shape.value_dim));
     for (int s = 0; s < segments_; ++s) {
-      slots_.push_back(2 * s + 1);
-      mark_slots_.push_back(2 * s);
+      slots_.push_back(3 * s + 1);
+      new_slots_.push_back(3 * s + (s % 2 == 0 ? 2 : 1));
+      mark_slots_.push_back(3 * s);
     }
   }
 
@@ -43,7 +44,7 @@ class Recurrence {
         products(device_, std::vector<float>(size_t(tokens_ * kKeyHeads * kRecurProducts))),
         y(device_, std::vector<float>(size_t(tokens_ * y_stride())));
     const Buffer<int32_t> first(device_, shape_.first), marked(device_, shape_.marked), slots(device_, slots_),
-        mark_slots(device_, mark_slots_);
+        new_slots(device_, new_slots_), mark_slots(device_, mark_slots_);
     RecurArgs args;
     args.delta = shape_.delta;
     args.in_chunks = in_chunks;
@@ -68,7 +69,7 @@ class Recurrence {
     args.state = state.data();
     args.y = y.data();
     args.y_stride = y_stride();
-    args.segments = {first.data(), slots.data(), marked.data(), mark_slots.data(), segments_};
+    args.segments = {first.data(), slots.data(), new_slots.data(), marked.data(), mark_slots.data(), segments_};
     args.heads = kHeads;
     args.key_heads = kKeyHeads;
     args.key_dim = shape_.key_dim;
@@ -133,7 +134,7 @@ class Recurrence {
       }
       if (t == shape_.marked[size_t(segment)]) keep(state_of(mark_slots_[size_t(segment)], h));
     }
-    keep(there);
+    if (shape_.first[size_t(segment) + 1] > begin) keep(state_of(new_slots_[size_t(segment)], h));
   }
 
   gpu::Device& device_;
@@ -141,7 +142,7 @@ class Recurrence {
   int64_t tokens_;
   int segments_;
   std::vector<float> k_, q_, v_, decay_, rate_, a_log_, bias_, skip_, state_;
-  std::vector<int32_t> slots_, mark_slots_;
+  std::vector<int32_t> slots_, new_slots_, mark_slots_;
 };
 
 std::vector<RecurShape> recur_shapes() {
@@ -182,9 +183,10 @@ TEST_CASE("kernels: recurrences, token by token and in chunks") {
 
 struct PassedShape {
   bool delta;
-  int key_dim, value_dim, taps;
+  int key_dim, value_dim, taps;  // no taps: no convolution
   bool conv_bias, silu, normed, gate_silu;
   std::vector<int32_t> first, marked;
+  bool gated = true, key_heads_repeat = false;
 };
 
 // A convolution, a recurrence and the gate behind it, by kernels of their own or by one.
@@ -194,40 +196,44 @@ class PassedRecurrence {
     std::mt19937 random(11);
     const auto of = [&](int64_t count) { return normal(random, size_t(count)); };
     rows_ = of(tokens() * stride());
-    weights_ = of(conv_cols() * shape.taps);
+    weights_ = of(conv_cols() * std::max(1, shape.taps));
     conv_bias_ = of(conv_cols());
-    conv_state_ = of(2 * segments() * (shape.taps - 1) * conv_cols());
-    state_ = of(2 * segments() * kHeads * shape.key_dim * shape.value_dim);
+    conv_state_ = of(3 * segments() * std::max(1, shape.taps - 1) * conv_cols());
+    state_ = of(3 * segments() * kHeads * shape.key_dim * shape.value_dim);
     of_heads_ = of(kHeads);
     norm_ = of(shape.value_dim);
   }
 
   void run(bool at_once) {
-    const Buffer<float> rows(device_, rows_), weights(device_, weights_), conv_bias(device_, conv_bias_),
-        conv_state(device_, conv_state_), state(device_, state_), of_heads(device_, of_heads_), norm(device_, norm_),
+    const Buffer<float> rows(device_, rows_), convolved(device_, rows_), weights(device_, weights_),
+        conv_bias(device_, conv_bias_), conv_state(device_, conv_state_), state(device_, state_),
+        of_heads(device_, of_heads_), norm(device_, norm_),
         y(device_, std::vector<float>(size_t(tokens() * kHeads * shape_.value_dim)));
     const Buffer<uint32_t> counter(device_, std::vector<uint32_t>(size_t(segments() * kKeyHeads)));
-    std::vector<int32_t> slots, mark_slots;
+    // Of every other segment the states go to another slot.
+    std::vector<int32_t> slots, new_slots, mark_slots;
     for (int s = 0; s < segments(); ++s) {
-      slots.push_back(2 * s);
-      mark_slots.push_back(2 * s + 1);
+      slots.push_back(3 * s);
+      new_slots.push_back(s % 2 == 0 ? 3 * s : 3 * s + 2);
+      mark_slots.push_back(3 * s + 1);
     }
     const Buffer<int32_t> first(device_, shape_.first), marked(device_, shape_.marked), slot(device_, slots),
-        mark_slot(device_, mark_slots);
+        new_slot(device_, new_slots), mark_slot(device_, mark_slots);
     ConvArgs conv;
-    conv.x = conv.y = rows.data() + kBefore;
+    conv.x = rows.data() + kBefore;
+    conv.y = convolved.data() + kBefore;
     conv.x_stride = conv.y_stride = stride();
     conv.weight = weights.data();
     conv.bias = shape_.conv_bias ? conv_bias.data() : nullptr;
     conv.activation = shape_.silu ? Activation::kSilu : Activation::kNone;
     conv.state = conv_state.data();
-    conv.segments = {first.data(), slot.data(), marked.data(), mark_slot.data(), segments()};
+    conv.segments = {first.data(), slot.data(), new_slot.data(), marked.data(), mark_slot.data(), segments()};
     conv.taps = shape_.taps;
     conv.cols = int(conv_cols());
     conv.tokens = int(tokens());
     RecurArgs args;
     args.delta = args.unit_keys = shape_.delta;
-    args.v = {rows.data() + kBefore, stride(), shape_.value_dim};
+    args.v = {at_once || shape_.taps == 0 ? conv.x : conv.y, stride(), shape_.value_dim};
     args.k = {args.v.x + kHeads * shape_.value_dim, stride(), shape_.key_dim};
     args.q = {args.k.x + kKeyHeads * shape_.key_dim, stride(), shape_.key_dim};
     const float* const behind = conv.x + conv_cols();
@@ -245,6 +251,7 @@ class PassedRecurrence {
     args.key_heads = kKeyHeads;
     args.key_dim = shape_.key_dim;
     args.value_dim = shape_.value_dim;
+    args.key_heads_repeat = shape_.key_heads_repeat;
     args.tokens = int(tokens());
     CombineArgs gate;
     gate.y = gate.out = y.data();
@@ -255,17 +262,22 @@ class PassedRecurrence {
     gate.activation = shape_.gate_silu ? Activation::kSilu : Activation::kSigmoid;
     gate.cols = kHeads * shape_.value_dim;
     gate.tokens = int(tokens());
-    if (at_once) {
-      args.conv = conv;
-      args.counter = counter.data();
-      args.norm = gate.norm;
-      args.gate = {gate.gate, stride(), shape_.value_dim};
-      args.gate_silu = shape_.gate_silu;
-      gpu::recur(device_.stream(), args);
-    } else {
-      gpu::convolve(device_.stream(), conv);
-      gpu::recur(device_.stream(), args);
-      gpu::combine(device_.stream(), gate);
+    // Twice, the second time from where the first one has left the states.
+    for (int i = 0; i < 2; ++i) {
+      if (at_once) {
+        if (shape_.taps > 0) args.conv = conv;
+        args.counter = counter.data();
+        if (shape_.gated) {
+          args.norm = gate.norm;
+          args.gate = {gate.gate, stride(), shape_.value_dim};
+          args.gate_silu = shape_.gate_silu;
+        }
+        gpu::recur(device_.stream(), args);
+      } else {
+        if (shape_.taps > 0) gpu::convolve(device_.stream(), conv);
+        gpu::recur(device_.stream(), args);
+        if (shape_.gated) gpu::combine(device_.stream(), gate);
+      }
     }
     out = y.read();
     after = state.read();
@@ -299,6 +311,10 @@ TEST_CASE("kernels: smoke, a recurrence that does the convolution before it and 
              PassedShape{false, 128, 64, 4, true, true, false, true, {0, 1, 4}, {-1, 1}},
              PassedShape{false, 256, 100, 2, false, true, true, false, {0, 3}, {2}},
              PassedShape{false, 200, 50, 1, true, true, false, true, {0, 2, 3}, {-1, 2}},
+             // Blocks of several columns and heads share keys and queries; without the gate, without the convolution.
+             PassedShape{true, 64, 160, 4, false, true, false, true, {0, 3}, {1}, false, true},
+             PassedShape{true, 128, 128, 4, false, true, true, true, {0, 2}, {-1}, true, true},
+             PassedShape{true, 128, 96, 0, false, true, true, true, {0, 2}, {0}},
          }) {
       INFO(shape.key_dim, " ", shape.value_dim, " ", shape.taps);
       PassedRecurrence recurrence(device, shape);

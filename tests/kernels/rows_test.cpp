@@ -107,16 +107,17 @@ TEST_CASE("kernels: causal convolutions, of a few and of many tokens, in place t
       const std::vector<float> x = normal(random, size_t(tokens * shape.cols), 1),
                                weight = normal(random, size_t(shape.cols * shape.taps), 1),
                                bias = normal(random, size_t(shape.cols), 1),
-                               state = normal(random, size_t(2 * segments * slot_size), 1);
-      std::vector<int32_t> slots, mark_slots;
+                               state = normal(random, size_t(3 * segments * slot_size), 1);
+      std::vector<int32_t> slots, new_slots, mark_slots;
       for (int s = 0; s < segments; ++s) {
-        slots.push_back(2 * s + 1);
-        mark_slots.push_back(2 * s);
+        slots.push_back(3 * s + 1);
+        new_slots.push_back(3 * s + (s % 2 == 0 ? 2 : 1));
+        mark_slots.push_back(3 * s);
       }
       const Buffer<float> x_there(device, x), y_there(device, std::vector<float>(x.size())),
           weight_there(device, weight), bias_there(device, bias), state_there(device, state);
       const Buffer<int32_t> first(device, shape.first), marked(device, shape.marked), slots_there(device, slots),
-          marks_there(device, mark_slots);
+          new_slots_there(device, new_slots), marks_there(device, mark_slots);
       ConvArgs args;
       args.x = x_there.data();
       args.y = shape.in_place ? x_there.data() : y_there.data();
@@ -125,7 +126,8 @@ TEST_CASE("kernels: causal convolutions, of a few and of many tokens, in place t
       args.bias = bias_there.data();
       args.activation = Activation::kSilu;
       args.state = state_there.data();
-      args.segments = {first.data(), slots_there.data(), marked.data(), marks_there.data(), segments};
+      args.segments = {first.data(),  slots_there.data(), new_slots_there.data(),
+                       marked.data(), marks_there.data(), segments};
       args.taps = shape.taps;
       args.tokens = tokens;
       convolve(device.stream(), args);
@@ -135,7 +137,7 @@ TEST_CASE("kernels: causal convolutions, of a few and of many tokens, in place t
         const int begin = shape.first[size_t(s)], end = shape.first[size_t(s) + 1];
         // Input `t` of the segment; those before it are in the state.
         const auto input = [&](int t, int c) {
-          const int64_t own = int64_t{2 * s + 1} * slot_size;
+          const int64_t own = int64_t{slots[size_t(s)]} * slot_size;
           return t >= begin ? x[size_t(t * shape.cols + c)]
                             : state[size_t(own + (before + t - begin) * shape.cols + c)];
         };
@@ -154,8 +156,8 @@ TEST_CASE("kernels: causal convolutions, of a few and of many tokens, in place t
           }
         }
         if (begin == end) continue;
-        if (shape.marked[size_t(s)] >= 0) keep(2 * s, shape.marked[size_t(s)] + 1);
-        keep(2 * s + 1, end);
+        if (shape.marked[size_t(s)] >= 0) keep(mark_slots[size_t(s)], shape.marked[size_t(s)] + 1);
+        keep(new_slots[size_t(s)], end);
       }
       CHECK(normwise_error((shape.in_place ? x_there : y_there).read(), expected) < 1e-6);
       CHECK(state_there.read() == after);
