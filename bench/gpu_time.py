@@ -148,8 +148,9 @@ def codes_of(method):
 
 
 def config_of(name):
-    """qwen3-NAME, or another model of that size."""
-    return next(CONFIGS.glob(f"qwen3*-{name}/config.json"), CONFIGS / name)
+    """The config.json of qwen3-NAME or of another version, qwen3.5-NAME; None where there is not exactly one."""
+    found = [path for path in CONFIGS.glob("qwen3*/config.json") if path.parent.name.split("-", 1)[1] == name]
+    return found[0] if len(found) == 1 else None
 
 
 def model_of_config(name, cache):
@@ -413,9 +414,7 @@ def small_launch(gpu, name, code, size=0.0, times=1, blocks=1, cold=False):
 def token(gpu, model, context, changes=(), kernels=None):
     """The launches of a token, a layer's with the number of layers. `kernels`: other counts than those of today (measured())."""
     kernels, cold, out = kernels or {}, model.is_cold, []
-    is_recurrent = any(step.name == "recur" for _, step in model.all_of(Small))  # no token is begun ahead
-    ahead = kernels.get("ahead", True) and not is_recurrent
-    between = data.HOST if not ahead else data.MAPPED if "mapped" in changes else data.AHEAD
+    between = data.HOST if not kernels.get("ahead", True) else data.MAPPED if "mapped" in changes else data.AHEAD
     out.append(Launch("copies and host between tokens", 1, 0, 0, 0, between))
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
 
@@ -427,17 +426,19 @@ def token(gpu, model, context, changes=(), kernels=None):
         return gpu.shared_kb * 1024 - GemvShape.of(gpu, step, changes).shared
 
     fused, fused_norms = kernels.get("fused", True), kernels.get("passed norms", True)
+    def is_launched(step):
+        return not isinstance(step, Small) or not ((step.name == "norm" and fused_norms) or (step.name in data.FUSED and fused))
+
     for kind in model.kinds:
-        last = kind.steps[-1]  # of the layer before
+        steps = [step for step in kind.steps if is_launched(step)]
+        last = steps[-1]  # of the layer before
         left = left_by(last, 0 if isinstance(last, Small) else gpu.sms)
-        for step in kind.steps:
+        for step in steps:
             if isinstance(step, Attention):
                 code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
                 launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", True),
                                           kernels.get("shared queries", True))
             elif isinstance(step, Small):
-                if (step.name == "norm" and fused_norms) or (step.name in data.FUSED and fused):
-                    continue
                 code = kernels.get(step.name, step.code)
                 launch = small_launch(gpu, step.name, code, step.bytes, kind.count, step.blocks, cold)
             else:
@@ -670,8 +671,8 @@ def main():
         return measured()
     if options.command == "check":
         return check()
-    if not options.plan and not config_of(options.model).exists():
-        sys.exit(f"gpu_time: --model {options.model}: not known (expected one of bench/configs without 'qwen3-')")
+    if not options.plan and config_of(options.model) is None:
+        sys.exit(f"gpu_time: --model {options.model}: not known (expected one of bench/configs, what follows 'qwen3-' or 'qwen3.5-')")
     changes = tuple(name for name in options.change.split(",") if name)
     if unknown := set(changes) - set(CHANGES):
         sys.exit(f"gpu_time: --change {options.change}: no change '{sorted(unknown)[0]}' (expected some of {', '.join(CHANGES)})")

@@ -490,14 +490,15 @@ class CudaBackend : public Backend {
   }
   bool runs_beside_next(size_t step, const SideBatch& batch) const {
     if (!fused_.are_independent(step) || !are_together(step, step + 1, batch)) return false;
-    const auto can = [&](size_t i) {
+    const auto can = [&](size_t i, size_t other) {
       const CombineStep* const norm = norm_of(i, batch);
+      if (norm != nullptr && contains(rows_written(plan_.steps[other]), norm->y.row)) return false;
       return !work_.is_scored(plan_.steps[i]) && sum_of(i, batch) == nullptr &&
              work_.linear.can_run_beside(prepared_[i].projections,
                                          norm != nullptr ? input_of(norm->y, norm->norm) : prepared_[i].input,
                                          int(batch.tokens.size()), batch.kernels);
     };
-    return can(step) && can(step + 1);
+    return can(step, step + 1) && can(step + 1, step);
   }
   static bool are_few(const Batch& batch) { return LinearDispatch::are_few(int(batch.tokens.size()), batch.kernels); }
 

@@ -5,20 +5,18 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-bool has(const std::vector<RowId>& rows, RowId row) { return std::find(rows.begin(), rows.end(), row) != rows.end(); }
 bool share(const std::vector<RowId>& one, const std::vector<RowId>& other) {
-  return std::any_of(one.begin(), one.end(), [&](RowId row) { return has(other, row); });
+  return std::any_of(one.begin(), one.end(), [&](RowId row) { return contains(other, row); });
 }
 
-bool same(const View& one, const View& other) {
-  return one.row == other.row && one.first == other.first && one.cols == other.cols;
-}
 bool overlap(const View& one, const View& other) {
   return one.row == other.row && one.first < other.first + other.cols && other.first < one.first + one.cols;
 }
-bool holds(const View& all, const Heads& heads, int64_t count, int64_t dim) {
-  const int64_t end = heads.first + (count - 1) * heads.stride + dim;
-  return heads.row == all.row && heads.first >= all.first && end <= all.first + all.cols;
+View columns(const Heads& heads, int64_t count, int64_t dim) {
+  return {heads.row, heads.first, (count - 1) * heads.stride + dim};
+}
+bool holds(const View& all, const View& part) {
+  return part.row == all.row && part.first >= all.first && part.first + part.cols <= all.first + all.cols;
 }
 
 // Whether a LinearStep only stores one product of an input as it is.
@@ -41,8 +39,8 @@ FusedSteps::FusedSteps(const Plan& plan) : plan_(plan) {
 
 bool FusedSteps::is_read(RowId row, size_t first) const {
   for (size_t i = first; i < plan_.steps.size(); ++i) {
-    if (has(rows_read(plan_.steps[i]), row)) return true;
-    if (has(rows_written(plan_.steps[i]), row)) return false;
+    if (contains(rows_read(plan_.steps[i]), row)) return true;
+    if (contains(rows_written(plan_.steps[i]), row)) return false;
   }
   return false;
 }
@@ -59,11 +57,11 @@ bool FusedSteps::finds_sum(size_t step) const {
   const auto* const linear = std::get_if<LinearStep>(&plan_.steps[step].op);
   if (linear == nullptr || !stores_one_product(*linear) || step + 1 >= plan_.steps.size()) return false;
   const auto* const sum = std::get_if<CombineStep>(&plan_.steps[step + 1].op);
-  if (sum == nullptr || sum->norm || sum->x_scale != 1 || sum->y_scale != 1 || !same(sum->x, sum->out)) return false;
+  if (sum == nullptr || sum->norm || sum->x_scale != 1 || sum->y_scale != 1 || sum->x != sum->out) return false;
   const View& product = linear->projections.front().out;
-  return sum->gate && sum->gate.cols == 1 && sum->activation == Activation::kSigmoid && same(sum->y, product) &&
-         sum->gate.row != product.row && sum->out.row != product.row && sum->out.row != linear->in.row &&
-         !is_read(product.row, step + 2);
+  return sum->gate && sum->gate.cols == 1 && sum->activation == Activation::kSigmoid && sum->y == product &&
+         sum->gate.row != product.row && sum->gate.row != sum->out.row && sum->out.row != product.row &&
+         sum->out.row != linear->in.row && !is_read(product.row, step + 2);
 }
 
 bool FusedSteps::finds_conv(size_t step) const {
@@ -72,11 +70,15 @@ bool FusedSteps::finds_conv(size_t step) const {
   const auto* const conv = std::get_if<ConvStep>(&plan_.steps[step - 1].op);
   if (conv == nullptr) return false;
   const View& out = conv->out;
-  const bool is_input = holds(out, recur->q, recur->key_heads, recur->key_dim) &&
-                        holds(out, recur->k, recur->key_heads, recur->key_dim) &&
-                        holds(out, recur->v, recur->heads, recur->value_dim);
+  // Each column is of one key head or of one value head, whose block moves its inputs on.
+  const View q = columns(recur->q, recur->key_heads, recur->key_dim),
+             k = columns(recur->k, recur->key_heads, recur->key_dim),
+             v = columns(recur->v, recur->heads, recur->value_dim);
+  const bool is_input = holds(out, q) && holds(out, k) && holds(out, v) && !overlap(q, k) && !overlap(q, v) &&
+                        !overlap(k, v) && recur->q.stride >= recur->key_dim && recur->k.stride >= recur->key_dim &&
+                        recur->v.stride >= recur->value_dim && recur->heads % recur->key_heads == 0;
   const bool is_simple = conv->activation == Activation::kSilu || conv->activation == Activation::kNone;
-  if (!is_input || !is_simple || !same(conv->in, out) || overlap(out, recur->decay) || overlap(out, recur->rate) ||
+  if (!is_input || !is_simple || conv->in != out || overlap(out, recur->decay) || overlap(out, recur->rate) ||
       recur->out.row == out.row)
     return false;
   // The step behind may read a gate from other columns of the row.
@@ -98,8 +100,8 @@ bool FusedSteps::finds_gate(size_t step) const {
   const Norm& norm = gate->norm;
   const bool of_heads = norm.kind == Norm::Kind::kRms && norm.group == recur->value_dim && norm.bias == nullptr;
   const bool is_simple = gate->activation == Activation::kSilu || gate->activation == Activation::kSigmoid;
-  return (!norm || of_heads) && is_simple && !gate->x && gate->y_scale == 1 && same(gate->y, recur->out) &&
-         same(gate->out, recur->out) && gate->gate && gate->gate.cols == recur->out.cols &&
+  return (!norm || of_heads) && is_simple && !gate->x && gate->y_scale == 1 && gate->y == recur->out &&
+         gate->out == recur->out && gate->gate && gate->gate.cols == recur->out.cols &&
          gate->gate.row != recur->out.row;
 }
 

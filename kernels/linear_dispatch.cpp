@@ -428,12 +428,9 @@ bool LinearDispatch::can_run_beside(std::span<const DeviceProjection> projection
                                     Kernels choice) const {
   if (!are_few(tokens, choice) || tokens > kGemvTokens || !is_fused(input.norm, input.cols) || !is_aligned(input))
     return false;
-  const auto is_ordered = [](const DeviceProjection& p) {
-    return p.weight.column_order != nullptr || (p.gate && p.gate->column_order != nullptr);
-  };
   for (size_t i = 0, count; i < projections.size(); i += count) {
     count = joined_by_gemv(projections.subspan(i));
-    if (count == 0 || projections[i].epilogue.add || is_ordered(projections[i])) return false;
+    if (count == 0) return false;
   }
   return true;
 }
@@ -452,7 +449,7 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
   const bool few = are_few(tokens, choice);
   Call call{input, tokens, choice, few, {}};
   if (!is_fused(input.norm, input.cols) || !is_aligned(input)) normalize(stream, call);
-  const bool side_by_side = can_run_beside(projections, input, tokens, choice);
+  const bool side_by_side = beside.previous || beside.next || can_run_beside(projections, input, tokens, choice);
   for (size_t i = 0; i < projections.size();) {
     const std::span<const DeviceProjection> left = projections.subspan(i);
     if (const size_t count = few ? joined_by_gemv(left) : 0; count > 0) {

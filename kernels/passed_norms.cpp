@@ -5,8 +5,6 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-bool has(const std::vector<RowId>& rows, RowId row) { return std::find(rows.begin(), rows.end(), row) != rows.end(); }
-
 // Whether it does nothing but what products do with their inputs: an RMS norm of the whole row, with weights.
 bool only_normalizes(const CombineStep& step) {
   const Norm& norm = step.norm;
@@ -17,10 +15,9 @@ bool only_normalizes(const CombineStep& step) {
 
 // Whether the step reads that row as its input alone, all of it, and not to normalize it once more.
 bool reads_as_input(const Step& step, const View& row) {
-  const auto same = [&](const View& in) { return in.row == row.row && in.first == row.first && in.cols == row.cols; };
-  if (const auto* linear = std::get_if<LinearStep>(&step.op)) return same(linear->in) && !linear->norm;
+  if (const auto* linear = std::get_if<LinearStep>(&step.op)) return linear->in == row && !linear->norm;
   if (const auto* experts = std::get_if<ExpertsStep>(&step.op))
-    return same(experts->in) && experts->route.row != row.row;
+    return experts->in == row && experts->route.row != row.row;
   return false;
 }
 
@@ -31,7 +28,8 @@ PassedNorms::PassedNorms(const Plan& plan, const std::function<bool(const Combin
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     last_reader_[i] = find_last_reader(i, can_take);
     for (size_t j = i + 1; j <= last_reader_[i]; ++j) {
-      if (has(rows_read(plan.steps[j]), std::get<CombineStep>(plan.steps[i].op).out.row)) taken_from_[j] = ptrdiff_t(i);
+      if (contains(rows_read(plan.steps[j]), std::get<CombineStep>(plan.steps[i].op).out.row))
+        taken_from_[j] = ptrdiff_t(i);
     }
   }
 }
@@ -45,8 +43,8 @@ size_t PassedNorms::find_last_reader(size_t norm,
   bool is_there = true;  // what the norm reads
   for (size_t j = norm + 1; j < plan_.steps.size(); ++j) {
     const Step& step = plan_.steps[j];
-    const bool writes_source = has(rows_written(step), source), writes_out = has(rows_written(step), out);
-    if (has(rows_read(step), out)) {
+    const bool writes_source = contains(rows_written(step), source), writes_out = contains(rows_written(step), out);
+    if (contains(rows_read(step), out)) {
       // The blocks of a product would write what others of them read; experts add their results at their end.
       const bool overwrites = writes_source && !std::holds_alternative<ExpertsStep>(step.op);
       if (!is_there || overwrites || writes_out || !reads_as_input(step, combine->out) || !can_take(*combine, step))

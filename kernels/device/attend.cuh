@@ -270,7 +270,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   for_items(load_head);
 
   const auto prepare = [&](int item, const LaneHead<kSlots>& of_item) {
-    // The block that sees a token's own key stores its key and value; blocks of other query tiles store the same bytes.
+    // The block that sees a token's own key stores its key and value; blocks of other queries store the same bytes.
     const bool of_query = item < prepared, of_key = item == prepared;
     if (!of_query && (own < 0 || (!of_key && args.v.x == nullptr))) return;  // or values are in the keys
     float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - prepared) * layout.prepared_row;

@@ -8,8 +8,8 @@
 
 namespace qgen::QGEN_BACKEND {
 
-// The second product lets its next one start at once; the first one when it has its inputs, among them the route, which
-// the second then reads before it waits.
+// The second product lets the kernel behind it start at once; the first one when it has its inputs, among them the
+// route, which the second then reads before it waits for the first.
 QGEN_DEVICE Beside beside_of(const ChosenArgs& args) { return {.previous = false, .next = !args.early_route}; }
 
 // For choice x of the grid and row y of a warp.

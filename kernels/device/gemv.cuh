@@ -415,7 +415,8 @@ class GemvBlock {
     }
   }
 
-  // Its shape is in the kernel's arguments, which are closer at hand.
+  // All but pointers and row_origin is in the kernel's arguments, which are closer at hand than the memory that the
+  // matrices of an expert are in.
   QGEN_DEVICE Matrix matrix_of(int i) const {
     Matrix part = args_.part[i];
     const Matrix& own = parts_[i];

@@ -28,8 +28,8 @@ class KernelScope {
   // copy of its inputs, which waits for all kernels before it, and the first kernel behind it waits for the copy. So
   // what earlier calls wrote, keys, values and states, is there.
   //
-  // Where launches run side by side, the first of them lets the next one start only now. That one has the same inputs:
-  // they are there when it starts, and it takes care that it sees them.
+  // Where launches run side by side, the first of them lets the next one start only now. What that one reads is there
+  // when it starts, and it takes care that it sees it.
   QGEN_DEVICE void wait_for_inputs(const Beside& beside = {}) {
     if (beside.previous) {
       read_anew();

@@ -51,8 +51,9 @@ combine_kernel(const CombineArgs args, const LaunchTimes times) {
   const auto x_at = [&](int c) { return x != nullptr ? args.x_scale * x[c] : 0; };
   const auto result = [&](float value, float of_gate, float of_x) {
     if constexpr (kPlain) return value;
-    value *= args.y_scale;
-    if (gate != nullptr) value *= activated(args.activation, of_gate);
+    // Rounded before they are added, as a product does that has done this in passing (GemvArgs::token_gate).
+    value = rounded_product(value, args.y_scale);
+    if (gate != nullptr) value = rounded_product(value, activated(args.activation, of_gate));
     return of_x + value;
   };
   // What threads that share a group add up: warps, or all.

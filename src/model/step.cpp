@@ -89,6 +89,10 @@ std::vector<RowId> rows_written(const Step& step) {
   return list.rows;
 }
 
+bool contains(const std::vector<RowId>& rows, RowId row) {
+  return std::find(rows.begin(), rows.end(), row) != rows.end();
+}
+
 View result_of(const Step& step) {
   return std::visit(Overloaded{[](const LinearStep& s) { return s.projections.front().out; },
                                [](const HeadLinearStep& s) {

@@ -27,6 +27,7 @@ struct View {
   int64_t cols = 0;
 
   explicit operator bool() const { return row >= 0; }
+  bool operator==(const View&) const = default;
 };
 
 // Heads in a row: head h begins at column first + h * stride.
@@ -328,6 +329,7 @@ void for_each_vector(const Step& step, const Use& use) {
 // The rows that a step reads and writes, each once, in the order of its fields.
 std::vector<RowId> rows_read(const Step& step);
 std::vector<RowId> rows_written(const Step& step);
+bool contains(const std::vector<RowId>& rows, RowId row);
 // The view that a step writes first, which a trace shows.
 View result_of(const Step& step);
 // What a step does, in words: "norm+linear", "attend".

@@ -218,12 +218,29 @@ using Way = AttentionRun::Way;
 
 std::vector<Attention> attentions() {
   using enum CacheKind;
-  return {{4, 4, 8, 0, kF16, false, 3},    {6, 2, 64, 0, kF16, true, 4},   {7, 1, 80, 0, kBf16, false, 2},
-          {16, 1, 128, 0, kF16, true, 5},  {4, 2, 96, 40, kBf16, true, 3}, {2, 1, 128, 100, kF16, false, 64},
-          {4, 2, 64, 0, kF32, true, 4},    {4, 1, 32, 9, kI8, true, 2},    {3, 1, 64, 0, kE4M3, false, 3},
-          {2, 2, 256, 0, kF16, false, 2},  {2, 1, 12, 0, kF16, true, 1},   {2, 2, 2, 0, kF32, false, 1},
-          {4, 4, 128, 33, kE4M3, true, 7}, {8, 1, 64, 0, kI8, false, 1},   {2, 1, 192, 0, kBf16, true, 2},
-          {3, 1, 160, 50, kF16, true, 3},  {2, 1, 256, 70, kI8, true, 2}};
+  return {
+      {4, 4, 8, 0, kF16, false, 3},
+      {6, 2, 64, 0, kF16, true, 4},
+      {7, 1, 80, 0, kBf16, false, 2},
+      {16, 1, 128, 0, kF16, true, 5},
+      {4, 2, 96, 40, kBf16, true, 3},
+      {2, 1, 128, 100, kF16, false, 64},
+      {4, 2, 64, 0, kF32, true, 4},
+      {4, 1, 32, 9, kI8, true, 2},
+      {3, 1, 64, 0, kE4M3, false, 3},
+      {2, 2, 256, 0, kF16, false, 2},
+      {2, 1, 12, 0, kF16, true, 1},
+      {2, 2, 2, 0, kF32, false, 1},
+      {4, 4, 128, 33, kE4M3, true, 7},
+      {8, 1, 64, 0, kI8, false, 1},
+      {2, 1, 192, 0, kBf16, true, 2},
+      {3, 1, 160, 50, kF16, true, 3},
+      {2, 1, 256, 70, kI8, true, 2},
+      // Splits without keys take queries of others: of 5 and of 7, of 11 in two tiles, and as many as there are parts.
+      {5, 1, 64, 0, kF16, true, 8},
+      {7, 1, 96, 0, kF16, false, 4},
+      {11, 1, 32, 0, kF16, true, 9},
+      {8, 1, 64, 0, kF16, true, 8}};
 }
 
 TEST_CASE("kernels: smoke, attention of one token, a few and many") {

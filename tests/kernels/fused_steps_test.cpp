@@ -100,5 +100,67 @@ TEST_CASE("kernels: a step that something else depends on is not fused") {
   }
 }
 
+TEST_CASE("kernels: a convolution and a gate are done by the recurrence between them unless something is otherwise") {
+  constexpr int64_t kHeads = 2, kKeyDim = 8, kValueDim = 12, kConv = 2 * kHeads * kKeyDim + kHeads * kValueDim;
+  enum Change {
+    kNone,
+    kReadAgain,
+    kOtherPlace,
+    kGelu,
+    kKeysOverlap,
+    kGateOverlaps,
+    kGroup,
+    kScaled,
+    kGateGelu,
+    kChanges
+  };
+  for (int change = 0; change < kChanges; ++change) {
+    INFO(change);
+    PlanMaker maker;
+    const View all = maker.row("all", kConv + 2 * kHeads + kHeads * kValueDim),
+               mixed = maker.row("mixed", kHeads * kValueDim), other = maker.row("other", kConv);
+    LinearStep inputs;
+    inputs.in = maker.residual;
+    inputs.projections = {maker.project(all.cols, PlanMaker::kHidden, all)};
+    maker.add(inputs);
+    ConvStep conv;
+    conv.taps = 4;
+    conv.out = {all.row, 0, kConv};
+    conv.in = change == kOtherPlace ? other : conv.out;
+    conv.activation = change == kGelu ? Activation::kGelu : Activation::kSilu;
+    maker.add(conv);
+    RecurStep recur;
+    recur.heads = recur.key_heads = kHeads;
+    recur.key_dim = kKeyDim;
+    recur.value_dim = kValueDim;
+    recur.q = {all.row, 0, kKeyDim};
+    recur.k = {all.row, change == kKeysOverlap ? kKeyDim : kHeads * kKeyDim, kKeyDim};
+    recur.v = {all.row, 2 * kHeads * kKeyDim, kValueDim};
+    recur.decay = {all.row, kConv, kHeads};
+    recur.rate = {all.row, kConv + kHeads, kHeads};
+    recur.out = mixed;
+    maker.add(recur);
+    CombineStep gate;
+    gate.y = gate.out = mixed;
+    gate.norm = {Norm::Kind::kRms, maker.vector(kValueDim), nullptr, 1e-6, change == kGroup ? mixed.cols : kValueDim};
+    gate.gate = {all.row, change == kGateOverlaps ? 1 : kConv + 2 * kHeads, mixed.cols};
+    gate.activation = change == kGateGelu ? Activation::kGelu : Activation::kSilu;
+    if (change == kScaled) gate.y_scale = 2;
+    maker.add(gate);
+    if (change == kReadAgain) {
+      LinearStep again;
+      again.in = conv.out;
+      again.projections = {maker.project(PlanMaker::kHidden, kConv, maker.row("again", PlanMaker::kHidden))};
+      maker.add(again);
+    }
+    const Count found = count(*maker.finish());
+    const bool no_conv = change == kReadAgain || change == kOtherPlace || change == kGelu || change == kKeysOverlap ||
+                         change == kGateOverlaps;
+    const bool no_gate = change == kGroup || change == kScaled || change == kGateGelu;
+    CHECK(found.convs == !no_conv);
+    CHECK(found.gates == !no_gate);
+  }
+}
+
 }  // namespace
 }  // namespace qgen::test

@@ -626,5 +626,43 @@ TEST_CASE("kernels: products times the sigmoid of a token's gate, added to a row
   }
 }
 
+TEST_CASE("kernels: products of two calls side by side, where all of both are single launches") {
+  std::mt19937 random(7);
+  std::vector<Weight> weights;
+  weights.push_back(random_weight(random, Codes::kE4M3, 40, 200, 128, 128, false));
+  weights.push_back(random_weight(random, Codes::kBf16, 24, 200, 1, 0, false));
+  weights.push_back(random_weight(random, Codes::kF32, 24, 200, 1, 0, false));
+  Layers layers(std::move(weights));
+  constexpr int kTokens = 3;
+  Rows x(random, kTokens, 200, 1), y(random, kTokens, 64, 1);
+  const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values);
+  LinearDispatch runner;
+  const DeviceMemory work = lay_out(layers.device(), runner, 20, 200, 200, {});
+  LinearInput input{x_there.data(), x.stride, 200, true, layers.device_norm(1e-5), layers.norm_peak(), nullptr, 0};
+  const DeviceProjection one{layers.matrix(0), {}, {}, y_there.data(), y.stride},
+      other{layers.matrix(1), {}, {}, y_there.data() + 40, y.stride}, plain{layers.matrix(2), {}, {}, nullptr, 0};
+  const auto can = [&](const DeviceProjection& p, const LinearInput& in, int tokens) {
+    return runner.can_run_beside({&p, 1}, in, tokens, Kernels::kByCount);
+  };
+  CHECK(can(one, input, kTokens));
+  CHECK(can(other, input, kGemvTokens));
+  CHECK(!can(other, input, kGemvTokens + 1));
+  CHECK(!can(plain, input, kTokens));  // no matrix products
+  LinearInput unaligned = input;
+  ++unaligned.x;
+  CHECK(!can(one, unaligned, kTokens));
+  LinearInput other_norm = input;
+  other_norm.norm.kind = Norm::Kind::kLayer;
+  CHECK(!can(one, other_norm, kTokens));
+  const auto run = [&](Beside first, Beside second) {
+    runner.run(layers.stream(), {&one, 1}, input, kTokens, Kernels::kByCount, first);
+    runner.run(layers.stream(), {&other, 1}, input, kTokens, Kernels::kByCount, second);
+    return y_there.read();
+  };
+  const std::vector<float> apart = run({}, {});
+  copy_to_device(layers.stream(), y_there.data(), y.values.data(), y.values.size() * sizeof(float));
+  CHECK(run({false, true}, {true, false}) == apart);
+}
+
 }  // namespace
 }  // namespace qgen::test
