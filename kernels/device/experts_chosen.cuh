@@ -86,8 +86,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   block.ask_first();
   block.load_first_groups(window, first);
   if (early) scope.wait_for_inputs(beside);
-  block.stage_inputs(own.x);
-  scope.inputs_are_staged();
+  block.stage_inputs(own.x);  // and no stamp of that, for which there is no register left
   block.multiply_tiles(window, [&](int tile) {
     block.for_result(tile, [&](int, int, int row, const float(&result)[2]) {
       const float up = product.gate != nullptr ? result[1] : result[0];
