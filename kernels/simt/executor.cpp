@@ -195,8 +195,8 @@ void run_block(std::mt19937& random) {
 
 void set_order(Order wanted) { order = wanted; }
 
-void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*),
-         const void* launch) {
+void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*), const void* launch,
+         const LaunchKind& kind) {
   Block state;
   state.name = name;
   state.thread = thread;
@@ -214,6 +214,7 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*th
   state.shared = state.shared_storage.data();
   state.shared += (128 - reinterpret_cast<uintptr_t>(state.shared) % 128) % 128;
   state.warps.resize(size_t(threads / kWarp));
+  const uint32_t sees = check_launch(kind);
   std::mt19937 random(1);
   std::vector<size_t> blocks(size_t(grid.x) * grid.y * grid.z);
   std::iota(blocks.begin(), blocks.end(), size_t{0});
@@ -223,7 +224,7 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*th
     state.threads.assign(size_t(threads), {});
     for (int i = 0; i < threads; ++i) {
       state.threads[i].place = {at, grid, i, threads};
-      state.threads[i].running = {fibres[i]->stack(), kStackBytes, i, 0};
+      state.threads[i].running = {fibres[i]->stack(), kStackBytes, i, 0, sees};
     }
     for (Warp& warp : state.warps) warp.arrived = 0;
     state.done = 0;
@@ -231,6 +232,7 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*th
     check_block(state.shared, shared_bytes, state.warps.data(), state.warps.size() * sizeof(Warp));
     run_block(random);
   }
+  if (const char* const wrong = check_launch_end()) fail_kernel(wrong);
   block = nullptr;
   self = nullptr;
 }

@@ -1,8 +1,8 @@
 // Runs kernels on the processor as a GPU would: blocks one after another, the threads of a block as fibres that meet at
 // barriers and at the exchanges of their warp. What a GPU would hang on or get wrong in silence is an error here: a
 // barrier that not all threads reach, an exchange without all lanes, and what memory_check.h looks for (races on shared
-// memory, accesses beyond buffers). An asynchronous copy is made when it is waited for, and shared memory is filled
-// with NaN at first.
+// memory, accesses beyond buffers, reads before a kernel has waited for what came before). An asynchronous copy is made
+// when it is waited for, and shared memory is filled with NaN at first.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,8 @@
 #include <deque>
 #include <functional>
 #include <vector>
+
+#include "kernels/simt/memory_check.h"
 
 namespace qgen::simt {
 
@@ -26,7 +28,8 @@ void set_order(Order order);
 
 // Runs `thread(launch)` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which
 // are thrown as std::logic_error.
-void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*), const void* launch);
+void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*), const void* launch,
+         const LaunchKind& kind = {.early = false});
 
 // The work of a stream, in its order. All is done at once but for CUDA graphs, which are as late as they may be: the
 // host may not touch meanwhile what they read and write.

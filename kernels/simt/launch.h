@@ -38,11 +38,12 @@ struct Launch {
 
 template <typename Args>
 void launch(Stream& stream, const char* name, void (*kernel)(const Args, const LaunchTimes), Dim grid, int threads,
-            size_t shared_bytes, const Args& args, Start = Start::kEarly, const Beside& beside = {}) {
+            size_t shared_bytes, const Args& args, Start start = Start::kEarly, const Beside& beside = {}) {
   KernelLog* const log = KernelLog::current();
   const LaunchTimes times = log == nullptr ? LaunchTimes() : log->add(name, size_t(grid.x) * grid.y * grid.z);
-  stream.beside.push_back([name, grid, threads, shared_bytes, own = Launch<Args>{kernel, args, times}] {
-    run(name, grid, threads, shared_bytes, &Launch<Args>::run_thread, &own);
+  const LaunchKind kind{start == Start::kEarly, beside.previous, beside.next};
+  stream.beside.push_back([name, grid, threads, shared_bytes, kind, own = Launch<Args>{kernel, args, times}] {
+    run(name, grid, threads, shared_bytes, &Launch<Args>::run_thread, &own, kind);
   });
   if (beside.next) return;
   // The last one first: what the others were to leave for it is not there.

@@ -69,6 +69,7 @@ bool LibraryGemm::can(const LibraryGemmArgs& args) {
 }
 bool LibraryGemm::multiply(const LibraryGemmArgs& args) {
   state_->stream.work.perform([=] {
+    check_all_ended();  // the library's kernels wait for all before them
     for (int64_t t = 0; t < args.tokens; ++t) {
       for (int64_t n = 0; n < args.rows; ++n) {
         const double y = product(args, n, t) * args.factor;

@@ -1,10 +1,13 @@
 #include "kernels/simt/memory_check.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -72,8 +75,48 @@ struct SharedByte {
   bool copying = false;  // a copy may write it at any time
 };
 
+// Which launch wrote an address of the device's memory last: of four bytes each.
+class Writers {
+ public:
+  void set(uintptr_t from, uintptr_t to, uint32_t launch) {
+    for (uintptr_t at = from / 4; at < (to + 3) / 4; ++at) page(at)[at % kPage] = launch;
+  }
+  uint32_t latest(uintptr_t from, uintptr_t to) {
+    uint32_t launch = 0;
+    for (uintptr_t at = from / 4; at < (to + 3) / 4; ++at) launch = std::max(launch, page(at)[at % kPage]);
+    return launch;
+  }
+
+ private:
+  static constexpr size_t kPage = 1024;
+  using Page = std::array<uint32_t, kPage>;
+  Page& page(uintptr_t at) {
+    const uintptr_t number = at / kPage;
+    if (number == last_number_) return *last_;
+    std::unique_ptr<Page>& found = pages_[number];
+    if (!found) found = std::make_unique<Page>();
+    last_number_ = number;
+    last_ = found.get();
+    return *last_;
+  }
+
+  std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
+  uintptr_t last_number_ = 0;
+  Page* last_ = nullptr;
+};
+
+// The launches of a thread of the host, numbered as they are run.
+struct Launches {
+  LaunchKind kind;
+  uint32_t now = 0, ended = 0;  // the one that runs; all up to this one have ended
+  bool waited = false;          // a thread of it has
+  // It, and the one before it, let the next one start before they had their inputs themselves.
+  bool gave_way = false, last_gave_way = false;
+};
+
 struct Check {
-  const RunningThread* running = nullptr;
+  RunningThread* running = nullptr;
+  Launches launches;
   Range shared, own;
   SharedByte* shared_bytes = nullptr;
   uint32_t epoch = 0, first_epoch = 0;  // now; of this block
@@ -82,7 +125,9 @@ struct Check {
   std::array<Range, 64> recent;
 };
 constinit thread_local Check check;
-thread_local std::vector<SharedByte> shared_storage;  // apart: what has a destructor is slower to get at
+// Apart: what has a destructor is slower to get at.
+thread_local std::vector<SharedByte> shared_storage;
+thread_local Writers writers;
 const Range program = range_of(&__executable_start, size_t(&end - &__executable_start));
 
 // Nothing of the thread's stack is destroyed after this: no memory may be held there.
@@ -172,6 +217,13 @@ inline void touch(const void* data, size_t bytes, Access access) {
     const bool known = check.version == buffers_version.load(std::memory_order_acquire) &&
                        recent_buffer(from).holds(from, from + bytes);
     if (!known) look_for_buffer(from, from + bytes);
+    if (access != Access::kRead) {
+      writers.set(from, from + bytes, check.launches.now);
+    } else if (running->sees + 1 < check.launches.now) [[unlikely]] {
+      const uint32_t launch = writers.latest(from, from + bytes);
+      if (launch > running->sees && launch < check.launches.now)
+        stop_with("reads before it has waited what the launch {} before it wrote", check.launches.now - launch);
+    }
   }
 }
 
@@ -209,7 +261,7 @@ void check_block(const std::byte* shared, size_t shared_bytes, const void* own, 
   check.first_epoch = ++check.epoch;
 }
 void check_barrier() { ++check.epoch; }
-void check_thread(const RunningThread* thread) { check.running = thread; }
+void check_thread(RunningThread* thread) { check.running = thread; }
 void check_access(const void* data, size_t bytes, Access access) { touch(data, bytes, access); }
 void check_copy(const void* target, size_t bytes, CopyState state) {
   const uintptr_t offset = range_of(target, 0).begin - check.shared.begin;
@@ -221,6 +273,41 @@ void check_copy(const void* target, size_t bytes, CopyState state) {
     check.shared_bytes[offset + i].copying = state == CopyState::kIssued;
     check.shared_bytes[offset + i].write = touch_now();
   }
+}
+
+uint32_t check_launch(const LaunchKind& kind) {
+  Launches& all = check.launches;
+  all.last_gave_way = all.gave_way;
+  all.gave_way = all.waited = false;
+  all.kind = kind;
+  ++all.now;
+  if (!kind.early) all.ended = all.now - 1;
+  return all.ended;
+}
+const char* check_launch_end() {
+  const Launches& all = check.launches;
+  if (all.kind.early && !all.waited) return "no thread waited for what came before";
+  if (all.kind.beside_next && !all.kind.beside_previous && all.gave_way)
+    return "lets the next launch start, which runs beside it, before it has its inputs";
+  return nullptr;
+}
+void check_all_ended() { check.launches.ended = check.launches.now; }
+void check_wait() {
+  check.running->sees = check.launches.now - 1;
+  check.launches.waited = true;
+}
+void check_read_anew() {
+  const Launches& all = check.launches;
+  // What runs beside the launch before it is run first, by the executor.
+  if (all.kind.beside_previous) {
+    check.running->sees = all.now - 1;
+  } else if (!all.last_gave_way && check.running->sees + 2 < all.now) {
+    check.running->sees = all.now - 2;
+  }
+}
+void check_next_may_start() {
+  Launches& all = check.launches;
+  if (check.running->sees + 1 < all.now) all.gave_way = true;
 }
 
 }  // namespace qgen::simt

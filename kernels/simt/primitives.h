@@ -269,10 +269,10 @@ void copy_async_wait() {
 }
 
 inline uint32_t add_to(uint32_t* counter, uint32_t more) { return add_atomically(counter, more); }
-inline void read_anew() {}
+inline void read_anew() { check_read_anew(); }
 inline void fence() {}
 inline uint64_t device_clock() { return read_clock(); }
-inline void wait_for_inputs() {}
-inline void let_next_start() {}
+inline void wait_for_inputs() { check_wait(); }
+inline void let_next_start() { check_next_may_start(); }
 
 }  // namespace qgen::simt

@@ -64,16 +64,28 @@ PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)) {
 void PinnedMemory::Free::operator()(std::byte* data) const { deallocate(data); }
 
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
-  stream.work.perform([=] { std::memcpy(device, host, bytes); });
+  stream.work.perform([=] {
+    std::memcpy(device, host, bytes);
+    check_all_ended();
+  });
 }
 void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) {
-  stream.work.perform([=] { std::memcpy(host, device, bytes); });
+  stream.work.perform([=] {
+    std::memcpy(host, device, bytes);
+    check_all_ended();
+  });
 }
 void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) {
-  stream.work.perform([=] { std::memcpy(to, from, bytes); });
+  stream.work.perform([=] {
+    std::memcpy(to, from, bytes);
+    check_all_ended();
+  });
 }
 void clear_on_device(Stream& stream, void* data, size_t bytes) {
-  stream.work.perform([=] { std::memset(data, 0, bytes); });
+  stream.work.perform([=] {
+    std::memset(data, 0, bytes);
+    check_all_ended();
+  });
 }
 
 struct Uploader::State {

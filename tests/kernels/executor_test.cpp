@@ -20,7 +20,7 @@ std::string error_of(void (*kernel)(Given, LaunchTimes), Order order = Order::kA
   set_order(order);
   std::string error;
   try {
-    launch(device.stream(), "test", kernel, {2}, kThreads, kSharedBytes, Given{buffer.data()});
+    launch(device.stream(), "test", kernel, {2}, kThreads, kSharedBytes, Given{buffer.data()}, Start::kAfter);
   } catch (const std::logic_error& thrown) {
     error = thrown.what();
   }
@@ -160,6 +160,80 @@ TEST_CASE("kernels: accesses beyond buffers are found") {
   CHECK(error_at(1, 256) == "test: an access of 1 bytes at byte 256 of a buffer of 256");
 }
 #endif
+
+// One launch after the other, each of 32 numbers of its own: what the last of them ends with.
+struct Step {
+  void (*kernel)(Given, LaunchTimes);
+  Beside beside = {};
+  Start start = Start::kEarly;
+};
+std::string error_of_steps(std::initializer_list<Step> steps, bool copy = false) {
+  gpu::Device device(0);
+  const Buffer<uint32_t> buffer(device, std::vector<uint32_t>(kThreads + 5));
+  try {
+    for (const Step& step : steps) {
+      if (copy && step.kernel == std::prev(steps.end())->kernel) buffer.read();
+      launch(device.stream(), "test", step.kernel, {1}, kWarp, 0, Given{buffer.data()}, step.start, step.beside);
+    }
+  } catch (const std::logic_error& thrown) {
+    return thrown.what();
+  }
+  return "";
+}
+void write_own(Given given) { given.data[thread_index()] = 1; }
+void read_own(Given given) {
+  volatile uint32_t* const own = given.data + thread_index();
+  if (*own > 7) stop("not what was written");
+}
+
+TEST_CASE("kernels: what a kernel that starts early reads before it waits is found") {
+  const auto writes = [](Given given, LaunchTimes) {
+    let_next_start();
+    wait_for_inputs();
+    write_own(given);
+  };
+  const auto writes_late = [](Given given, LaunchTimes) {
+    wait_for_inputs();
+    let_next_start();
+    write_own(given);
+  };
+  const auto idles = [](Given, LaunchTimes) { wait_for_inputs(); };
+  const auto idles_early = [](Given, LaunchTimes) {
+    let_next_start();
+    wait_for_inputs();
+  };
+  const auto reads = [](Given given, LaunchTimes) {
+    wait_for_inputs();
+    read_own(given);
+  };
+  const auto reads_early = [](Given given, LaunchTimes) {
+    read_own(given);
+    wait_for_inputs();
+  };
+  const auto reads_anew = [](Given given, LaunchTimes) {
+    read_anew();
+    read_own(given);
+    wait_for_inputs();
+  };
+  const auto never_waits = [](Given, LaunchTimes) {};
+  const std::string early = "test: reads before it has waited what the launch 1 before it wrote",
+                    earlier = "test: reads before it has waited what the launch 2 before it wrote";
+  CHECK(error_of_steps({{writes}, {reads}}) == "");
+  CHECK(error_of_steps({{writes}, {reads_early}}) == early);
+  CHECK(error_of_steps({{writes}, {reads_early, {}, Start::kAfter}}) == "");
+  CHECK(error_of_steps({{writes}, {reads_early}}, true) == "");  // a copy between them waits
+  CHECK(error_of_steps({{writes}, {idles}, {reads_early}}) == earlier);
+  // What was there when the launch before began, if that one says when.
+  CHECK(error_of_steps({{writes}, {idles}, {reads_anew}}) == "");
+  CHECK(error_of_steps({{writes}, {idles_early}, {reads_anew}}) == earlier);
+  CHECK(error_of_steps({{writes_late}, {reads_anew}}) == early);
+  // Side by side.
+  CHECK(error_of_steps({{writes}, {idles, {false, true}}, {reads_anew, {true, false}}}) == "");
+  CHECK(error_of_steps({{writes}, {idles, {false, true}}, {reads_early, {true, false}}}) == early);
+  CHECK(error_of_steps({{writes}, {idles_early, {false, true}}, {reads_anew, {true, false}}}) ==
+        "test: lets the next launch start, which runs beside it, before it has its inputs");
+  CHECK(error_of_steps({{writes}, {never_waits}}) == "test: no thread waited for what came before");
+}
 
 }  // namespace
 }  // namespace qgen::test

@@ -264,6 +264,7 @@ class PassedRecurrence {
     gate.tokens = int(tokens());
     // Twice, the second time from where the first one has left the states.
     for (int i = 0; i < 2; ++i) {
+      if (i > 0) y.read();  // a call begins with a copy
       if (at_once) {
         if (shape_.taps > 0) args.conv = conv;
         args.counter = counter.data();
