@@ -430,7 +430,8 @@ bool LinearDispatch::can_run_beside(std::span<const DeviceProjection> projection
     return false;
   for (size_t i = 0, count; i < projections.size(); i += count) {
     count = joined_by_gemv(projections.subspan(i));
-    if (count == 0) return false;
+    // Two that add to the same row would meet there.
+    if (count == 0 || (count < projections.size() && projections[i].epilogue.add)) return false;
   }
   return true;
 }

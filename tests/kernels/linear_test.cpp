@@ -654,6 +654,10 @@ TEST_CASE("kernels: products of two calls side by side, where all of both are si
   LinearInput other_norm = input;
   other_norm.norm.kind = Norm::Kind::kLayer;
   CHECK(!can(one, other_norm, kTokens));
+  DeviceProjection adds[] = {one, other};
+  for (DeviceProjection& p : adds) p.epilogue.add = true;
+  CHECK(can(adds[0], input, kTokens));
+  CHECK(!runner.can_run_beside(adds, input, kTokens, Kernels::kByCount));
   const auto run = [&](Beside first, Beside second) {
     runner.run(layers.stream(), {&one, 1}, input, kTokens, Kernels::kByCount, first);
     runner.run(layers.stream(), {&other, 1}, input, kTokens, Kernels::kByCount, second);
