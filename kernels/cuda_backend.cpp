@@ -484,7 +484,8 @@ class CudaBackend : public Backend {
   const ConvStep* conv_of(size_t recur, const SideBatch& batch) const {
     return are_together(recur - 1, recur, batch) ? fused_.conv_before(recur) : nullptr;
   }
-  // Whether two steps are run as parts of a batch of few tokens, so that nobody can look at what is between them.
+  // Whether both steps run in this batch and it has few tokens. A trace, which reads the rows between steps, runs them
+  // one by one.
   static bool are_together(size_t first, size_t last, const SideBatch& batch) {
     return are_few(batch) && first >= batch.first && last < batch.last;
   }

@@ -41,7 +41,8 @@ class KernelScope {
     if (BlockTimes* const own = of_block()) own->ready = device_clock();
 #endif
   }
-  // At the end of a kernel: whoever waits for this one has waited for those that ran beside it.
+  // At the end of a kernel: it completes only after the launch before it that it ran beside, so that a later kernel
+  // which waits for this one waits for both.
   QGEN_DEVICE void end(const Beside& beside) {
     if (beside.previous) QGEN_BACKEND::wait_for_inputs();
   }
