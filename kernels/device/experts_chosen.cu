@@ -15,12 +15,12 @@ unsigned choices_of(const ExpertsProduct& product) { return unsigned(product.tok
 void multiply_chosen(Stream& stream, const ChosenArgs& args) {
   const Matrix& like = args.product.like;
   with_expert_grid(like, [&]<typename Grid>() {
-    using Traits = GemvTraits<Grid, false, kChosenWarps>;
+    using Traits = GemvTraits<Grid, 1, kChosenWarps>;
     const unsigned choices = choices_of(args.product),
                    tiles = blocks_of(like.rows, Traits::tile_rows(args.product.gate != nullptr));
     const GemvLaunch<Traits> shape(stream, 1, like.cols, int(choices * tiles), kChosenSharedBytes);
     if (!shape.fits) return multiply_chosen_any(stream, args);
-    ChosenKernelArgs chosen{args, {{}, {}, int(tiles), shape.slab}};
+    ChosenKernelArgs chosen{args, {{}, {}, int(tiles), shape.slab, shape.tiles_at_once}};
     GemvArgs& gemv = chosen.gemv.linear;
     gemv.part[0] = gemv.part[1] = like;
     gemv.gated = args.product.gate != nullptr;

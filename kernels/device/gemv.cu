@@ -6,12 +6,16 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
+// Grids that have a kernel for up to four tokens: those that most published models have.
+template <typename Grid>
+constexpr bool has_four_tokens = Grid::kCodes != Codes::kE5M2 && !Grid::kMinimums && Grid::kGroups < 2;
+
 // Whether a block has room for the inputs as the kernel takes them.
 template <typename Traits>
 bool launch_gemv(Stream& stream, const GemvArgs& args) {
   static_assert(!Traits::kPairs ||
-                Traits::kRingBytes + gemv_bytes<Traits>(kGemvTokens, Traits::kLeastSlab) <= kMostSharedBytes);
-  GemvKernelArgs gemv{args, {}, 0, 0};
+                Traits::kRingBytes + gemv_bytes<Traits>(kGemvTokens, Traits::kLeastSlab, 1) <= kMostSharedBytes);
+  GemvKernelArgs gemv{args, {}, 0, 0, 0};
   const int tile_rows = Traits::tile_rows(args.gated);
   for (int i = 0; i < (args.gated ? 1 : args.parts); ++i) {
     gemv.first_tile[i] = gemv.tiles;
@@ -20,6 +24,7 @@ bool launch_gemv(Stream& stream, const GemvArgs& args) {
   const GemvLaunch<Traits> shape(stream, args.tokens, args.part[0].cols, gemv.tiles);
   if (!shape.fits) return false;
   gemv.slab = shape.slab;
+  gemv.tiles_at_once = shape.tiles_at_once;
   launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, Traits::kThreads, size_t(shape.bytes), gemv,
          Start::kEarly, args.beside);
   return true;
@@ -29,9 +34,14 @@ bool launch_gemv(Stream& stream, const GemvArgs& args) {
 
 void gemv(Stream& stream, const GemvArgs& args) {
   with_grid(args.part[0], [&]<typename Grid>() {
-    const bool few = args.tokens <= kFewTokens && args.part[0].column_order == nullptr;
-    if (few && launch_gemv<GemvTraits<Grid, false>>(stream, args)) return;
-    launch_gemv<GemvTraits<Grid, true>>(stream, args);
+    // Two tokens, four, or more: the fewer, the more room there is for weights under way.
+    if (args.part[0].column_order == nullptr) {
+      if (args.tokens <= 2 && launch_gemv<GemvTraits<Grid, 2>>(stream, args)) return;
+      if constexpr (has_four_tokens<Grid>) {
+        if (args.tokens <= 4 && launch_gemv<GemvTraits<Grid, 4>>(stream, args)) return;
+      }
+    }
+    launch_gemv<GemvTraits<Grid, kGemvTokens>>(stream, args);
   });
 }
 

@@ -3,88 +3,16 @@
 // long as x has the same, each lane loads 16 (or 8) neighbouring codes of a row at once. (Field notes on such kernels:
 // ONNX Runtime, docs/contrib_ops/cuda/matmul_block_scaled_fp8_experiments.md.)
 //
-// x goes in as the sum of two 16-bit floats, together 22 bits: up to two tokens use columns 2 t and 2 t + 1 for them,
+// x goes in as the sum of two 16-bit floats, together 22 bits: up to four tokens use columns 2 t and 2 t + 1 for them,
 // more tokens two products. Either way each token's numbers meet the same operations in the same order.
 #pragma once
 
 #include "kernels/device/codes.cuh"
+#include "kernels/device/gemv_shape.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/split.cuh"
 
 namespace qgen::QGEN_BACKEND {
-
-constexpr int kMmaRows = 16;
-constexpr int kSlabPadding = 8;  // elements between the columns of x, against bank conflicts
-constexpr int kFewTokens = 2;    // whose parts have neighbouring columns in one product, beside a longer ring
-
-// What a gemv kernel is made for, and the shape of a block's work, the same on host and device.
-template <typename GridType, bool kTwoProducts, int kWarpsOfBlock = kGemvWarps>
-struct GemvTraits {
-  using Grid = GridType;
-  static constexpr int kWarps = kWarpsOfBlock, kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = kGemvWarps / kWarps;  // that a processor has room for
-  // That its registers are enough for. Half are left where the kernel needs no more: the next product's block asks for
-  // its first weights beside this one, and attention for its keys.
-  static constexpr bool kFewRegisters =
-      !kTwoProducts && (!GridType::kGrouped || (GridType::kCodes != Codes::kI8 && GridType::kLane == 16));
-  static constexpr int kResident = kNextBlockHasRoom && kFewRegisters ? 2 * kBlocks : kBlocks;
-  static constexpr Codes kCodes = Grid::kCodes;
-  static constexpr int kLane = Grid::kLane;
-  // The parts of x are two products; else neighbouring columns, which requires that all of x is in shared memory at
-  // once and that its columns have the layer's order.
-  static constexpr bool kPairs = kTwoProducts;
-  static constexpr int kSums = kPairs ? 2 : 1;
-  static constexpr bool kBf16 = kCodes == Codes::kBf16;
-  static constexpr int kLaneBytes = kLane * kCodeBytes<kCodes>;  // 16 or 8
-  using Slice = InputSlice<4 * kLane, kWarps>;
-  static constexpr int kWindow = Slice::kWindow;  // columns that a warp takes at once
-  // Stages of the ring of weights: windows that a warp has under way, 4 KB, or 2 where more tokens leave less room. The
-  // loop over them is unrolled by as many, so that each has its place as a constant.
-  static constexpr int kStages = (kPairs ? 32 : 64) / kLaneBytes;
-  // Scales and minimums are under way as long, in registers. Those of two levels take too many: they come with the
-  // window before.
-  static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
-  // Columns are staged in multiples of this: one window of each warp.
-  static constexpr int kLeastSlab = kWarps * kWindow;
-  // Tokens whose inputs a lane loads at once, and pieces of each: all that it has, with 16 warps, of 12288 columns
-  // where there is one token, and of 4096 where there are more; with 8 warps of 5120.
-  static constexpr int kStagedTokens = kPairs ? 4 : 1, kStagedPieces = kPairs ? 2 : kWarps < kGemvWarps ? 5 : 6;
-  // Tiles whose sums are put together behind one barrier of the block.
-  static constexpr int kTilesAtOnce = kPairs ? 1 : 4;
-  // Rows of the result that a tile makes: of a gate and what it gates each half.
-  static constexpr int tile_rows(bool gated) { return gated ? kMmaRows / 2 : kMmaRows; }
-  // A stage of the ring, a window of a warp; and all.
-  static constexpr int kWarpStage = kWarp * 2 * kLaneBytes;
-  static constexpr int kWarpRing = kStages * kWarpStage, kRingBytes = kWarps * kWarpRing;
-};
-
-struct GemvKernelArgs {
-  GemvArgs linear;
-  int first_tile[GemvArgs::kMostParts];  // of each part: what a block has at once are its tiles' rows
-  int tiles;                             // of all parts
-  int slab;                              // columns of x that are in shared memory at once, a multiple of kLeastSlab
-};
-
-// Elements of a column of x that a warp has in shared memory.
-template <typename Traits>
-QGEN_DEVICE int gemv_x_stride(int slab) {
-  return slab / Traits::kWarps + kSlabPadding;
-}
-
-// Columns of x that are in shared memory at once: as many as stay below so many bytes, at least kLeastSlab.
-template <typename Traits>
-constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
-  const int64_t fit = bytes / (2 * tokens * Traits::kLeastSlab * 2),
-                wanted = (cols + Traits::kLeastSlab - 1) / Traits::kLeastSlab;
-  return int(Traits::kLeastSlab * (fit < 1 ? 1 : fit < wanted ? fit : wanted));
-}
-// Bytes of shared memory that a block takes beside its ring.
-template <typename Traits>
-constexpr int64_t gemv_bytes(int tokens, int slab) {
-  const int64_t floats =
-      int64_t{tokens} * (Traits::kWarps * (3 + 2 * Traits::kTilesAtOnce * kMmaRows) + Traits::kTilesAtOnce * kMmaRows);
-  return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
-}
 
 template <int kLaneBytes>
 struct LaneBytes;
@@ -154,7 +82,7 @@ class GemvBlock {
     used_ = used;
     x_ = reinterpret_cast<uint16_t*>(begin()) + warp_index() * 2 * args_.tokens * gemv_x_stride<Traits>(gemv_.slab);
     sums_ = squares() + 3 * Traits::kWarps * args_.tokens;
-    ring_ = begin() + gemv_bytes<Traits>(args_.tokens, gemv_.slab) + warp_index() * Traits::kWarpRing;
+    ring_ = begin() + gemv_bytes<Traits>(args_.tokens, gemv_.slab, tiles_at_once()) + warp_index() * Traits::kWarpRing;
   }
 
   // The norm's weights of the first slab, which no launch before this one writes, on their way to where token 0 will
@@ -212,10 +140,10 @@ class GemvBlock {
   template <typename Store>
   QGEN_DEVICE void multiply_tiles(Window& window, const Store& store) {
     QGEN_UNROLL_BY(1)
-    for (int begin = first_; begin < gemv_.tiles; begin += Traits::kTilesAtOnce * step_) {
+    for (int begin = first_; begin < gemv_.tiles; begin += tiles_at_once() * step_) {
       load_result(begin);
       QGEN_UNROLL_BY(1)
-      for (int at = 0; at < Traits::kTilesAtOnce; ++at) {
+      for (int at = 0; at < tiles_at_once(); ++at) {
         const int tile = begin + at * step_;
         if (tile >= gemv_.tiles) break;
         Sums sum = {};
@@ -234,7 +162,7 @@ class GemvBlock {
   QGEN_DEVICE void for_result(int tile, const Store& store) {
     const Result own = result_of_thread(tile);
     const bool has_factor = args_.norm != nullptr || args_.token_gate != nullptr;
-    if (tile == first_ && has_factor && own.at < Traits::kTilesAtOnce)
+    if (tile == first_ && has_factor && own.at < tiles_at_once() && own.token < args_.tokens)
       *factor() = args_.norm != nullptr
                       ? norm_factor<Traits::kWarps>(squares() + own.token * Traits::kWarps, cols(), args_.norm_eps)
                       : sigmoid(args_.token_gate[own.token * args_.token_gate_stride]);
@@ -266,7 +194,7 @@ class GemvBlock {
   // What the thread's result needs when its sum is there: asked for before its tile is multiplied, so that it does not
   // wait then. `tile`: the first of those that are put together next.
   QGEN_DEVICE void load_result(int tile) {
-    static_assert(kMmaRows * (Traits::kPairs ? kGemvTokens : kFewTokens) * Traits::kTilesAtOnce <= Traits::kThreads);
+    static_assert(kMmaRows * Traits::kMostTokens * Traits::kMostTilesAtOnce <= Traits::kThreads);
     const Result own = result_of_thread(tile);
     if (!own.there) return;
     if (args_.epilogue.add) result_.added = args_.y[own.part][own.token * args_.y_stride[own.part] + own.row];
@@ -456,19 +384,9 @@ class GemvBlock {
     const unsigned thread = unsigned(thread_index_anew());
     const int r = int(gated_ ? thread % (kMmaRows / 2) : thread % kMmaRows),
               rest = int(gated_ ? thread / (kMmaRows / 2) : thread / kMmaRows);
-    // rest / tokens and rest % tokens, without a division; where one tile has them all, none behind the last token.
-    static_assert(Traits::kTilesAtOnce == 1 || (!Traits::kPairs && kFewTokens == 2));
-    int at, token;
-    if constexpr (Traits::kTilesAtOnce == 1) {
-      at = rest >= args_.tokens;
-      token = at == 0 ? rest : 0;
-    } else {
-      const bool two = args_.tokens == 2;
-      at = two ? rest / 2 : rest;
-      token = two ? rest % 2 : 0;
-    }
+    const int at = rest % Traits::kMostTilesAtOnce, token = rest / Traits::kMostTilesAtOnce;
     const int own_tile = tile + at * step_;
-    if (at >= Traits::kTilesAtOnce || own_tile >= gemv_.tiles) return {at, token, r, 0, 0, false};
+    if (at >= tiles_at_once() || token >= args_.tokens || own_tile >= gemv_.tiles) return {at, token, r, 0, 0, false};
     const int part = part_of(own_tile), row = first_row_of(own_tile, part) + r;
     return {at, token, r, part, row, row < args_.part[part].rows};
   }
@@ -600,13 +518,16 @@ class GemvBlock {
   QGEN_DEVICE PowerOfTwo* ranges() const {
     return reinterpret_cast<PowerOfTwo*>(squares() + Traits::kWarps * args_.tokens) + warp_index() * args_.tokens;
   }
-  QGEN_DEVICE float* factor() const {
-    return sums_ + 2 * Traits::kTilesAtOnce * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
+  QGEN_DEVICE int tiles_at_once() const {
+    return Traits::kFewestTilesAtOnce == Traits::kMostTilesAtOnce ? Traits::kMostTilesAtOnce : gemv_.tiles_at_once;
   }
-  // (tiles at once, warps, 16, tokens), twice.
+  QGEN_DEVICE float* sums() const { return sums_; }
+  QGEN_DEVICE float* factor() const {
+    return sums() + 2 * tiles_at_once() * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
+  }
+  // (tiles_at_once, 2, warps, 16, tokens): sums go to the two by turns.
   QGEN_DEVICE float* sums_of(int at, int warp, int row) const {
-    return sums_ +
-           (((second_sums_ * Traits::kTilesAtOnce + at) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
+    return sums() + (((2 * at + second_sums_) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
   }
 
   // Of a window of two groups, lanes q = 0, 1 have loaded the codes of the first and 2, 3 those of the second. Each
@@ -747,8 +668,8 @@ class GemvBlock {
   uint32_t bias_[2] = {};  // of rows with one zero point each
   // Shared memory, behind bytes that are the caller's.
   int used_ = 0;
-  uint16_t* x_ = nullptr;    // (columns, stride), the warp's
-  float* sums_ = nullptr;    // sums_of()
+  uint16_t* x_ = nullptr;  // (columns, stride), the warp's
+  float* sums_ = nullptr;
   uint8_t* ring_ = nullptr;  // the warp's
   bool second_sums_ = false;
   struct {
@@ -775,30 +696,5 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   block.multiply_tiles(window, [&](int tile) { block.write_result(tile); });
   scope.end(args.linear.beside);
 }
-
-// The blocks of a launch, as many as the processors have room for, and how much of x each holds at once.
-template <typename Traits>
-struct GemvLaunch {
-  unsigned blocks = 0;
-  int slab = 0;
-  int64_t bytes = 0;
-  bool fits = false;
-
-  // `extra` bytes of a block for its caller.
-  GemvLaunch(const Stream& stream, int tokens, int64_t cols, int tiles, int64_t extra = 0) {
-    constexpr int64_t kKept = 1 << 10;  // of each block, by the driver
-    for (int count = Traits::kBlocks; count > 0; --count) {
-      const int at_once = count * stream.processors;
-      blocks = unsigned(at_once < tiles ? at_once : tiles);
-      const int64_t share = stream.shared_of_processor / count - kKept,
-                    room = share < stream.shared_of_block ? share : stream.shared_of_block;
-      const int64_t beside = extra + Traits::kRingBytes;
-      slab = slab_of<Traits>(tokens, cols, room - beside - gemv_bytes<Traits>(tokens, 0));
-      bytes = beside + gemv_bytes<Traits>(tokens, slab);
-      fits = bytes <= room && (Traits::kPairs || slab >= cols);
-      if (fits) return;
-    }
-  }
-};
 
 }  // namespace qgen::QGEN_BACKEND
