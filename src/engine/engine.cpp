@@ -351,10 +351,9 @@ std::vector<TokenChoice> Engine::choices_of(const Call& call,
   bool any = false;
   for (const auto& [item, token] : scored) {
     const Work& work = call.work[item];
-    const bool says = !work.choices.empty() && token + 1 == int64_t(work.tokens.size());
-    out.push_back(says ? work.choices[0] : TokenChoice());
+    out.push_back(work.choices.empty() ? TokenChoice() : work.choices[0]);
     if (!begins_ahead_) out.back().temperature = 0;
-    any = any || says;
+    any = any || !work.choices.empty();
   }
   return any ? out : std::vector<TokenChoice>();
 }

@@ -35,11 +35,12 @@ struct Work {
   int mark = 0;
   // How the token that follows these is likely chosen, and the one after that. Two entries: the next token may be begun
   // before it is asked for. One: only its best scores are found. Empty: nothing is known. Results are the same with
-  // all.
+  // all. Where the scores after each token are wanted, the first entry holds for all of them.
   std::span<const TokenChoice> choices = {};
 };
 
-// Receives the scores that follow token `index` of work item `item`; valid during the call.
+// Receives the scores that follow token `index` of work item `item`; valid during the call, or as long as
+// Engine::scored_at_once() says.
 using ScoresSink = std::function<void(size_t item, int64_t index, const Scores& scores)>;
 // Receives the Error that ends work item `item`.
 using FailedSink = std::function<void(size_t item, const Error& error)>;
@@ -106,6 +107,8 @@ class Engine {
   bool run(std::span<const Work> work, const ScoresSink& sink = {}, Kernels kernels = Kernels::kByCount,
            const FailedSink& failed = {});
   Scores last_scores() const { return last_scores_; }
+  // The scores of a call with no more tokens than this are all there until the engine runs again.
+  int64_t scored_at_once() const { return std::min(backend_->batch_tokens(), backend_->scored_tokens()); }
 
   void set_trace(StepTrace trace) { trace_ = std::move(trace); }
   void set_watch(StepWatch watch) { watch_ = std::move(watch); }

@@ -23,7 +23,7 @@ Scores Sequence::run(std::span<const TokenId> tokens, const LogitsSink& each) {
 Scores Sequence::run(Work work, const LogitsSink& each) {
   work.sequence = id_;
   ScoresSink sink;
-  if (each) sink = [&](size_t, int64_t index, const Scores& scores) { each(index, scores.all()); };
+  if (each) sink = [&](size_t, int64_t index, const Scores& scores) { each(index, scores); };
   return engine_.run({&work, 1}, sink) ? engine_.last_scores() : Scores();
 }
 

@@ -10,8 +10,8 @@
 
 namespace qgen {
 
-// Receives the scores of the token that follows token `index` of the call; valid during the call.
-using LogitsSink = std::function<void(int64_t index, std::span<const float> logits)>;
+// Receives the scores of the token that follows token `index` of the call; valid as those of ScoresSink.
+using LogitsSink = std::function<void(int64_t index, const Scores& scores)>;
 
 class Sequence {
  public:

@@ -37,6 +37,8 @@ namespace {
 
 // The share of free memory that a size chosen by default may take; the rest is left to other programs.
 constexpr double kSharedMemory = 0.9;
+// The share that the work space of a larger batch may take: 750 MB of 24 GB.
+constexpr double kWorkShare = 1.0 / 32;
 
 // The largest value from `low` to `limit` for which `fits` says yes, as it does for all smaller ones; `low` is not
 // asked.
@@ -70,6 +72,14 @@ int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions
     options.context = tokens;
     return double(engine.account(plan, options).total()) <= memory;
   });
+}
+
+int64_t fitting_batch(const Plan& plan, const EngineRow& engine, EngineOptions options, double memory) {
+  options.batch = engine.generous_batch;
+  if (options.batch == 0) return 0;
+  const MemoryUse use = engine.account(plan, options);
+  const bool fits = double(use.work) <= kWorkShare * memory && double(use.total()) <= kSharedMemory * memory;
+  return fits ? options.batch : 0;
 }
 
 std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan) {
@@ -119,6 +129,7 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
     if (options.cache_tokens == 0)
       out.options.cache_tokens = largest_cache(plan, *out.engine, out.options, all, budget);
   }
+  out.options.batch = fitting_batch(plan, *out.engine, out.options, double(out.free));
   out.use = out.engine->account(plan, out.options);
   return out;
 }

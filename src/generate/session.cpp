@@ -40,11 +40,10 @@ Scores Session::append(TokenId token, std::span<const TokenId> draft, std::span<
     ++followed_;
     tokens_.push_back(token);
     ++computed_tokens_;
-    const size_t vocab = scores_.size() / (1 + draft_.size());
-    return std::span<const float>(scores_).subspan(followed_ * vocab, vocab);
+    return scores_[followed_];
   }
   forget_draft();
-  if (!draft.empty() || sequence_.position() < int64_t(tokens_.size())) return append_with(token, draft);
+  if (!draft.empty() || sequence_.position() < int64_t(tokens_.size())) return append_with(token, draft, choices);
   const Scores logits = sequence_.run(token, choices);
   tokens_.push_back(token);
   ++computed_tokens_;
@@ -53,19 +52,27 @@ Scores Session::append(TokenId token, std::span<const TokenId> draft, std::span<
 
 // Runs the tokens that the sequence lacks, the new one and the drafted ones in one call. The sequence is marked before
 // the drafted ones: if one of them fails, only those before it run again.
-Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
+Scores Session::append_with(TokenId token, std::span<const TokenId> draft, std::span<const TokenChoice> choices) {
   std::vector<TokenId> call(tokens_.begin() + sequence_.position(), tokens_.end());
   call.push_back(token);
   const int64_t certain = int64_t(call.size());
   call.insert(call.end(), draft.begin(), draft.end());
   Work work{.tokens = call, .scores = Wanted::kAll, .first_scored = certain - 1};
+  work.choices = choices.first(std::min<size_t>(choices.size(), 1));
   if (!draft.empty()) {
     work.marked = certain;
     work.mark = kDraft;
   }
   scores_.clear();
-  const Scores last = sequence_.run(work, [&](int64_t, std::span<const float> logits) {
-    scores_.insert(scores_.end(), logits.begin(), logits.end());
+  copies_.clear();
+  const bool are_kept = int64_t(call.size()) <= sequence_.engine().scored_at_once();
+  const Scores last = sequence_.run(work, [&](int64_t, const Scores& scores) {
+    if (are_kept) {
+      scores_.push_back(scores);
+    } else {
+      const std::span<const float> all = scores.all();
+      scores_.emplace_back(copies_.emplace_back(all.begin(), all.end()));
+    }
   });
   if (last.empty()) {
     // The observer stopped it: the timeline is what was run of it, without drafts.
@@ -77,7 +84,7 @@ Scores Session::append_with(TokenId token, std::span<const TokenId> draft) {
   tokens_.push_back(token);
   ++computed_tokens_;
   draft_.assign(draft.begin(), draft.end());
-  return std::span<const float>(scores_).first(scores_.size() / (1 + draft.size()));
+  return scores_.front();
 }
 
 std::vector<TokenId> Session::draft(TokenId token, int64_t most) {

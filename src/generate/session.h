@@ -39,17 +39,18 @@ class Session {
   enum Mark : int { kDraft, kText };
 
   void forget_draft();
-  Scores append_with(TokenId token, std::span<const TokenId> draft);
+  Scores append_with(TokenId token, std::span<const TokenId> draft, std::span<const TokenChoice> choices);
 
   // May lack the last tokens, which are run with the next ones then.
   Sequence sequence_;
   std::vector<TokenId> tokens_;
   int64_t computed_tokens_ = 0;
   // The last draft, how many of its tokens were appended (the engine holds the rest beyond the timeline), and the
-  // scores after the token before it and after each of it, (1 + draft, vocab).
+  // scores after the token before it and after each of it: the engine's own, or copies where it has not kept them all.
   std::vector<TokenId> draft_;
   size_t followed_ = 0;
-  std::vector<float> scores_;
+  std::vector<Scores> scores_;
+  std::vector<std::vector<float>> copies_;
 };
 
 }  // namespace qgen

@@ -1,5 +1,6 @@
 // The engine that is made of the kernels, against the reference engine and the goldens.
 #include "generate/generation.h"
+#include "generate/loader.h"
 #include "generate/speculation.h"
 #include "tests/draft_golden.h"
 #include "tests/kernels/on_device.h"
@@ -554,6 +555,62 @@ TEST_CASE("kernels: the best scores of many sequences come with their batch, as 
         },
         Kernels::kGenerate);
     CHECK(seen == tokens.size());
+  }
+}
+
+TEST_CASE("kernels: a larger batch where its work space takes little of the memory that is free") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  EngineOptions options;
+  options.context = 8192;
+  EngineRow row;
+  row.account = gpu::account_backend;
+  CHECK(fitting_batch(*plan, row, options, 1e12) == 0);
+  row.generous_batch = 4096;
+  CHECK(fitting_batch(*plan, row, options, 1e12) == 4096);
+  EngineOptions large = options;
+  large.batch = 4096;
+  const MemoryUse use = gpu::account_backend(*plan, large);
+  CHECK(use.work > gpu::account_backend(*plan, options).work);
+  CHECK(fitting_batch(*plan, row, options, 32.01 * double(use.work)) == 4096);
+  CHECK(fitting_batch(*plan, row, options, 31.99 * double(use.work)) == 0);
+  // Its work space takes little, and yet the cache leaves no room for it.
+  options.context = large.context = int64_t{1} << 30;
+  const MemoryUse full = gpu::account_backend(*plan, large);
+  REQUIRE(double(full.work) < double(full.total()) / 40);
+  CHECK(fitting_batch(*plan, row, options, double(full.total())) == 0);
+}
+
+TEST_CASE("kernels: the scores after each token of a draft are found with their call, and stay until the next one") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  EngineOptions options;
+  options.context = 64;
+  Engine engine(*plan, options, gpu::make_backend(*plan, options));
+  Engine undrafted(*plan, options, gpu::make_backend(*plan, options));
+  Session session(engine, 64);
+  Sequence single(undrafted, 64);
+  const std::vector<TokenId> start = {1, 10, 20};
+  session.sync(start);
+  single.run(start);
+  const TokenChoice choice{.count = 12, .mass_temperature = 0.8};
+  // Single launches, a graph, and a call with more tokens than keep their scores.
+  for (const int drafted : {3, 5, 3, 3, int(engine.scored_at_once())}) {
+    std::vector<TokenId> tokens;
+    for (int i = 0; i <= drafted; ++i) tokens.push_back(TokenId(7 + 11 * i + drafted));
+    for (int i = 0; i <= drafted; ++i) {
+      INFO(drafted, " drafted, token ", i);
+      const Scores scores = i == 0 ? session.append(tokens[0], std::span(tokens).subspan(1), {&choice, 1})
+                                   : session.append(tokens[size_t(i)]);
+      const Scores expected = single.run(tokens[size_t(i)]);
+      const WorkUnderWay before;
+      const TopScores top = scores.top(choice.count, choice.mass_temperature);
+      if (WorkUnderWay::kKnown) CHECK(WorkUnderWay().done == before.done);
+      const bool are_kept = drafted < engine.scored_at_once();
+      CHECK(top.best.size() >= (are_kept ? choice.count : 0));
+      const TopScores alike = expected.top(choice.count, choice.mass_temperature);
+      for (size_t n = 0; n < top.best.size(); ++n) CHECK(top.best[n].token == alike.best[n].token);
+      CHECK(scores.finite());
+      CHECK(normwise_error(scores, expected) < (are_kept ? 1e-6 : 4e-3));
+    }
   }
 }
 
