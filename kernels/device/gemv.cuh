@@ -58,6 +58,7 @@ class GemvBlock {
   using Slice = typename Traits::Slice;
   using Window = GemvWindow<Traits>;
   using Sums = float[Traits::kSums][4];
+  static constexpr int kStep = 4 * Traits::kWarps * Traits::kLaneBytes;  // bytes of a row from a window to the next
 
   // The block has tile `first` and every `step`-th behind it. `parts`: its matrices, those of `gemv` or others
   // like them.
@@ -104,9 +105,9 @@ class GemvBlock {
     QGEN_UNROLL
     for (int u = 0; u < Traits::kStages; ++u) ask(u);
   }
-  QGEN_DEVICE void load_first_groups(Window& window, int tile) {
+  QGEN_DEVICE void load_first_groups(Window& window, int tile, int begin = 0) {
     use_rows(tile);
-    load_groups(window, 0);
+    load_groups(window, begin);
   }
 
   // The first slab of the warp's inputs, (tokens, x_stride), as pairs of 16-bit floats, in the range that suits the
@@ -136,22 +137,35 @@ class GemvBlock {
   }
 
   // store(tile) when the sums of the tiles from `tile` on that are put together are there, for all tiles of the block,
-  // whose first weights are on their way and whose first inputs are there.
+  // whose first weights are on their way and whose first inputs are there. Where x is there slab by slab, these tiles
+  // are multiplied by one slab after the other, so that each is prepared once for all of them.
   template <typename Store>
   QGEN_DEVICE void multiply_tiles(Window& window, const Store& store) {
     QGEN_UNROLL_BY(1)
     for (int begin = first_; begin < gemv_.tiles; begin += tiles_at_once() * step_) {
       load_result(begin);
       QGEN_UNROLL_BY(1)
-      for (int at = 0; at < tiles_at_once(); ++at) {
-        const int tile = begin + at * step_;
-        if (tile >= gemv_.tiles) break;
-        Sums sum = {};
-        multiply_tile(tile, window, sum);
-        store_sums(sum, at);
+      for (int slab = 0; slab == 0 || slab < windows_; slab += slab_windows()) {
+        if (has_slabs() && (begin != first_ || slab > 0)) stage_slab(slab);
+        QGEN_UNROLL_BY(1)
+        for (int at = 0; at < tiles_at_once(); ++at) {
+          const int tile = begin + at * step_;
+          if (tile >= gemv_.tiles) break;
+          Sums sum = {};
+          if (slab > 0) load_parts(sum, at);
+          multiply_tile(tile, slab, window, sum);
+          if (slab + slab_windows() < windows_) {
+            store_parts(sum, at);
+          } else {
+            store_sums(sum, at);
+          }
+        }
+        if constexpr (!Traits::kPairs) break;
       }
       barrier();
       store(begin);
+      // Parts of sums go to both places of the sums.
+      if (has_slabs()) barrier();
     }
     copy_async_wait<0>();
   }
@@ -173,7 +187,8 @@ class GemvBlock {
         if (i == 1 && !gated_) continue;
         float total = 0;
         QGEN_UNROLL
-        for (int from = 0; from < Traits::kWarps; ++from) total += sums_of(own.at, from, own.r + 8 * i)[own.token];
+        for (int from = 0; from < Traits::kWarps; ++from)
+          total += sums_of(own.at, second_sums_, from, own.r + 8 * i)[own.token];
         result[i] = product_of<typename Traits::Grid>(matrix_of(gated_ ? i : own.part), own.row, total,
                                                       result_.scale[i], has_factor ? *factor() : 1);
       }
@@ -207,36 +222,27 @@ class GemvBlock {
     }
   }
 
-  // sum = all products of the warp's slice and a tile.
-  QGEN_DEVICE void multiply_tile(int tile, Window& now, Sums& sum) {
+  // sum += the products of a tile and the warp's slice, from its window `begin` on as far as the slab goes.
+  QGEN_DEVICE void multiply_tile(int tile, int begin, Window& now, Sums& sum) {
+    if (has_slabs()) load_first_groups(now, tile, begin);
     load_biases();
-    const int slab = Traits::kPairs ? gemv_.slab / (Traits::kWarps * Traits::kWindow) : windows_;  // windows
+    const int end = end_of_slab(begin);
     QGEN_UNROLL_BY(1)
-    for (int begin = 0; begin < windows_; begin += slab) {
-      if constexpr (Traits::kPairs) {
-        if (slab < windows_ && (tile != first_ || begin > 0)) stage_slab(begin);
-      }
-      const int end = begin + slab < windows_ ? begin + slab : windows_;
-      // A slab may begin and end while the ring goes round.
-      const int in_round = Traits::kPairs ? begin % Traits::kStages : 0;
-      QGEN_UNROLL_BY(1)
-      for (int first = begin - in_round; first < end; first += Traits::kStages) {
-        if (!Traits::kPairs || first >= begin) aim_further();
-        QGEN_UNROLL
-        for (int u = 0; u < Traits::kStages; ++u) {
-          const int window = first + u;
-          if (Traits::kPairs && (window < begin || (window >= end && end < windows_))) continue;
-          if (window < end) {
-            take(now, u);
-            multiply_window(now, window, window - begin, sum);
-            load_groups(now, window + 1);  // of two levels
-          }
-          ask(u);
+    for (int first = begin; first < end; first += Traits::kStages) {
+      aim_further();
+      QGEN_UNROLL
+      for (int u = 0; u < Traits::kStages; ++u) {
+        const int window = first + u;
+        if (window < end) {
+          take(now, u);
+          multiply_window(now, window, window - begin, sum);
+          load_groups(now, window + 1);  // of two levels
         }
+        ask(u);
       }
     }
     // While the sums are put together the first groups of the next tile come.
-    if (tile + step_ < gemv_.tiles) load_first_groups(now, tile + step_);
+    if (!has_slabs() && tile + step_ < gemv_.tiles) load_first_groups(now, tile + step_);
   }
 
   // sum += the products of window `window` of the slice, which begins at column kWindow * `place` in shared memory.
@@ -330,7 +336,7 @@ class GemvBlock {
   QGEN_DEVICE void store_sums(const Sums& sum, int at) const {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
-      float* const out = sums_of(at, warp_index(), g() + 8 * h);
+      float* const out = sums_of(at, second_sums_, warp_index(), g() + 8 * h);
       if constexpr (Traits::kPairs) {
         QGEN_UNROLL
         for (int i = 0; i < 2; ++i) {
@@ -339,6 +345,27 @@ class GemvBlock {
         }
       } else {
         if (q() < args_.tokens) out[q()] = rounded_product(sum[0][2 * h] + sum[0][2 * h + 1], ranges()[q()].inverse);
+      }
+    }
+  }
+
+  // The sums of a tile between two slabs: of each part of x in one of the two places.
+  QGEN_DEVICE void store_parts([[maybe_unused]] const Sums& sum, [[maybe_unused]] int at) const {
+    if constexpr (Traits::kPairs) for_parts(at, [&](int s, int of_lane, float& there) { there = sum[s][of_lane]; });
+  }
+  QGEN_DEVICE void load_parts([[maybe_unused]] Sums& sum, [[maybe_unused]] int at) const {
+    if constexpr (Traits::kPairs)
+      for_parts(at, [&](int s, int of_lane, const float& there) { sum[s][of_lane] = there; });
+  }
+  // use(s, i, where they lie between two slabs) for sums [s][i] of the lane.
+  template <typename Use>
+  QGEN_DEVICE void for_parts(int at, const Use& use) const {
+    QGEN_UNROLL
+    for (int s = 0; s < Traits::kSums; ++s) {
+      QGEN_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (const int t = 2 * q() + i % 2; t < args_.tokens)
+          use(s, i, sums_of(at, s != 0, warp_index(), g() + i / 2 * 8)[t]);
       }
     }
   }
@@ -410,14 +437,15 @@ class GemvBlock {
   QGEN_DEVICE uint8_t* codes_at(int u, int h) const {
     return ring_ + u * Traits::kWarpStage + (h * kWarp + lane_index()) * Traits::kLaneBytes;
   }
-  // What is asked for next: the first windows of a tile, or of none behind the last.
+  // What is asked for next: the first windows of a tile, or of a slab of it, or of none behind the last.
   QGEN_DEVICE void aim() {
-    asked_first_ = 0;
+    asked_first_ = asked_slab_;
     if (asked_tile_ >= gemv_.tiles) return;
     asked_part_ = part_of(asked_tile_);
     const int first_row = first_row_of(asked_tile_, asked_part_);
     for_rows(asked_part_, first_row, [&](int h, const Matrix& w, int row) {
-      asked_[h] = w.codes + row * args_.part[0].row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes;
+      asked_[h] = w.codes + row * args_.part[0].row_bytes + (4 * warp_index() + q()) * Traits::kLaneBytes +
+                  (Traits::kPairs ? asked_slab_ * kStep : 0);
       aim_groups(h, w, row);
     });
   }
@@ -432,12 +460,15 @@ class GemvBlock {
   // anew only where it is of another part or has not all of its rows: where a warp has a tile in one round, as with
   // 4096 columns, looking it up takes half as long as multiplying it.
   QGEN_DEVICE void aim_further() {
-    constexpr int kStep = 4 * Traits::kWarps * Traits::kLaneBytes;  // bytes from a window to the next
-    if (asked_first_ + Traits::kStages < windows_ && asked_tile_ < gemv_.tiles) {
+    if (asked_first_ + Traits::kStages < end_of_slab(asked_slab_) && asked_tile_ < gemv_.tiles) {
       asked_first_ += Traits::kStages;
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) asked_[h] += Traits::kStages * kStep;
       return;
+    }
+    if (has_slabs()) {
+      aim_at_next_slab();
+      return aim();
     }
     asked_tile_ += step_;
     if (asked_tile_ >= end_of_whole_tiles(asked_part_)) return aim();
@@ -450,13 +481,28 @@ class GemvBlock {
       aim_groups(h, matrix_of(gated_ ? h : asked_part_), gated_ ? row : row + 8 * h);
     }
   }
+  // In the order of multiply_tiles().
+  QGEN_DEVICE void aim_at_next_slab() {
+    const int begin = asked_tile_ - asked_at_ * step_;
+    if (++asked_at_ < tiles_at_once() && asked_tile_ + step_ < gemv_.tiles) {
+      asked_tile_ += step_;
+      return;
+    }
+    asked_at_ = 0;
+    asked_slab_ += slab_windows();
+    if (asked_slab_ < windows_) {
+      asked_tile_ = begin;
+    } else {
+      asked_slab_ = 0;
+      asked_tile_ = begin + tiles_at_once() * step_;
+    }
+  }
   QGEN_DEVICE void ask(int u) {
     const int window = asked_first_ + u;
-    if (asked_tile_ < gemv_.tiles && window < windows_) {
+    if (asked_tile_ < gemv_.tiles && window < end_of_slab(asked_slab_)) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h)
-        LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, h), asked_[h] + u * 4 * Traits::kWarps * Traits::kLaneBytes,
-                                            window < loads_);
+        LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, h), asked_[h] + u * kStep, window < loads_);
       if constexpr (Traits::kEarlyGroups) {
         const int group = Slice::window_column(window) >> group_shift();
         QGEN_UNROLL
@@ -525,9 +571,9 @@ class GemvBlock {
   QGEN_DEVICE float* factor() const {
     return sums() + 2 * tiles_at_once() * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
   }
-  // (tiles_at_once, 2, warps, 16, tokens): sums go to the two by turns.
-  QGEN_DEVICE float* sums_of(int at, int warp, int row) const {
-    return sums() + (((2 * at + second_sums_) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
+  // (tiles_at_once, 2, warps, 16, tokens): sums go to the two places by turns.
+  QGEN_DEVICE float* sums_of(int at, bool second, int warp, int row) const {
+    return sums() + (((2 * at + second) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
   }
 
   // Of a window of two groups, lanes q = 0, 1 have loaded the codes of the first and 2, 3 those of the second. Each
@@ -543,6 +589,16 @@ class GemvBlock {
     return Traits::Grid::kGroups == 2 ? q() % 2 * 8 + q() / 2 * 4 : q() * Traits::kLane;
   }
 
+  // Whether not all of x is in shared memory at once; windows of a slice that are, and the first one that is not.
+  QGEN_DEVICE bool has_slabs() const { return Traits::kPairs && gemv_.slab < cols(); }
+  QGEN_DEVICE int slab_windows() const {
+    return Traits::kPairs ? gemv_.slab / (Traits::kWarps * Traits::kWindow) : windows_;
+  }
+  QGEN_DEVICE int end_of_slab(int begin) const {
+    if constexpr (!Traits::kPairs) return windows_;
+    const int end = begin + slab_windows();
+    return end < windows_ ? end : windows_;
+  }
   // Columns of the layer in another order than those of x.
   QGEN_DEVICE bool is_ordered() const { return Traits::kPairs && args_.part[0].column_order != nullptr; }
   QGEN_DEVICE int slab_pieces() const { return Slice::pieces_below(gemv_.slab / Traits::kWarps); }
@@ -656,6 +712,8 @@ class GemvBlock {
   int loads_ = 0;    // of the lane, of a row
   // What is asked for next.
   int asked_tile_, asked_first_ = 0;
+  int asked_slab_ = 0,
+      asked_at_ = 0;  // where there are slabs: the slab's first window, the tile's number among those at once
   int asked_part_ = 0;
   const uint8_t* asked_[2];
   using Number = std::conditional_t<Traits::Grid::kForm == ScaleForm::kF16, uint16_t, float>;

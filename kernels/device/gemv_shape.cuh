@@ -70,12 +70,14 @@ QGEN_DEVICE int gemv_x_stride(int slab) {
   return slab / Traits::kWarps + kSlabPadding;
 }
 
-// Columns of x that are in shared memory at once: as many as stay below so many bytes, at least kLeastSlab.
+// Columns of x that are in shared memory at once: as many as stay below so many bytes, if not all then whole rounds of
+// the ring, at least kLeastSlab.
 template <typename Traits>
 constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
   const int64_t fit = bytes / (2 * tokens * Traits::kLeastSlab * 2),
                 wanted = (cols + Traits::kLeastSlab - 1) / Traits::kLeastSlab;
-  return int(Traits::kLeastSlab * (fit < 1 ? 1 : fit < wanted ? fit : wanted));
+  if (fit >= wanted) return int(Traits::kLeastSlab * wanted);
+  return int(Traits::kLeastSlab * (fit < Traits::kStages ? 1 : fit / Traits::kStages * Traits::kStages));
 }
 // Bytes of shared memory that a block takes beside its ring.
 template <typename Traits>
@@ -85,8 +87,9 @@ QGEN_DEVICE constexpr int64_t gemv_bytes(int tokens, int slab, int tiles_at_once
   return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
 }
 
-// The blocks of a launch, as many as the processors have room for, and what each holds at once: of x all that there is
-// room for, then the sums of as many tiles.
+// The blocks of a launch, as many as the processors have room for, and what each holds at once: x, and sums of as many
+// tiles as there is room for beside it; where x has no room, sums of all of its tiles if it can, and as much of x as
+// there is room for beside them.
 template <typename Traits>
 struct GemvLaunch {
   unsigned blocks = 0;
@@ -103,13 +106,21 @@ struct GemvLaunch {
       const int64_t share = stream.shared_of_processor / count - kKept,
                     room = share < stream.shared_of_block ? share : stream.shared_of_block;
       const int64_t beside = extra + Traits::kRingBytes;
-      slab = slab_of<Traits>(tokens, cols, room - beside - gemv_bytes<Traits>(tokens, 0, 1));
-      if (!Traits::kPairs && slab < cols) continue;
-      for (tiles_at_once = Traits::kMostTilesAtOnce; tiles_at_once >= Traits::kFewestTilesAtOnce; tiles_at_once /= 2) {
-        bytes = beside + gemv_bytes<Traits>(tokens, slab, tiles_at_once);
-        fits = bytes <= room;
-        if (fits) return;
+      // fits = with the sums of so many tiles, and all of x or at least so many columns
+      const auto try_with = [&](int at_once, int64_t least) {
+        tiles_at_once = at_once;
+        slab = slab_of<Traits>(tokens, cols, room - beside - gemv_bytes<Traits>(tokens, 0, at_once));
+        bytes = beside + gemv_bytes<Traits>(tokens, slab, at_once);
+        fits = bytes <= room && slab >= (least < cols ? least : cols);
+      };
+      for (int t = Traits::kMostTilesAtOnce; !fits && t >= Traits::kFewestTilesAtOnce; t /= 2) try_with(t, cols);
+      if (Traits::kPairs) {
+        for (int t = Traits::kMostTilesAtOnce; !fits && t > 0; t /= 2) {
+          if (t > 1 && int(t / 2 * blocks) >= tiles) continue;  // half as many are all
+          try_with(t, t > 1 ? Traits::kStages * Traits::kLeastSlab : 0);
+        }
       }
+      if (fits) return;
     }
   }
 };

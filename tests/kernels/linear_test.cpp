@@ -407,6 +407,7 @@ std::vector<Named> weights_of_every_kind(std::mt19937& random) {
   for (const int64_t group : {16, 32})
     named.emplace_back("two levels of " + std::to_string(group), random_two_levels(random, 20, 4608, group, true));
   named.emplace_back("two levels without minimums", random_two_levels(random, 20, 4608, 16, false));
+  named.emplace_back("two levels of 32, several tiles of a block", random_two_levels(random, 84, 4352, 32, true));
   return named;
 }
 
