@@ -12,7 +12,7 @@ what `qgen inspect MODEL --steps --json` prints. gpu_time_data.py has all consta
 
 A launch takes the time from the end of the kernel before it to its own end. Its latency is what it takes beyond reading its bytes
 from memory at the speed of a long read. Grids, blocks, shared memory and loads under way are those of kernels/device on 2026-11-27,
-for one token.
+for one token or with --texts for the next tokens of up to eight texts.
 """
 
 import argparse
@@ -277,18 +277,20 @@ def gap(gpu):
 
 @dataclass(frozen=True)
 class GemvShape:
-    """The grid of gemv() and of multiply_chosen(), as kernels/device/gemv.cuh has it for one token."""
+    """The grid of gemv() and of multiply_chosen(), as kernels/device/gemv_shape.cuh has it."""
 
     blocks: int
     tiles: int  # that a block has, one after the other: 16 rows, of a gate and what it gates 8 each
     together: int  # tiles whose sums are put together behind one barrier
+    products: int  # of matrices, for the two parts of inputs: two where more than four tokens may come
+    staged: int  # times that each input is prepared: once, or for all tiles whose sums are put together
     windows: int  # of a tile, for a warp
     pieces: int  # four inputs, for a lane
     ring: int  # bytes of codes that a block has under way
     shared: int  # bytes of shared memory that the blocks of a multiprocessor take
 
     @staticmethod
-    def of(gpu, p, changes):
+    def of(gpu, p, changes, tokens=1, kernels=None):
         warps, at_once = (8, 2) if p.chosen else (16, 1)  # of a block; blocks that a multiprocessor has room for
         tile_rows = 8 if p.gated else 16
         all_tiles = sum(math.ceil(rows / tile_rows) for rows in (p.rows[:1] if p.gated else p.rows))
@@ -298,36 +300,51 @@ class GemvShape:
         else:
             blocks, tiles = min(all_tiles, gpu.sms), math.ceil(all_tiles / gpu.sms)
         windows = math.ceil(p.cols / (32 if p.codes == "bf16" else 64) / warps)
-        # Codes under way, inputs as two parts of 16 bits, sums of four tiles. Where they do not fit, the kernel for up to eight tokens
-        # has half the ring, and puts the sums of every tile together.
-        ring, together = warps << 12, 4
-        beside = 4 * (p.cols + 8 * warps) + 4 * (warps * (3 + 2 * together * 16) + 16 * together) + 1024
-        if at_once * (ring + beside) > gpu.shared_kb * 1024:
-            ring, together = ring // 2, 1
-        elif "ring" in changes and (2 if fits_beside(gpu, p) else 1) * at_once * (2 * ring + beside) <= gpu.shared_kb * 1024:
-            ring *= 2
-        return GemvShape(blocks, tiles, together, windows, math.ceil(p.cols / (128 * warps)), ring, at_once * (ring + beside))
+        pieces = math.ceil(p.cols / (128 * warps))
+        # Codes under way, inputs as two parts of 16 bits, sums of some tiles. Where they do not fit, the kernel for up to eight tokens
+        # has half the ring, and if need be only a part of the inputs at once.
+        def shared(ring, together):
+            return at_once * (ring + 4 * tokens * (p.cols + 8 * warps + warps * (3 + 2 * together * 16) + 64) + 1024)
+
+        ring, room = warps << 12, gpu.shared_kb * 1024
+        if tokens > 2 and not (kernels or {}).get("inputs at once", True):  # 32 KB of them, for each tile anew where they are more
+            staged = tiles if 4 * tokens * p.cols > 32 << 10 else 1
+            return GemvShape(blocks, tiles, 1, 2, staged, windows, pieces, ring // 2, shared(ring // 2, 1))
+        choices = [(ring, 4, 1)] if tokens <= 2 else [(ring, t, 1) for t in (4, 2, 1)] if tokens <= 4 else []
+        for under_way, together, products in [*choices, *((ring // 2, t, 2) for t in (4, 2, 1))]:
+            if shared(under_way, together) <= room:
+                more = "ring" in changes and products == 1
+                if more and (2 if fits_beside(gpu, p) else 1) * shared(2 * ring, together) <= room:
+                    under_way *= 2
+                return GemvShape(blocks, tiles, together, products, 1, windows, pieces, under_way, shared(under_way, together))
+        together = 1
+        while together < min(4, tiles):
+            together *= 2
+        return GemvShape(blocks, tiles, together, 2, math.ceil(tiles / together), windows, pieces, ring // 2, room)
 
 
-def fits_beside(gpu, p):
-    """Whether the registers of a product leave room for the next kernel's blocks: 64 a thread, on 9.0 alone."""
-    return gpu.arch == "sm_90"
+def fits_beside(gpu, p, tokens=1):
+    """Whether the registers of a product leave room for the next kernel's blocks: 64 a thread, on 9.0 alone, of one or two tokens."""
+    return gpu.arch == "sm_90" and tokens <= 2
 
 
 def tile_instructions(gpu, p, shape, loop):
     """Of a warp, for its part of a tile."""
     slower = data.E4M3_EXTRA if p.codes == "fp8" and gpu.arch in ("sm_80", "sm_86") else 0
-    return shape.windows * (loop.window[p.codes] + 2 * slower) + loop.next_rows[p.codes] + data.TILE_INSTRUCTIONS
+    window = loop.window[p.codes] + 2 * slower + (data.SECOND_PRODUCT if shape.products == 2 else 0)
+    return shape.windows * window + loop.next_rows[p.codes] + data.TILE_INSTRUCTIONS
 
 
-def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None):
+def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None, tokens=1):
     """A launch of gemv() or of multiply_chosen(), whose warps are four on a scheduler. `left`: bytes of shared memory beside a block of
     the kernel before it, none where its registers leave no room. Where a block of this one does not fit, its first weights are asked for
     when the ring would already hold them."""
-    shape = GemvShape.of(gpu, p, changes)
+    if p.chosen:  # a token's experts are read for it alone
+        p, tokens = replace(p, chosen=p.chosen * tokens), 1
+    shape = GemvShape.of(gpu, p, changes, tokens, kernels)
     crowded = shape.shared > left
     full = shape.blocks >= gpu.sms
-    size = p.bytes + max(1, p.chosen) * 4 * sum(p.rows)
+    size = p.bytes + max(1, p.chosen) * tokens * 4 * sum(p.rows)
     kernels = kernels or {}
     instructions = kernels.get("straight", data.STRAIGHT)
     fetching = data.PRODUCT_JUMPS * gpu.l2_latency if cold else 0.0
@@ -346,36 +363,38 @@ def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None):
     else:
         asked = inputs = gap(gpu) + prologue
     piece = instructions["piece"] - (instructions["second pass"] if "one-pass" in changes else 0)
-    of_staging = instructions["staging"] + piece * shape.pieces + (instructions["norm"] if p.norm else 0)
-    staged = inputs + latency + straight(gpu, of_staging, 4)
+    of_staging = instructions["staging"] + piece * shape.pieces * tokens + (instructions["norm"] if p.norm else 0)
+    rounds = tokens if tokens <= 2 else math.ceil(tokens / 4)  # of tokens whose inputs are under way together
+    staging = rounds * latency + straight(gpu, of_staging, 4)
+    staged = inputs + staging
     begin = staged + straight(gpu, instructions["result"], 4)
     under_way = min(size, shape.blocks * shape.ring)
     rest = (size - under_way) / gpu.rate
     there = asked + gpu.latency + under_way / gpu.rate  # all that the ring holds at first
     groups = math.ceil(shape.tiles / shape.together)  # of tiles, each with a barrier behind it
     loop = issued(gpu, shape.tiles * tile_instructions(gpu, p, shape, kernels.get("loop", data.LOOP)), 4)
-    loop += (groups - 1) * straight(gpu, instructions["result"] + instructions["sums"], 4)
+    loop += (groups - 1) * straight(gpu, instructions["result"] + instructions["sums"], 4) + (shape.staged - 1) * staging
     last = straight(gpu, instructions["sums"], 4)
     total = max(begin + loop, max(begin + (gpu.latency if rest else 0.0), there) + rest) + last
     memory = p.bytes / gpu.rate
     return Launch(p.name, times, p.bytes, shape.blocks, memory, total - memory, staged, {
-        "inputs": inputs, "staging": staged - inputs, "loop": loop, "ring there": max(0.0, there), "last sums": last})
+        "inputs": inputs, "staging": staging, "loop": loop, "ring there": max(0.0, there), "last sums": last})
 
 
 def queries_of(a):
     return min(8, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
 
 
-def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=True, shared=True):
-    """A launch of attend() for one token, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor.
+def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=True, shared=True, texts=1):
+    """A launch of attend() for a token of each text, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor.
     `matrices`: whether a cache of F16 goes through matrix products; `shared`: then splits without keys take queries of others."""
     queries = queries_of(a)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
-    splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))
+    splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles * texts)))
     keys = context + 1
     of_block = max(64, math.ceil(math.ceil(keys / splits) / 32) * 32)
     parts = math.ceil(keys / of_block)
-    blocks = a.kv_heads * tiles * parts
+    blocks = a.kv_heads * tiles * parts * texts
     # A tile of a warp: 16 keys at most, as few as let all warps have some.
     matrices = matrices and a.cache == "f16" and a.head_dim <= 128
     if matrices and shared:
@@ -397,11 +416,12 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     # The position, the page of the keys; in cold code half of what has to be fetched.
     staged = start + code.hops * hop + jumps / 2 + straight(gpu, prepared, warps)
     arithmetic = straight(gpu, of_first, warps) if rounds == 1 else issued(gpu, rounds * of_tile, warps)
-    memory = a.bytes(context) / gpu.rate
+    read = texts * a.bytes(context)
+    memory = read / gpu.rate
     finish = straight(gpu, data.ATTEND_FINISH[0] + data.ATTEND_FINISH[1] * queries, warps) + jumps / 2
     merge = 4 * hop + straight(gpu, data.ATTEND_MERGE, 2) if parts > 1 else 0.0  # written, counted, read
     total = staged + max(arithmetic, memory + gpu.latency - (staged - start)) + finish + merge
-    return Launch(a.name, times, a.bytes(context), blocks, memory, total - memory, staged, {
+    return Launch(a.name, times, read, blocks, memory, total - memory, staged, {
         "staged": staged, "arithmetic": arithmetic, "finish": finish, "merge": merge, "cold code": jumps})
 
 
@@ -411,19 +431,21 @@ def small_launch(gpu, name, code, size=0.0, times=1, blocks=1, cold=False):
     return Launch(name, times, size, blocks, size / gpu.rate, gap(gpu) + prologue + us)
 
 
-def token(gpu, model, context, changes=(), kernels=None):
-    """The launches of a token, a layer's with the number of layers. `kernels`: other counts than those of today (measured())."""
+def token(gpu, model, context, changes=(), kernels=None, texts=1):
+    """The launches of a token of each text, a layer's with the number of layers. `kernels`: other counts than those of today
+    (measured())."""
     kernels, cold, out = kernels or {}, model.is_cold, []
-    between = data.HOST if not kernels.get("ahead", True) else data.MAPPED if "mapped" in changes else data.AHEAD
+    ahead = kernels.get("ahead", True) and texts == 1
+    between = data.HOST if not ahead else data.MAPPED if "mapped" in changes else data.AHEAD
     out.append(Launch("copies and host between tokens", 1, 0, 0, 0, between))
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
 
     def left_by(step, blocks):
         if blocks < gpu.sms or "room" in changes:
             return math.inf
-        if not isinstance(step, Product) or not fits_beside(gpu, step) or not kernels.get("room", True):
+        if not isinstance(step, Product) or not fits_beside(gpu, step, texts) or not kernels.get("room", True):
             return 0
-        return gpu.shared_kb * 1024 - GemvShape.of(gpu, step, changes).shared
+        return gpu.shared_kb * 1024 - GemvShape.of(gpu, step, changes, texts, kernels).shared
 
     fused, fused_norms = kernels.get("fused", True), kernels.get("passed norms", True)
     def is_launched(step):
@@ -437,13 +459,14 @@ def token(gpu, model, context, changes=(), kernels=None):
             if isinstance(step, Attention):
                 code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
                 launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", True),
-                                          kernels.get("shared queries", True))
+                                          kernels.get("shared queries", True), texts)
             elif isinstance(step, Small):
                 code = kernels.get(step.name, step.code)
-                launch = small_launch(gpu, step.name, code, step.bytes, kind.count, step.blocks, cold)
+                launch = small_launch(gpu, step.name, code, texts * step.bytes, kind.count, texts * step.blocks, cold)
             else:
                 passes = fused_norms and step.name in ("router", "shared in", "experts in")
-                launch = product_launch(gpu, replace(step, norm=step.norm or passes), changes, kind.count, left, cold, kernels)
+                normed = replace(step, norm=step.norm or passes)
+                launch = product_launch(gpu, normed, changes, kind.count, left, cold, kernels, texts)
                 if step.beside and fused:
                     # As long as the longer of the two, and what is read of both.
                     before = out.pop()
@@ -453,15 +476,15 @@ def token(gpu, model, context, changes=(), kernels=None):
                     continue
             left = left_by(step, launch.blocks)
             out.append(launch)
-    out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels))
+    out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels, tokens=texts))
     # 64 blocks: each thread compares ten scores one after the other, then two trees of barriers and a counter.
     scores = Straight(math.ceil(model.vocab / 64 / 256) + 4, 300, 0)
-    out.append(small_launch(gpu, "best score", scores, 4.0 * model.vocab, blocks=64))
+    out.append(small_launch(gpu, "best score", scores, 4.0 * model.vocab * texts, blocks=64 * texts))
     return out
 
 
-def token_us(gpu, model, context, changes=(), kernels=None):
-    return sum(launch.times * launch.total for launch in token(gpu, model, context, changes, kernels))
+def token_us(gpu, model, context, changes=(), kernels=None, texts=1):
+    return sum(launch.times * launch.total for launch in token(gpu, model, context, changes, kernels, texts))
 
 
 def prefill(gpu, model, tokens):
@@ -582,7 +605,7 @@ def measured_rows():
         elif row.prompt:
             value, unit = row.prompt / sum(prefill(gpu, model, row.prompt).values()) * 1e6, "tok/s"
         else:
-            value, unit = 1e6 / token_us(gpu, model, row.context, (), data.KERNELS_THEN), "tok/s"
+            value, unit = row.texts * 1e6 / token_us(gpu, model, row.context, (), data.KERNELS_THEN, row.texts), "tok/s"
         yield row, value, unit
 
 
@@ -599,10 +622,11 @@ def measured():
     print(f"{sum(good)} of {len(good)} within 15 %. {len(lines) - len(good)} more rows set a constant each and test nothing.")
 
 
-def print_prediction(gpu, model, context, changes):
-    launches = token(gpu, model, context, changes)
+def print_prediction(gpu, model, context, changes, texts):
+    launches = token(gpu, model, context, changes, texts=texts)
     total = sum(launch.times * launch.total for launch in launches)
-    print(f"{model.name}, {gpu.name}, context {context}: predicted, not measured\n")
+    of_texts = f", {texts} texts" if texts > 1 else ""
+    print(f"{model.name}, {gpu.name}, context {context}{of_texts}: predicted, not measured\n")
     lines = []
     for launch in launches:
         detail = ", ".join(f"{name} {us:.1f}" for name, us in launch.parts.items() if us >= 0.05)
@@ -614,7 +638,7 @@ def print_prediction(gpu, model, context, changes):
     read = sum(launch.times * launch.bytes for launch in launches)
     speed = read / total / 1e6
     share = 100 * speed / gpu.memory
-    print(f"{number(total)} us, {1e6 / total:.1f} tok/s, {speed:.2f} TB/s, {share:.0f} % of the datasheet's memory\n")
+    print(f"{number(total)} us, {texts * 1e6 / total:.1f} tok/s, {speed:.2f} TB/s, {share:.0f} % of the datasheet's memory\n")
 
 
 def print_prefill(gpu, model, tokens):
@@ -664,6 +688,7 @@ def main():
     parser.add_argument("--gpu", default="h200", choices=sorted(GPUS), help="[h200]")
     parser.add_argument("--context", default="0,4096,32768", help="tokens that the cache has [0,4096,32768]")
     parser.add_argument("--cache", default="f16", choices=["f16", "fp8"], help="the type of the key-value cache [f16]")
+    parser.add_argument("--texts", type=int, default=1, metavar="N", choices=range(1, 9), help="predict their next tokens, 1 to 8 [1]")
     parser.add_argument("--prefill", type=int, default=4096, metavar="N", help="tokens of a prompt [4096]")
     parser.add_argument("--change", default="", metavar="NAMES", help=f"predict with these of {', '.join(CHANGES)} [none]")
     options = parser.parse_args()
@@ -684,7 +709,7 @@ def main():
     if options.command == "what-if":
         return print_what_if(gpu, model, contexts)
     for context in contexts:
-        print_prediction(gpu, model, context, changes)
+        print_prediction(gpu, model, context, changes, options.texts)
     if len(model.kinds) == 1:  # recurrences in chunks are not modelled
         print_prefill(gpu, model, options.prefill)
 

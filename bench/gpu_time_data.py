@@ -125,6 +125,7 @@ class Loop:
 LOOP = Loop({"fp8": 57.5, "int8": 71.0, "bf16": 35.0}, {"fp8": 75, "int8": 47, "bf16": 47})
 LOOP_THEN = Loop({"fp8": 61.0, "int8": 74.5, "bf16": 37.0}, {"fp8": 130, "int8": 75, "bf16": 75})  # as it ran on the H200
 TILE_INSTRUCTIONS = 70  # read off: a tile's sums to shared memory
+SECOND_PRODUCT = 22  # estimated: more for a window where the parts of inputs are two products: four more, their inputs, their scales
 E4M3_EXTRA = 34  # estimated: more for 16 bytes of a lane on 8.0 and 8.6, without an instruction for E4M3 (560 for 286, why.md)
 PRODUCT_JUMPS = 2  # estimated: products run straight on
 
@@ -152,6 +153,7 @@ FUSED = {"convolve", "gate", "sum"}  # done by the recurrence and by the shared 
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
                 "matrices": False, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
+                "inputs at once": False,
                 "recur": Straight(111, 500, 12)}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2136, "int8": 2240, "bf16": 1792, "experts": 2312, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
@@ -176,6 +178,7 @@ class MeasuredRow:
     layer: bool = False  # all launches of a layer with the gaps between them
     context: int = 0
     prompt: int = 0  # tokens
+    texts: int = 1  # whose next tokens run together
     sets: str = ""
     why: str = ""
 
@@ -190,6 +193,9 @@ MEASURED = [
     MeasuredRow("8B FP8, decoding at 0", "8b-fp8", 376.8, sets="HOST"),
     MeasuredRow("8B FP8, decoding at 4096", "8b-fp8", 335.0, context=4096),
     MeasuredRow("8B FP8, decoding at 32768", "8b-fp8", 248.5, context=32768),
+    MeasuredRow("8B FP8, the next tokens of two texts", "8b-fp8", 714, texts=2),
+    MeasuredRow("8B FP8, of four", "8b-fp8", 826, texts=4, why="inputs that are prepared again were near by then"),
+    MeasuredRow("8B FP8, of eight", "8b-fp8", 1005, texts=8),
     MeasuredRow("8B INT8, decoding at 0", "8b-int8", 378.3),
     MeasuredRow("30B-A3B FP8: attention, until inputs are staged", "30b-a3b-fp8", 6.0, ("attend",), staged=True),
     MeasuredRow("30B-A3B FP8: attention", "30b-a3b-fp8", 10.0, ("attend",),

@@ -6,9 +6,11 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-// Grids that have a kernel for up to four tokens: those that most published models have.
+// Grids that have a kernel for up to four tokens: those of most published models, as each is a part of the program.
+// Groups of 32 have it for Q8_0 alone.
 template <typename Grid>
-constexpr bool has_four_tokens = Grid::kCodes != Codes::kE5M2 && !Grid::kMinimums && Grid::kGroups < 2;
+constexpr bool has_four_tokens = !Grid::kMinimums && Grid::kCodes != Codes::kE5M2 && Grid::kCodes != Codes::kF16 &&
+                                 (Grid::kLane == 16 || Grid::kCodes == Codes::kBf16 || Grid::kForm == ScaleForm::kF16);
 
 // Whether a block has room for the inputs as the kernel takes them.
 template <typename Traits>

@@ -395,7 +395,7 @@ std::vector<Named> weights_of_every_kind(std::mt19937& random) {
                             // Several whole tiles of a block, each in several rounds of its ring.
                             Shape{Codes::kE4M3, 168, 4352, 128, 128}, Shape{Codes::kI8, 130, 4224, 1, 64, true},
                             // Of three tokens the sums of two tiles have room at once, of four those of one.
-                            Shape{Codes::kE4M3, 168, 1152, 128, 128}, Shape{Codes::kF16, 130, 1000, 1, 0}})
+                            Shape{Codes::kE4M3, 168, 1152, 128, 128}, Shape{Codes::kBf16, 130, 1000, 1, 0}})
     all.push_back(wide);
   std::vector<Named> named;
   for (const Shape& s : all) {
