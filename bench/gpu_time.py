@@ -301,8 +301,8 @@ class GemvShape:
             blocks, tiles = min(all_tiles, gpu.sms), math.ceil(all_tiles / gpu.sms)
         windows = math.ceil(p.cols / (32 if p.codes == "bf16" else 64) / warps)
         pieces = math.ceil(p.cols / (128 * warps))
-        # Codes under way, inputs as two parts of 16 bits, sums of some tiles. Where they do not fit, the kernel for up to eight tokens
-        # has half the ring, and if need be only a part of the inputs at once.
+        # Codes under way, inputs as two parts of 16 bits, sums of some tiles. Where they do not fit even beside the sums of one tile, the
+        # kernel for up to eight tokens has half the ring, and if need be only a part of the inputs at once.
         def shared(ring, together):
             return at_once * (ring + 4 * tokens * (p.cols + 8 * warps + warps * (3 + 2 * together * 16) + 64) + 1024)
 
@@ -310,22 +310,24 @@ class GemvShape:
         if tokens > 2 and not (kernels or {}).get("inputs at once", True):  # 32 KB of them, for each tile anew where they are more
             staged = tiles if 4 * tokens * p.cols > 32 << 10 else 1
             return GemvShape(blocks, tiles, 1, 2, staged, windows, pieces, ring // 2, shared(ring // 2, 1))
-        choices = [(ring, 4, 1)] if tokens <= 2 else [(ring, t, 1) for t in (4, 2, 1)] if tokens <= 4 else []
+        choices = [] if tokens > 4 else [(ring, 4, 1)] if p.chosen else [(ring, t, 1) for t in (4, 2, 1)]
         for under_way, together, products in [*choices, *((ring // 2, t, 2) for t in (4, 2, 1))]:
             if shared(under_way, together) <= room:
-                more = "ring" in changes and products == 1
-                if more and (2 if fits_beside(gpu, p) else 1) * shared(2 * ring, together) <= room:
-                    under_way *= 2
-                return GemvShape(blocks, tiles, together, products, 1, windows, pieces, under_way, shared(under_way, together))
+                shape = GemvShape(blocks, tiles, together, products, 1, windows, pieces, under_way, shared(under_way, together))
+                more = (2 if fits_beside(gpu, shape, tokens) else 1) * shared(2 * ring, together)
+                if "ring" in changes and products == 1 and more <= room:
+                    shape = replace(shape, ring=2 * ring, shared=shared(2 * ring, together))
+                return shape
         together = 1
         while together < min(4, tiles):
             together *= 2
         return GemvShape(blocks, tiles, together, 2, math.ceil(tiles / together), windows, pieces, ring // 2, room)
 
 
-def fits_beside(gpu, p, tokens=1):
-    """Whether the registers of a product leave room for the next kernel's blocks: 64 a thread, on 9.0 alone, of one or two tokens."""
-    return gpu.arch == "sm_90" and tokens <= 2
+def fits_beside(gpu, shape, tokens):
+    """Whether the registers of a product leave room for the next kernel's blocks: 64 a thread, on 9.0 alone, of one or two tokens whose
+    inputs have room beside the sums of four tiles."""
+    return gpu.arch == "sm_90" and tokens <= 2 and shape.products == 1 and shape.together == 4
 
 
 def tile_instructions(gpu, p, shape, loop):
@@ -335,12 +337,16 @@ def tile_instructions(gpu, p, shape, loop):
     return shape.windows * window + loop.next_rows[p.codes] + data.TILE_INSTRUCTIONS
 
 
+def of_tokens(p, tokens):
+    """A product of so many tokens: experts are multiplied for each token alone."""
+    return (replace(p, chosen=p.chosen * tokens), 1) if p.chosen else (p, tokens)
+
+
 def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None, tokens=1):
     """A launch of gemv() or of multiply_chosen(), whose warps are four on a scheduler. `left`: bytes of shared memory beside a block of
     the kernel before it, none where its registers leave no room. Where a block of this one does not fit, its first weights are asked for
     when the ring would already hold them."""
-    if p.chosen:  # a token's experts are read for it alone
-        p, tokens = replace(p, chosen=p.chosen * tokens), 1
+    p, tokens = of_tokens(p, tokens)
     shape = GemvShape.of(gpu, p, changes, tokens, kernels)
     crowded = shape.shared > left
     full = shape.blocks >= gpu.sms
@@ -390,7 +396,7 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     `matrices`: whether a cache of F16 goes through matrix products; `shared`: then splits without keys take queries of others."""
     queries = queries_of(a)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
-    splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles * texts)))
+    splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))  # by the shape alone
     keys = context + 1
     of_block = max(64, math.ceil(math.ceil(keys / splits) / 32) * 32)
     parts = math.ceil(keys / of_block)
@@ -416,6 +422,7 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     # The position, the page of the keys; in cold code half of what has to be fetched.
     staged = start + code.hops * hop + jumps / 2 + straight(gpu, prepared, warps)
     arithmetic = straight(gpu, of_first, warps) if rounds == 1 else issued(gpu, rounds * of_tile, warps)
+    arithmetic *= max(1.0, blocks / (2 * gpu.sms))
     read = texts * a.bytes(context)
     memory = read / gpu.rate
     finish = straight(gpu, data.ATTEND_FINISH[0] + data.ATTEND_FINISH[1] * queries, warps) + jumps / 2
@@ -443,9 +450,11 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
     def left_by(step, blocks):
         if blocks < gpu.sms or "room" in changes:
             return math.inf
-        if not isinstance(step, Product) or not fits_beside(gpu, step, texts) or not kernels.get("room", True):
+        if not isinstance(step, Product) or not kernels.get("room", True):
             return 0
-        return gpu.shared_kb * 1024 - GemvShape.of(gpu, step, changes, texts, kernels).shared
+        product, tokens = of_tokens(step, texts)
+        shape = GemvShape.of(gpu, product, changes, tokens, kernels)
+        return gpu.shared_kb * 1024 - shape.shared if fits_beside(gpu, shape, tokens) else 0
 
     fused, fused_norms = kernels.get("fused", True), kernels.get("passed norms", True)
     def is_launched(step):
@@ -487,17 +496,21 @@ def token_us(gpu, model, context, changes=(), kernels=None, texts=1):
     return sum(launch.times * launch.total for launch in token(gpu, model, context, changes, kernels, texts))
 
 
-def prefill(gpu, model, tokens):
-    """us of a prompt by groups of kernels, at 16-bit activations with cuBLASLt, in batches of 2048 tokens."""
-    batches = math.ceil(tokens / 2048)
+def prefill(gpu, model, tokens, kernels=None):
+    """us of a prompt by groups of kernels, at 16-bit activations with cuBLASLt. `kernels`: as token() has it."""
+    at_once = (kernels or {}).get("gates at once", True)
+    # Tokens that go through the plan together: more where memory is plenty.
+    batches = math.ceil(tokens / (4096 if at_once and gpu.shared_kb > 128 else 2048))
     products = [step for step in model.kinds[0].steps if isinstance(step, Product) and not step.chosen]
     experts = [step for step in model.kinds[0].steps if isinstance(step, Product) and step.chosen]
     attention = next(step for _, step in model.all_of(Attention))
     flops = 2.0 * tokens * model.layers * sum(sum(p.rows) * p.cols for p in products)
     copied = sum(sum(p.rows) * p.cols for p in products if p.codes != "bf16")
     inputs = tokens * sum(p.cols for p in products) * (4 + 2)  # F32 read, F16 written
-    # A product and its gate, or the row it is added to, read; one row written.
-    outputs = tokens * sum(p.rows[0] * 12 for p in products if p.gated or len(p.rows) == 1)
+    # The row that a product is added to and the product read; one row written. The same of a gate, or it is read by the next inputs.
+    outputs = tokens * sum(p.rows[0] * 12 for p in products if len(p.rows) == 1)
+    gates = tokens * sum(p.rows[0] for p in products if p.gated)
+    inputs, outputs = (inputs + 4 * gates, outputs) if at_once else (inputs, outputs + 12 * gates)
     scores = 4.0 * attention.heads * attention.head_dim * tokens * tokens / 2
     speed = gpu.rate * data.COPY_SHARE
     per_layer = 3 * sum(len(p.rows) for p in products) + 6  # launches
@@ -603,7 +616,7 @@ def measured_rows():
             value, unit = sum(launch.total for launch in token(gpu, model, 0, (), data.KERNELS_THEN)
                               if launch.times == model.layers), "us"
         elif row.prompt:
-            value, unit = row.prompt / sum(prefill(gpu, model, row.prompt).values()) * 1e6, "tok/s"
+            value, unit = row.prompt / sum(prefill(gpu, model, row.prompt, data.KERNELS_THEN).values()) * 1e6, "tok/s"
         else:
             value, unit = row.texts * 1e6 / token_us(gpu, model, row.context, (), data.KERNELS_THEN, row.texts), "tok/s"
         yield row, value, unit

@@ -153,7 +153,7 @@ FUSED = {"convolve", "gate", "sum"}  # done by the recurrence and by the shared 
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
                 "matrices": False, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
-                "inputs at once": False,
+                "inputs at once": False, "gates at once": False,
                 "recur": Straight(111, 500, 12)}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2136, "int8": 2240, "bf16": 1792, "experts": 2312, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},

@@ -437,7 +437,7 @@ class CudaBackend : public Backend {
       }
     }
     const Beside beside = {index > 0 && runs_beside_next(index - 1, batch), runs_beside_next(index, batch)};
-    work_.linear.run(device_.stream(), projections, input, tokens, batch.kernels, beside);
+    work_.linear.run(device_.stream(), projections, input, tokens, batch.kernels, beside, leaves_gate(index, batch));
   }
 
   void execute(const HeadLinearStep& step, size_t index, const Batch& batch) {
@@ -500,6 +500,14 @@ class CudaBackend : public Backend {
                                          int(batch.tokens.size()), batch.kernels);
     };
     return can(step, step + 1) && can(step + 1, step);
+  }
+  // Whether the LinearStep behind this one may do what its gate asks for.
+  bool leaves_gate(size_t linear, const SideBatch& batch) const {
+    if (!fused_.gate_is_for_next(linear) || linear + 1 >= batch.last || work_.is_scored(plan_.steps[linear]) ||
+        work_.is_scored(plan_.steps[linear + 1]))
+      return false;
+    const PreparedLinear& next = prepared_[linear + 1];
+    return work_.linear.takes_gate(next.projections, next.input, int(batch.tokens.size()), batch.kernels);
   }
   static bool are_few(const Batch& batch) { return LinearDispatch::are_few(int(batch.tokens.size()), batch.kernels); }
 

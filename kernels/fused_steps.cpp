@@ -34,6 +34,7 @@ FusedSteps::FusedSteps(const Plan& plan) : plan_(plan) {
     has_sum_.push_back(finds_sum(i));
     has_conv_.push_back(finds_conv(i));
     has_gate_.push_back(finds_gate(i));
+    has_gate_for_next_.push_back(finds_gate_for_next(i));
   }
 }
 
@@ -62,6 +63,16 @@ bool FusedSteps::finds_sum(size_t step) const {
   return sum->gate && sum->gate.cols == 1 && sum->activation == Activation::kSigmoid && sum->y == product &&
          sum->gate.row != product.row && sum->gate.row != sum->out.row && sum->out.row != product.row &&
          sum->out.row != linear->in.row && !is_read(product.row, step + 2);
+}
+
+bool FusedSteps::finds_gate_for_next(size_t step) const {
+  if (step + 1 >= plan_.steps.size()) return false;
+  const auto* const linear = std::get_if<LinearStep>(&plan_.steps[step].op);
+  const auto* const next = std::get_if<LinearStep>(&plan_.steps[step + 1].op);
+  if (linear == nullptr || next == nullptr || linear->projections.size() != 1 || next->norm) return false;
+  const Projection& p = linear->projections.front();
+  return p.gate != nullptr && next->in == p.out && linear->in.row != p.out.row &&
+         !contains(rows_written(plan_.steps[step + 1]), p.out.row) && !is_read(p.out.row, step + 2);
 }
 
 bool FusedSteps::finds_conv(size_t step) const {

@@ -1,5 +1,5 @@
-// What steps of a plan have to do with their neighbours when they run as one batch of few tokens: which are done by the
-// kernel of another, and which may run side by side.
+// What steps of a plan have to do with their neighbours when they run as one batch: which are done by the kernel of
+// another, and which may run side by side. All but the last are of few tokens.
 #pragma once
 
 #include <cstddef>
@@ -32,16 +32,20 @@ class FusedSteps {
     return has_gate_[step] ? &std::get<CombineStep>(plan_.steps[step + 1].op) : nullptr;
   }
 
+  // Whether LinearStep `step` is a product with a gate that the LinearStep behind it alone reads, as it is.
+  bool gate_is_for_next(size_t step) const { return has_gate_for_next_[step]; }
+
  private:
   bool finds_independent(size_t step) const;
   bool finds_sum(size_t step) const;
   bool finds_conv(size_t step) const;
   bool finds_gate(size_t step) const;
+  bool finds_gate_for_next(size_t step) const;
   // Whether a step from `first` on reads the row before another one writes it.
   bool is_read(RowId row, size_t first) const;
 
   const Plan& plan_;
-  std::vector<bool> independent_, has_sum_, has_conv_, has_gate_;  // of each step
+  std::vector<bool> independent_, has_sum_, has_conv_, has_gate_, has_gate_for_next_;  // of each step
 };
 
 }  // namespace qgen::QGEN_BACKEND

@@ -134,6 +134,10 @@ struct Fp16Args : InputArgs {
   int64_t part_stride = 0;
   bool bf16 = false;  // for weights in BF16; else F16
   float range = 0;    // F16: the power of two that all inputs are multiplied by; 0: each token by one of its own
+  // (tokens, gate_stride) or null: inputs are x * activation(gate), of one part without a norm.
+  const float* gate = nullptr;
+  int64_t gate_stride = 0;
+  Activation activation = Activation::kNone;
   Fp16Rows out;
 };
 void round_to_fp16(Stream& stream, const Fp16Args& args);

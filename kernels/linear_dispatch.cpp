@@ -81,6 +81,9 @@ void LinearDispatch::prepare(Stream& stream, Form form, const LinearInput& input
     set_input(args, input, tokens);
     args.bf16 = form == Form::kBf16;
     args.range = form == Form::kF16Ranged ? input_factor(input) : 0;
+    args.gate = input.gate;
+    args.gate_stride = input.gate != nullptr ? round_up(input.cols, kPad) : 0;
+    args.activation = input.activation;
     args.out = fp16_;
     round_to_fp16(stream, args);
     return;
@@ -255,7 +258,12 @@ bool LinearDispatch::run_library(Stream& stream, const Call& call, const Library
     if (!multiply_by_library(args)) return false;
   }
   const bool token_scale = d.form == Form::kF16 || d.form == Form::kI8 || d.form == Form::kE4M3;
-  if (target.epilogue.stores_only() && target.gate == nullptr && !token_scale && m.bias == nullptr) return true;
+  const bool is_whole = !token_scale && m.bias == nullptr;
+  if (is_whole && target.epilogue.stores_only() && target.gate == nullptr) return true;
+  if (is_whole && target.leave_gate) {
+    left_gate_ = {target.y, target.epilogue.activation};
+    return true;
+  }
   EpilogueArgs args;
   args.raw = d.args.y;
   args.raw_stride = d.args.y_stride;
@@ -369,7 +377,7 @@ void LinearDispatch::multiply(Stream& stream, const Call& call, const Matrix& m,
     return;
   // qgen's own kernels, where cuBLASLt has no algorithm for this product or its call failed.
   const bool through_gemm = !call.few && has_mma_kernels(m) && m.column_order == nullptr;
-  const Target product{raw, raw_stride, {}, nullptr};
+  const Target product{raw, raw_stride, {}};
   if (through_gemm) {
     const Epilogue only_add{.add = epilogue.add};
     const bool whole = target.gate == nullptr && epilogue == only_add;
@@ -436,6 +444,14 @@ bool LinearDispatch::can_run_beside(std::span<const DeviceProjection> projection
   return true;
 }
 
+bool LinearDispatch::takes_gate(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,
+                                Kernels choice) const {
+  return activations_ == Activations::k16Bit && !are_few(tokens, choice) && input.norm.kind == Norm::Kind::kNone &&
+         is_aligned(input) && std::all_of(projections.begin(), projections.end(), [&](const DeviceProjection& p) {
+           return !p.gate && has_mma_kernels(p.weight) && p.weight.column_order == nullptr;
+         });
+}
+
 bool LinearDispatch::takes_token_gate(const DeviceProjection& projection, const LinearInput& input, int tokens,
                                       Kernels choice) const {
   return are_few(tokens, choice) && tokens <= kGemvTokens && input.norm.kind == Norm::Kind::kNone &&
@@ -443,7 +459,13 @@ bool LinearDispatch::takes_token_gate(const DeviceProjection& projection, const 
 }
 
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
-                         Kernels choice, Beside beside) {
+                         Kernels choice, Beside beside, bool leave_gate) {
+  // A gate that was left to a call that never came, as where a batch ends with an error, is dropped.
+  if (left_gate_ && left_gate_->x == input.x) {
+    input.gate = gates_;
+    input.activation = left_gate_->activation;
+  }
+  left_gate_.reset();
   prepared_ = Form::kNone;
   prepared_parts_.reset();
   is_normalized_ = false;
@@ -461,10 +483,12 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
       i += joined;
     } else {
       const DeviceProjection& p = left.front();
-      Target target{p.y, p.y_stride, p.epilogue, nullptr};
+      Target target{p.y, p.y_stride, p.epilogue};
       if (p.gate) {
-        multiply(stream, call, *p.gate, {gates_, round_up(p.gate->rows, kPad), {}, nullptr});
+        multiply(stream, call, *p.gate, {gates_, round_up(p.gate->rows, kPad), {}});
         target.gate = gates_;
+        const Epilogue only_gated{.activation = p.epilogue.activation};
+        target.leave_gate = leave_gate && left.size() == 1 && p.epilogue == only_gated;
       }
       multiply(stream, call, p.weight, target);
       ++i;

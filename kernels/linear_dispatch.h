@@ -22,6 +22,9 @@ struct LinearInput {
   float norm_peak = 0;                // no |element of the norm's weight| is larger; 0: unknown
   const float* token_gate = nullptr;  // as GemvArgs has it
   int64_t token_gate_stride = 0;
+  // (tokens, padded cols) or null: inputs are x * activation(gate), as a call that left its gate made them.
+  const float* gate = nullptr;
+  Activation activation = Activation::kNone;
 };
 // model/step.h, Projection, with its weights on the device.
 struct DeviceProjection {
@@ -54,14 +57,19 @@ class LinearDispatch {
   void start(Device& device);
 
   // All projections of one input. Outputs have room for round_up(tokens, kLibraryGemmTokens). `beside`: of calls that
-  // can_run_beside().
+  // can_run_beside(). `leave_gate`: what comes next is the call that alone reads the result, and takes_gate(); it then
+  // does what the gate of the last projection asks for where this call need not.
   void run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
-           Kernels choice = Kernels::kByCount, Beside beside = {});
+           Kernels choice = Kernels::kByCount, Beside beside = {}, bool leave_gate = false);
   // Whether all launches of such a call are gemv(), one for each group of projections, which run side by side.
   bool can_run_beside(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,
                       Kernels choice) const;
   // Whether the products of a weight for so few tokens can be multiplied by a gate of each token (GemvArgs).
   bool takes_token_gate(const DeviceProjection& projection, const LinearInput& input, int tokens, Kernels choice) const;
+
+  // Whether such a call rounds all its inputs in a pass of their own, which can multiply them by gates.
+  bool takes_gate(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,
+                  Kernels choice) const;
 
   // Whether inputs of such a layer's many tokens can be 8 bits wide.
   bool takes_8_bits(const Matrix& m);
@@ -94,6 +102,12 @@ class LinearDispatch {
     int64_t stride = 0;
     Epilogue epilogue;
     const float* gate = nullptr;  // (tokens, padded rows) or null
+    bool leave_gate = false;      // to the next call, where nothing else is to be done
+  };
+  // What a call has left to do: inputs at x are to be multiplied by what an activation makes of gates_.
+  struct LeftGate {
+    const float* x;
+    Activation activation;
   };
   // The step under way.
   struct Call {
@@ -136,6 +150,7 @@ class LinearDispatch {
   std::byte* workspace_ = nullptr;
   std::optional<LibraryGemm> gemm_;
   int64_t library_products_ = 0;
+  std::optional<LeftGate> left_gate_;        // to the next call
   Form prepared_ = Form::kNone;              // of the input under way; kNone also where nothing has been
   std::optional<SplitForm> prepared_parts_;  // the same of split_.parts
   bool is_normalized_ = false;               // normalized_ has it

@@ -36,7 +36,8 @@ bool launch_gemv(Stream& stream, const GemvArgs& args) {
 
 void gemv(Stream& stream, const GemvArgs& args) {
   with_grid(args.part[0], [&]<typename Grid>() {
-    // Two tokens, four, or more: the fewer, the more room there is for weights under way.
+    // With up to two tokens the next kernel has room beside this one, with up to four the inputs are one matrix
+    // product.
     if (args.part[0].column_order == nullptr) {
       if (args.tokens <= 2 && launch_gemv<GemvTraits<Grid, 2>>(stream, args)) return;
       if constexpr (has_four_tokens<Grid>) {

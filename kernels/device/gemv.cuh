@@ -138,7 +138,7 @@ class GemvBlock {
 
   // store(tile) when the sums of the tiles from `tile` on that are put together are there, for all tiles of the block,
   // whose first weights are on their way and whose first inputs are there. Where x is there slab by slab, these tiles
-  // are multiplied by one slab after the other, so that each is prepared once for all of them.
+  // are multiplied by one slab after the other, so that each slab is prepared once for them.
   template <typename Store>
   QGEN_DEVICE void multiply_tiles(Window& window, const Store& store) {
     QGEN_UNROLL_BY(1)
@@ -332,7 +332,7 @@ class GemvBlock {
 
   // High and low parts together, times the inverse of the slice's power of two, into shared memory. `at`: of the tiles
   // that are put together next. Sums go to two places by turns, so that the next ones need not wait until these are
-  // read.
+  // read; with slabs they do (multiply_tiles).
   QGEN_DEVICE void store_sums(const Sums& sum, int at) const {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -567,13 +567,12 @@ class GemvBlock {
   QGEN_DEVICE int tiles_at_once() const {
     return Traits::kFewestTilesAtOnce == Traits::kMostTilesAtOnce ? Traits::kMostTilesAtOnce : gemv_.tiles_at_once;
   }
-  QGEN_DEVICE float* sums() const { return sums_; }
   QGEN_DEVICE float* factor() const {
-    return sums() + 2 * tiles_at_once() * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
+    return sums_ + 2 * tiles_at_once() * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
   }
   // (tiles_at_once, 2, warps, 16, tokens): sums go to the two places by turns.
   QGEN_DEVICE float* sums_of(int at, bool second, int warp, int row) const {
-    return sums() + (((2 * at + second) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
+    return sums_ + (((2 * at + second) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
   }
 
   // Of a window of two groups, lanes q = 0, 1 have loaded the codes of the first and 2, 3 those of the second. Each
@@ -589,8 +588,9 @@ class GemvBlock {
     return Traits::Grid::kGroups == 2 ? q() % 2 * 8 + q() / 2 * 4 : q() * Traits::kLane;
   }
 
-  // Whether not all of x is in shared memory at once; windows of a slice that are, and the first one that is not.
+  // Whether not all of x is in shared memory at once.
   QGEN_DEVICE bool has_slabs() const { return Traits::kPairs && gemv_.slab < cols(); }
+  // Windows of the warp's slice that a slab has; and the first one behind a slab that begins at `begin`.
   QGEN_DEVICE int slab_windows() const {
     return Traits::kPairs ? gemv_.slab / (Traits::kWarps * Traits::kWindow) : windows_;
   }

@@ -41,13 +41,12 @@ struct GemvTraits {
   static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
   // Columns are staged in multiples of this: one window of each warp.
   static constexpr int kLeastSlab = kWarps * kWindow;
-  // Tokens whose inputs a lane loads at once, and pieces of each: all that it has, with 16 warps, of 12288 columns
-  // where there is one token, and of 4096 where there are more; with 8 warps of 5120.
-  static constexpr int kStagedTokens = kMostTokens > 2 ? 4 : 1, kStagedPieces = kStagedTokens > 1     ? 2
-                                                                                : kWarps < kGemvWarps ? 5
-                                                                                                      : 6;
+  // Tokens whose inputs a lane loads at once, and pieces of each: all that it has, one or two tokens one after the
+  // other, of 12288 columns with 16 warps and 5120 with 8, more tokens of 4096.
+  static constexpr int kStagedTokens = kMostTokens > 2 ? 4 : 1;
+  static constexpr int kStagedPieces = kMostTokens > 2 ? 2 : kWarps < kGemvWarps ? 5 : 6;
   // Tiles whose sums are put together behind one barrier of the block: of more than two tokens as many as there is room
-  // for. With half of the registers there is none for a number that the compiler does not know.
+  // for. A kernel held to half of the registers has none to spare for a count that is known only at run time.
   static constexpr int kMostTilesAtOnce = 4, kFewestTilesAtOnce = kMostTokens > 2 ? 1 : kMostTilesAtOnce;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
   static constexpr int tile_rows(bool gated) { return gated ? kMmaRows / 2 : kMmaRows; }
@@ -70,14 +69,14 @@ QGEN_DEVICE int gemv_x_stride(int slab) {
   return slab / Traits::kWarps + kSlabPadding;
 }
 
-// Columns of x that are in shared memory at once: as many as stay below so many bytes, if not all then whole rounds of
-// the ring, at least kLeastSlab.
+// Columns of x that are in shared memory at once: as many as stay below so many bytes, at least kLeastSlab; if not all,
+// and as many as one round of the ring takes, then whole rounds.
 template <typename Traits>
 constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
   const int64_t fit = bytes / (2 * tokens * Traits::kLeastSlab * 2),
                 wanted = (cols + Traits::kLeastSlab - 1) / Traits::kLeastSlab;
   if (fit >= wanted) return int(Traits::kLeastSlab * wanted);
-  return int(Traits::kLeastSlab * (fit < Traits::kStages ? 1 : fit / Traits::kStages * Traits::kStages));
+  return int(Traits::kLeastSlab * (fit < 1 ? 1 : fit < Traits::kStages ? fit : fit - fit % Traits::kStages));
 }
 // Bytes of shared memory that a block takes beside its ring.
 template <typename Traits>

@@ -10,9 +10,13 @@ constexpr size_t kRangeBytes = 2 * (kInputThreads / kWarp) * sizeof(float);
 }  // namespace
 
 void round_to_fp16(Stream& stream, const Fp16Args& args) {
-  const int64_t strides = args.x_stride | args.part_stride | args.cols;
-  const bool in_pieces = strides % 4 == 0 && reinterpret_cast<uintptr_t>(args.x) % sizeof(Floats4) == 0;
-  const auto kernel = !in_pieces ? fp16_kernel : args.bf16 ? fp16_pieces_kernel<true> : fp16_pieces_kernel<false>;
+  const int64_t strides = args.x_stride | args.part_stride | args.gate_stride | args.cols;
+  const auto bytes = reinterpret_cast<uintptr_t>(args.x) | reinterpret_cast<uintptr_t>(args.gate);
+  const bool in_pieces = strides % 4 == 0 && bytes % sizeof(Floats4) == 0, is_gated = args.gate != nullptr;
+  const auto kernel = !in_pieces  ? fp16_kernel
+                      : is_gated  ? args.bf16 ? fp16_pieces_kernel<true, true> : fp16_pieces_kernel<false, true>
+                       : args.bf16 ? fp16_pieces_kernel<true, false>
+                                  : fp16_pieces_kernel<false, false>;
   launch(stream, "to fp16", kernel, {unsigned(args.tokens * args.parts)}, kInputThreads, kRangeBytes, args);
 }
 

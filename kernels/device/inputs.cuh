@@ -18,6 +18,11 @@ template <typename Args>
 QGEN_DEVICE float raw_input(const Args& args, const float* row, int c) {
   return args.norm != nullptr ? row[c] * args.norm[c] : row[c];
 }
+QGEN_DEVICE float raw_input(const Fp16Args& args, const float* row, int c) {
+  if (args.norm != nullptr) return row[c] * args.norm[c];
+  if (args.gate == nullptr) return row[c];
+  return row[c] * activated(args.activation, args.gate[block_index().x * args.gate_stride + c]);
+}
 // That factor, and the largest input after it; for all threads of a block. shared: two floats for each warp.
 struct InputRange {
   float norm, peak;
@@ -61,15 +66,24 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
 }
 
 // The same where columns are whole pieces of four, which are read once: those of a row stay in registers.
-template <bool kBf16>
+template <bool kBf16, bool kGated>
 QGEN_KERNEL(kInputThreads, 1)
 fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
-  constexpr int kKept = 8;  // of a thread; a longer row's others are read again
+  constexpr int kKept = 12;  // of a thread: of 12288 columns; a longer row's others are read again
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const float* const x = input_row(args, token);
   const int pieces = args.cols / 4, all = int(args.out.stride / 4);
+  const auto read = [&](int c) {
+    Floats4 out = load_floats4(x + 4 * c);
+    if constexpr (kGated) {
+      const Floats4 gate = load_floats4(args.gate + token * args.gate_stride + 4 * c);
+      QGEN_UNROLL
+      for (int j = 0; j < 4; ++j) out.at[j] = rounded_product(out.at[j], activated(args.activation, gate.at[j]));
+    }
+    return out;
+  };
   const auto weighted = [&](int c, const Floats4& of_x) {
     return args.norm != nullptr ? product(of_x, load_floats4(args.norm + 4 * c)) : of_x;
   };
@@ -77,7 +91,7 @@ fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
   Floats4 kept[kKept];
   QGEN_UNROLL
   for (int u = 0; u < kKept; ++u) {
-    if (const int c = thread_index() + u * kInputThreads; c < pieces) kept[u] = load_floats4(x + 4 * c);
+    if (const int c = thread_index() + u * kInputThreads; c < pieces) kept[u] = read(c);
   }
   QGEN_UNROLL
   for (int u = 0; u < kKept; ++u) {
@@ -88,7 +102,7 @@ fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
     kept[u] = values;
   }
   for (int c = thread_index() + kKept * kInputThreads; c < pieces; c += kInputThreads) {
-    const Floats4 of_x = load_floats4(x + 4 * c);
+    const Floats4 of_x = read(c);
     measure.add(of_x, weighted(c, of_x));
   }
   const InputRange row = input_range(args, measure.squares, bits_float(measure.peak));
@@ -109,8 +123,7 @@ fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
   for (int u = 0; u < kKept; ++u) {
     if (const int c = thread_index() + u * kInputThreads; c < pieces) put(c, kept[u]);
   }
-  for (int c = thread_index() + kKept * kInputThreads; c < pieces; c += kInputThreads)
-    put(c, weighted(c, load_floats4(x + 4 * c)));
+  for (int c = thread_index() + kKept * kInputThreads; c < pieces; c += kInputThreads) put(c, weighted(c, read(c)));
   for (int c = pieces + thread_index(); c < all; c += kInputThreads) put(c, {});
   if (thread_index() == 0) args.out.factor[token] = range.inverse;
 }

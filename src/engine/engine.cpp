@@ -364,6 +364,7 @@ std::optional<Engine::NextBatch> Engine::next_batch(const Call& call, const Piec
   if (!begins_ahead_ || work.choices.size() < 2 || call.work.size() > 1 || call.kernels == Kernels::kPrompt || trace_ ||
       watch_)
     return {};
+  if (piece.first + piece.count < int64_t(work.tokens.size())) return {};
   const SequenceState& sequence = at(work.sequence);
   const int64_t position = sequence.position + piece.count;
   if (position >= sequence.room) return {};

@@ -33,9 +33,9 @@ struct Work {
   // Behind so many of the tokens the sequence is marked, as Engine::mark() does it, with this number; 0: it is not.
   int64_t marked = 0;
   int mark = 0;
-  // How the token that follows these is likely chosen, and the one after that. Two entries: the next token may be begun
-  // before it is asked for. One: only its best scores are found. Empty: nothing is known. Results are the same with
-  // all. Where the scores after each token are wanted, the first entry holds for all of them.
+  // How the token that follows these is likely chosen, and the one after that. Two entries: the token that follows the
+  // last one may be begun before it is asked for. One: only its best scores are found. Empty: nothing is known. Results
+  // are the same with all. Where the scores after each token are wanted, the first entry holds for all of them.
   std::span<const TokenChoice> choices = {};
 };
 

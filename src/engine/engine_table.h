@@ -26,9 +26,9 @@ struct EngineRow {
   bool (*available)() = nullptr;
   std::string (*problem)() = nullptr;                             // why it is not; null for what always is
   size_t (*free_memory)(const EngineOptions& options) = nullptr;  // bytes that a model may take there; 0 if unknown
-  // Tokens of a prompt that it likes to have together where there is plenty of memory: the more, the more seldom weights
-  // are prepared for them. 0: as many as it takes in any case.
-  int64_t generous_batch = 0;
+  // Tokens of a prompt that it runs together where there is plenty of memory: the more, the less often weights are
+  // prepared for them. 0: as many as in any case.
+  int64_t large_batch = 0;
   // Whether FP8 weights with NaN codes are copied to BF16 when they are loaded. Headers do not show such codes, so that
   // account() leaves these copies out; memory() of the engine has them.
   bool widens_nan_codes = false;

@@ -37,8 +37,8 @@ namespace {
 
 // The share of free memory that a size chosen by default may take; the rest is left to other programs.
 constexpr double kSharedMemory = 0.9;
-// The share that the work space of a larger batch may take: 750 MB of 24 GB.
-constexpr double kWorkShare = 1.0 / 32;
+// The share that a larger batch may take.
+constexpr double kBatchShare = 1.0 / 64;
 
 // The largest value from `low` to `limit` for which `fits` says yes, as it does for all smaller ones; `low` is not
 // asked.
@@ -75,11 +75,11 @@ int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions
 }
 
 int64_t fitting_batch(const Plan& plan, const EngineRow& engine, EngineOptions options, double memory) {
-  options.batch = engine.generous_batch;
-  if (options.batch == 0) return 0;
-  const MemoryUse use = engine.account(plan, options);
-  const bool fits = double(use.work) <= kWorkShare * memory && double(use.total()) <= kSharedMemory * memory;
-  return fits ? options.batch : 0;
+  if (engine.large_batch == 0) return 0;
+  options.batch = 0;
+  const double other = double(engine.account(plan, options).total());
+  options.batch = engine.large_batch;
+  return double(engine.account(plan, options).total()) - other <= kBatchShare * memory ? options.batch : 0;
 }
 
 std::unique_ptr<Plan> open_plan(const ModelOptions& options, bool only_plan) {
@@ -115,8 +115,16 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   out.free = out.engine->free_memory(out.options);
   if (out.free > 0) {
     const double budget = options.context > 0 ? double(out.free) : kSharedMemory * double(out.free);
-    out.largest = largest_context(plan, *out.engine, out.options, out.wanted, budget);
-    out.fits = out.largest >= (options.context > 0 ? out.wanted : needed);
+    out.options.batch = fitting_batch(plan, *out.engine, out.options, double(out.free));
+    const auto try_context = [&] {
+      out.largest = largest_context(plan, *out.engine, out.options, out.wanted, budget);
+      out.fits = out.largest >= (options.context > 0 ? out.wanted : needed);
+    };
+    try_context();
+    if (!out.fits && out.options.batch > 0) {
+      out.options.batch = 0;
+      try_context();
+    }
     if (out.fits) out.options.context = out.largest;
   }
   // A step reads each weight once for all lines. 16 lines on a CPU are measured (docs/speed.md), 64 on a GPU are not.
@@ -129,7 +137,6 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
     if (options.cache_tokens == 0)
       out.options.cache_tokens = largest_cache(plan, *out.engine, out.options, all, budget);
   }
-  out.options.batch = fitting_batch(plan, *out.engine, out.options, double(out.free));
   out.use = out.engine->account(plan, out.options);
   return out;
 }

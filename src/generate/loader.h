@@ -88,7 +88,8 @@ Activations parse_activations(const std::string& name);
 
 // The largest context up to `limit` whose account fits into `memory` bytes; 0 if not even one token does.
 int64_t largest_context(const Plan& plan, const EngineRow& engine, EngineOptions options, int64_t limit, double memory);
-// EngineOptions::batch: what the engine likes where there is plenty of memory, if so much of it is free.
+// EngineOptions::batch: EngineRow::large_batch where what it takes beyond other batches is a small share of `memory`
+// bytes, else 0.
 int64_t fitting_batch(const Plan& plan, const EngineRow& engine, EngineOptions options, double memory);
 
 // Ids between commas, white space or brackets, each below `vocab`; a usage Error that begins with `subject`.

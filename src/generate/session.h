@@ -25,7 +25,8 @@ class Session {
   // the same call, without joining the timeline, and appending them in their order then costs nothing. The first
   // token that is another one makes the engine forget the rest; of models with recurrent states those that were
   // appended run again, with what comes next. All must fit in the context. Nothing is returned where the engine's
-  // observer stopped it. `choices`: Work::choices.
+  // observer stopped it. `choices`: Work::choices. Nothing else may run on the engine while tokens of the draft are
+  // still to be appended: their scores are the engine's.
   Scores append(TokenId token, std::span<const TokenId> draft = {}, std::span<const TokenChoice> choices = {});
   // Guesses of the model's draft head at what follows `token`, which is appended next and was not foreseen.
   std::vector<TokenId> draft(TokenId token, int64_t most);

@@ -56,6 +56,35 @@ TEST_CASE("kernels: shared experts, recurrences and routers are fused where noth
   }
 }
 
+TEST_CASE("kernels: a gate is left to the next product where that alone reads what it gates") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  std::vector<size_t> left;
+  const FusedSteps fused(*plan);
+  for (size_t i = 0; i < plan->steps.size(); ++i) {
+    if (fused.gate_is_for_next(i)) left.push_back(i);
+  }
+  REQUIRE(int64_t(left.size()) == plan->model.layers);
+  const auto linear = [&](size_t i) -> LinearStep& { return std::get<LinearStep>(plan->steps[i].op); };
+  const size_t step = left[0];
+  const View out = linear(step).projections[0].out;
+  CHECK(linear(step).projections[0].gate != nullptr);
+  CHECK(linear(step + 1).in == out);
+  const auto is_left = [&] { return FusedSteps(*plan).gate_is_for_next(step); };
+  linear(step + 1).in.cols -= 32;
+  CHECK(!is_left());
+  linear(step + 1).in = out;
+  CHECK(is_left());
+  linear(step + 1).norm = linear(step).norm;
+  CHECK(!is_left());
+  linear(step + 1).norm = {};
+  // What comes behind is the next layer.
+  const View before = linear(step + 2).in;
+  linear(step + 2).in = out;
+  CHECK(!is_left());
+  linear(step + 2).in = before;
+  CHECK(is_left());
+}
+
 TEST_CASE("kernels: a step that something else depends on is not fused") {
   const auto plan_of = [](int change) {
     PlanMaker maker;
