@@ -221,7 +221,7 @@ bool LibraryGemm::multiply(const LibraryGemmArgs& args) {
   Product& p = state_->product(args);
   if (!p.usable) return false;
   const int32_t whole[2] = {1, 0};
-  const float parts[2] = {args.factor, 0};
+  const float parts[2] = {args.factor, args.add ? 1.0f : 0.0f};
   const bool integers = args.kind == LibraryGemmKind::kI8;
   const void* const alpha = integers ? static_cast<const void*>(&whole[0]) : &parts[0];
   const void* const beta = integers ? static_cast<const void*>(&whole[1]) : &parts[1];

@@ -19,7 +19,7 @@ enum class LibraryGemmKind : uint8_t {
   kE4M3Blocks,  // the same with a scale for every 128 x 128 of W and every 128 columns of a token
 };
 
-// y = factor * W x.
+// y = factor * W x; with `add`, which integers have not, y += factor * W x.
 struct LibraryGemmArgs {
   LibraryGemmKind kind = LibraryGemmKind::kF16;
   const void* w = nullptr;  // (rows, w_stride)
@@ -28,6 +28,7 @@ struct LibraryGemmArgs {
   int rows = 0, cols = 0, tokens = 0;
   int64_t w_stride = 0, x_stride = 0, y_stride = 0;  // elements
   float factor = 1;                                  // of kI8: 1
+  bool add = false;
   // Of kE4M3Blocks, F32: (ceil(rows / 128), w_scale_stride), which is ceil(cols / 128) up to a multiple of 4;
   // (ceil(cols / 128), tokens).
   const void* w_scale = nullptr;
@@ -61,7 +62,8 @@ class LibraryGemm {
   std::string library() const;
   // Whether it has something for such a product; of pointers only the alignment counts.
   bool can(const LibraryGemmArgs& args);
-  // What can() was asked about; false where it could not be done after all, and can() will say so from then on.
+  // What can() was asked about; false where it could not be done after all, which leaves y as it was, and can() will
+  // say so from then on.
   bool multiply(const LibraryGemmArgs& args);
 
  private:

@@ -259,7 +259,7 @@ bool LinearDispatch::run_library(Stream& stream, const Call& call, const Library
   }
   const bool token_scale = d.form == Form::kF16 || d.form == Form::kI8 || d.form == Form::kE4M3;
   const bool is_whole = !token_scale && m.bias == nullptr;
-  if (is_whole && target.epilogue.stores_only() && target.gate == nullptr) return true;
+  if (is_whole && (d.args.add || target.epilogue.stores_only()) && target.gate == nullptr) return true;
   if (is_whole && target.leave_gate) {
     left_gate_ = {target.y, target.epilogue.activation};
     return true;
@@ -372,9 +372,18 @@ void LinearDispatch::multiply(Stream& stream, const Call& call, const Matrix& m,
   const bool beside = epilogue.add;
   float* const raw = beside ? added_ : target.y;
   const int64_t raw_stride = beside ? round_up(m.rows, kPad) : target.stride;
-  if (const std::optional<LibraryProduct> d = library_product(call, m, raw, raw_stride);
-      d && run_library(stream, call, *d, m, target))
-    return;
+  if (std::optional<LibraryProduct> d = library_product(call, m, raw, raw_stride)) {
+    // BF16 needs no factor of each token, so that the library adds to y itself.
+    const bool adds = d->form == Form::kBf16 && epilogue == Epilogue{.add = true} && m.bias == nullptr && !target.gate;
+    if (adds) {
+      LibraryGemmArgs to_y = d->args;
+      to_y.add = true;
+      to_y.y = target.y;
+      to_y.y_stride = target.stride;
+      if (gemm_->can(to_y)) d->args = to_y;
+    }
+    if (run_library(stream, call, *d, m, target)) return;
+  }
   // qgen's own kernels, where cuBLASLt has no algorithm for this product or its call failed.
   const bool through_gemm = !call.few && has_mma_kernels(m) && m.column_order == nullptr;
   const Target product{raw, raw_stride, {}};

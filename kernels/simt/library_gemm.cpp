@@ -76,7 +76,8 @@ bool LibraryGemm::multiply(const LibraryGemmArgs& args) {
         if (args.kind == LibraryGemmKind::kI8) {
           static_cast<int32_t*>(args.y)[t * args.y_stride + n] = int32_t(y);
         } else {
-          static_cast<float*>(args.y)[t * args.y_stride + n] = float(y);
+          float& to = static_cast<float*>(args.y)[t * args.y_stride + n];
+          to = float(args.add ? to + y : y);
         }
       }
     }

@@ -258,6 +258,38 @@ TEST_CASE("kernels: layers of many tokens through the library of dense products"
   }
 }
 
+TEST_CASE("kernels: products of BF16 and many tokens are added to a row by the library") {
+  if (library_is_missing()) return;
+  std::mt19937 random(11);
+  std::vector<Weight> weights;
+  weights.push_back(random_weight(random, Codes::kBf16, 72, 200, 1, 0, false));
+  Layers layers(std::move(weights));
+  const int tokens = library_gemm_limits().fewest_tokens + 5;
+  const Rows x(random, tokens, 200, 3);
+  Rows y(random, round_up(tokens, kLibraryGemmTokens), 72, 1);
+  const Rows before = y;
+  const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values);
+  LinearSizes sizes;  // without room for a product beside the row
+  sizes.tokens = tokens;
+  sizes.widest = 200;
+  LinearDispatch runner;
+  const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
+  runner.start(layers.device());
+  DeviceProjection projection{layers.matrix(0), {}, {.add = true}, y_there.data(), y.stride};
+  projection.weight.bias = nullptr;
+  const LinearInput input{x_there.data(), x.stride, 200, true, {}, 0};
+  runner.run(layers.stream(), {&projection, 1}, input, tokens);
+  CHECK(runner.library_products() == 1);
+  y.values = y_there.read();
+  Difference difference;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const std::vector<double> expected =
+        product(layers.weight(0), {x.values.begin() + t * x.stride, x.values.begin() + t * x.stride + x.cols});
+    for (int64_t n = 0; n < 72; ++n) difference.add(y.at(t, n), before.at(t, n) + expected[size_t(n)]);
+  }
+  CHECK(difference.error() < 4e-3);
+}
+
 TEST_CASE("kernels: queries, keys and values of many tokens are one product of the library where they find room") {
   if (library_is_missing()) return;
   const int64_t cols = 128;
