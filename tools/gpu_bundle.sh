@@ -30,7 +30,7 @@ for golden in llama-shards-index qwen3-shards-bare llama-ct-fp8-{block,channel,t
   rm -r "$out/tests/golden/$golden"
 done
 # Wider ones of families that are there, for blocks of GGUF files.
-for golden in ernie4_5_moe glm4_moe_lite lfm2; do rm -r "$out/tests/golden/$golden-wide-bf16"; done
+for golden in ernie4_5_moe glm4_moe_lite granite_hybrid lfm2 nemotron_h; do rm -r "$out/tests/golden/$golden-wide-bf16"; done
 # Rotations are made on the host: one kind with a length of its own will do.
 for golden in llama-rope-{linear,llama3,yarn}; do rm -r "$out/tests/golden/$golden"; done
 # Layers that draft, of a model with and one without recurrent states.

@@ -29,7 +29,7 @@ if spilled=$(awk '$4 + $5 + $6 > 0' <<< "$report") && [ -n "$spilled" ]; then
   printf 'cuda: kernels with a stack or spilled registers:\n%s\n' "$spilled"
   bad=1
 fi
-[ "$(grep -c 'gemv_kernel.*Lb0ELi16EEEEEv' <<< "$report")" -ge 15 ] || { echo "cuda: no kernels for a few tokens"; bad=1; }
+[ "$(grep -c 'gemv_kernel.*ELi2ELi16EEEEEv' <<< "$report")" -ge 15 ] || { echo "cuda: no kernels for a few tokens"; bad=1; }
 if grep -hE '\bwarning\b' "$build"/cuda/*.log "$build"/cuda/timed/*.log; then
   bad=1
 fi
