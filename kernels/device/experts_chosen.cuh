@@ -68,7 +68,7 @@ chosen_kernel(const ChosenKernelArgs args, const LaunchTimes times) {
   GemvBlock<Traits> block(args.gemv, first, step, own.parts);
   GemvWindow<Traits> window;
   block.place_shared_memory(kChosenSharedBytes);
-  block.keep_norm();
+  block.keep_weights();
   if (early) {
     read_anew();
   } else {

@@ -81,7 +81,8 @@ class SplitGemmBlock {
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         float(&sum)[Warp::kTokenTiles][4] = warp.sum[i];
-        total_[i][m][j] += rounded_product(sum[2 * m][j] + sum[2 * m + 1][j], inverse[m][j % 2]);
+        const float product = product_of_parts<Grid::kCodes == Codes::kBf16>(sum[2 * m][j], sum[2 * m + 1][j]);
+        total_[i][m][j] += rounded_product(product, inverse[m][j % 2]);
         sum[2 * m][j] = sum[2 * m + 1][j] = 0;
       }
     }

@@ -42,8 +42,8 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
   return fused_product(total, factor, w.bias != nullptr ? w.bias[row] : 0);
 }
 
-// A block's work: keep_norm() where there is a norm, ask_first() and load_first_groups(), which do not wait for the
-// inputs, stage_inputs(), then multiply_tiles(), whose `store` calls for_result() or write_result().
+// A block's work: keep_weights(), ask_first() and load_first_groups(), which do not wait for the inputs,
+// stage_inputs(), then multiply_tiles(), whose `store` calls for_result() or write_result().
 //
 // Each warp has a slice of the columns, of all rows of a tile (InputSlice), and prepares its inputs for itself: warps
 // wait for each other only when their sums are put together.
@@ -86,15 +86,19 @@ class GemvBlock {
     ring_ = begin() + gemv_bytes<Traits>(args_.tokens, gemv_.slab, tiles_at_once()) + warp_index() * Traits::kWarpRing;
   }
 
-  // The norm's weights of the first slab, which no launch before this one writes, on their way to where token 0 will
-  // be. Before ask_first().
-  QGEN_DEVICE void keep_norm() const {
-    if (args_.norm != nullptr && !is_ordered()) {
+  // What the inputs of the first slab are multiplied by, the norm's weights or 1, to where token 0 will be. No launch
+  // before this one writes it. Before ask_first().
+  QGEN_DEVICE void keep_weights() const {
+    if (!is_ordered()) {
       QGEN_UNROLL_BY(1)
-      for (int u = 0; u < kept_pieces(); ++u) {
-        const float* const from = args_.norm + Slice::column(u);
-        copy_once8(highs_of(0) + Slice::place(u), from, true);
-        copy_once8(lows_of(0) + Slice::place(u), from + 2, true);
+      for (int u = 0; is_kept(u) && Slice::column(u) < padded_cols(cols()); ++u) {
+        uint16_t *const highs = highs_of(0) + Slice::place(u), *const lows = lows_of(0) + Slice::place(u);
+        if (args_.norm != nullptr) {
+          copy_once8(highs, args_.norm + Slice::column(u), true);
+          copy_once8(lows, args_.norm + Slice::column(u) + 2, true);
+        } else {
+          keep({{1, 1, 1, 1}}, highs, lows);
+        }
       }
     }
     copy_async_commit();
@@ -110,27 +114,39 @@ class GemvBlock {
     load_groups(window, begin);
   }
 
-  // The first slab of the warp's inputs, (tokens, x_stride), as pairs of 16-bit floats, in the range that suits the
-  // whole slice; and of each token what its norm is made of.
+  // The first slab of the warp's inputs, (tokens, x_stride), as pairs of 16-bit floats, at once as they are: where that
+  // does not suit the whole slice, once more in the range that does. And of each token what its norm is made of.
   QGEN_DEVICE void stage_inputs(const float* x) {
     inputs_ = x;
     constexpr int kTokens = Traits::kStagedTokens;
     copy_async_wait<Traits::kStages>();  // for the norm's weights
-    const int all = pieces(), there = Traits::kPairs ? kept_pieces() : all;
-    const auto is_kept = [&](int u) { return !Traits::kPairs || u < there; };
-    // Token 0 comes last: it takes the place of the norm's weights.
+    // Token 0 comes last: it takes the place of the weights.
     QGEN_UNROLL_BY(1)
     for (int first = (args_.tokens - 1) / kTokens * kTokens; first >= 0; first -= kTokens) {
-      InputMeasure measure[kTokens];
-      measure_slice<kTokens, Traits::kStagedPieces>(
-          all, args_.tokens - first, measure, [&](int t, int u) { return raw(first + t, Slice::column(u)); },
-          [&](int u) { return norm_weights(Slice::column(u), is_kept(u) ? Slice::place(u) : -1); },
-          [&](int t, int u, const Floats4& values) {
-            if (is_kept(u)) keep(values, highs_of(first + t), lows_of(first + t), Slice::place(u));
-          });
+      float factor[kTokens];
       QGEN_UNROLL
-      for (int t = 0; t < kTokens; ++t) {
-        if (kTokens == 1 || first + t < args_.tokens) put_kept(first + t, range_of(first + t, measure[t]), there);
+      for (int t = 0; t < kTokens; ++t) factor[t] = 1;
+      QGEN_UNROLL_BY(1)
+      for (bool again = false;; again = true) {
+        InputMeasure measure[kTokens];
+        measure_slice<Slice, kTokens, Traits::kStagedPieces>(
+            cols(), args_.tokens - first, measure, [&](int t, int column) { return raw(first + t, column); },
+            [&](int column, int u) { return is_kept(u) && !is_ordered() ? kept_weights(u) : weights(column); },
+            [&](int t, int u, const Floats4& values) {
+              if (is_kept(u)) put(first + t, u, values, factor[t]);
+            });
+        if (again) break;
+        bool suits = true;
+        QGEN_UNROLL
+        for (int t = 0; t < kTokens; ++t) {
+          if (kTokens > 1 && first + t >= args_.tokens) continue;
+          factor[t] = range_of(first + t, measure[t]);
+          suits &= factor[t] == 1;
+        }
+        if (suits) [[likely]]
+          break;
+        keep_weights();
+        copy_async_wait<0>();
       }
     }
     warp_barrier();
@@ -188,20 +204,19 @@ class GemvBlock {
         float total = 0;
         QGEN_UNROLL
         for (int from = 0; from < Traits::kWarps; ++from)
-          total += sums_of(own.at, second_sums_, from, own.r + 8 * i)[own.token];
+          total += sums_of(own.at, second_sums_, from, own.token)[own.r + 8 * i];
         result[i] = product_of<typename Traits::Grid>(matrix_of(gated_ ? i : own.part), own.row, total,
-                                                      result_.scale[i], has_factor ? *factor() : 1);
+                                                      result_scale_[i], has_factor ? *factor() : 1);
       }
       store(own.part, own.token, own.row, result);
     }
-    second_sums_ = !second_sums_;
+    second_sums_ ^= kSecondSums;
   }
   // The same with the epilogue, to where results go.
   QGEN_DEVICE void write_result(int tile) {
     for_result(tile, [&](int part, int t, int row, const float(&result)[2]) {
       const float activation = activated(args_.epilogue.activation, result[0]);
-      args_.y[part][t * args_.y_stride[part] + row] =
-          stored_product(args_.epilogue, gated_ ? activation * result[1] : activation, result_.added);
+      *result_at(part, t, row) = stored_product(args_.epilogue, gated_ ? activation * result[1] : activation, added_);
     });
   }
 
@@ -212,12 +227,12 @@ class GemvBlock {
     static_assert(kMmaRows * Traits::kMostTokens * Traits::kMostTilesAtOnce <= Traits::kThreads);
     const Result own = result_of_thread(tile);
     if (!own.there) return;
-    if (args_.epilogue.add) result_.added = args_.y[own.part][own.token * args_.y_stride[own.part] + own.row];
+    if (args_.epilogue.add) added_ = *result_at(own.part, own.token, own.row);
     if constexpr (!Traits::Grid::kGrouped) {
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
         const Matrix w = matrix_of(gated_ ? i : own.part);
-        if (i == 0 || gated_) result_.scale[i] = scale_at(w, first_group(w, own.row));
+        if (i == 0 || gated_) result_scale_[i] = scale_at(w, first_group(w, own.row));
       }
     }
   }
@@ -330,24 +345,26 @@ class GemvBlock {
     }
   }
 
-  // High and low parts together, times the inverse of the slice's power of two, into shared memory. `at`: of the tiles
-  // that are put together next. Sums go to two places by turns, so that the next ones need not wait until these are
-  // read; with slabs they do (multiply_tiles).
+  // The products of high and low parts together, times the inverse of the slice's power of two, into shared memory.
+  // `at`: of the tiles that are put together next. Sums go to two places by turns, so that the next ones need not wait
+  // until these are read; with slabs they do (multiply_tiles).
   QGEN_DEVICE void store_sums(const Sums& sum, int at) const {
-    QGEN_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      float* const out = sums_of(at, second_sums_, warp_index(), g() + 8 * h);
-      if constexpr (Traits::kPairs) {
-        QGEN_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          if (const int t = 2 * q() + i; t < args_.tokens)
-            out[t] = rounded_product(sum[0][2 * h + i] + sum[1][2 * h + i], ranges()[t].inverse);
-        }
-      } else {
-        if (q() < args_.tokens) out[q()] = rounded_product(sum[0][2 * h] + sum[0][2 * h + 1], ranges()[q()].inverse);
-      }
+    const auto store = [&](int t, const auto& of_row) {
+      if (t >= args_.tokens) return;
+      const float inverse = ranges()[t].inverse;
+      float* const out = sums_of(at, second_sums_, warp_index(), t) + g();
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h) out[8 * h] = rounded_product(of_row(h), inverse);
+    };
+    if constexpr (Traits::kPairs) {
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i)
+        store(2 * q() + i, [&](int h) { return of_parts(sum[0][2 * h + i], sum[1][2 * h + i]); });
+    } else {
+      store(q(), [&](int h) { return of_parts(sum[0][2 * h], sum[0][2 * h + 1]); });
     }
   }
+  QGEN_DEVICE static float of_parts(float high, float low) { return product_of_parts<Traits::kBf16>(high, low); }
 
   // The sums of a tile between two slabs: of each part of x in one of the two places.
   QGEN_DEVICE void store_parts([[maybe_unused]] const Sums& sum, [[maybe_unused]] int at) const {
@@ -365,7 +382,7 @@ class GemvBlock {
       QGEN_UNROLL
       for (int i = 0; i < 4; ++i) {
         if (const int t = 2 * q() + i % 2; t < args_.tokens)
-          use(s, i, sums_of(at, s != 0, warp_index(), g() + i / 2 * 8)[t]);
+          use(s, i, sums_of(at, s * kSecondSums, warp_index(), t)[g() + i / 2 * 8]);
       }
     }
   }
@@ -555,8 +572,8 @@ class GemvBlock {
     return i8_bias(zero_point_at<typename Traits::Grid>(matrix(h), group));
   }
   // Places in shared memory, computed anew since they would take registers of the loop: the squares of a token's
-  // slices, (tokens, warps); what the warp's inputs are multiplied by, (tokens); the factor of the token of the
-  // thread's result.
+  // slices, (tokens, warps); what the warp's inputs are multiplied by, (tokens); the factor of
+  // the token of the thread's result.
   QGEN_DEVICE uint8_t* begin() const { return shared_memory<uint8_t>() + used_; }
   QGEN_DEVICE float* squares() const {
     return reinterpret_cast<float*>(begin()) + Traits::kWarps * args_.tokens * gemv_x_stride<Traits>(gemv_.slab);
@@ -568,11 +585,17 @@ class GemvBlock {
     return Traits::kFewestTilesAtOnce == Traits::kMostTilesAtOnce ? Traits::kMostTilesAtOnce : gemv_.tiles_at_once;
   }
   QGEN_DEVICE float* factor() const {
-    return sums_ + 2 * tiles_at_once() * Traits::kWarps * kMmaRows * args_.tokens + thread_index();
+    return sums_ + args_.tokens * gemv_sums_stride<Traits>(tiles_at_once()) + thread_index();
   }
-  // (tiles_at_once, 2, warps, 16, tokens): sums go to the two places by turns.
-  QGEN_DEVICE float* sums_of(int at, bool second, int warp, int row) const {
-    return sums_ + (((2 * at + second) * Traits::kWarps + warp) * kMmaRows + row) * args_.tokens;
+  // Of a few tokens, whose rows 32 bits reach.
+  QGEN_DEVICE float* result_at(int part, int token, int row) const {
+    return args_.y[part] + (token * int(args_.y_stride[part]) + row);
+  }
+  // The 16 rows of (tokens, tiles_at_once, 2, warps): sums go to the two places by turns.
+  static constexpr int kSecondSums = Traits::kWarps * kMmaRows;
+  QGEN_DEVICE float* sums_of(int at, int second, int warp, int token) const {
+    return sums_ + token * gemv_sums_stride<Traits>(tiles_at_once()) + (2 * at * Traits::kWarps + warp) * kMmaRows +
+           second;
   }
 
   // Of a window of two groups, lanes q = 0, 1 have loaded the codes of the first and 2, 3 those of the second. Each
@@ -601,36 +624,30 @@ class GemvBlock {
   }
   // Columns of the layer in another order than those of x.
   QGEN_DEVICE bool is_ordered() const { return Traits::kPairs && args_.part[0].column_order != nullptr; }
-  QGEN_DEVICE int slab_pieces() const { return Slice::pieces_below(gemv_.slab / Traits::kWarps); }
-  // The lane's pieces, and those of the first slab, which stay in shared memory when they have been measured.
-  QGEN_DEVICE int pieces() const { return Slice::pieces(cols()); }
-  QGEN_DEVICE int kept_pieces() const {
-    const int all = pieces();
-    if constexpr (!Traits::kPairs) return all;
-    const int of_slab = slab_pieces();
-    return all < of_slab ? all : of_slab;
-  }
+  // Whether the lane's piece u is of the first slab, which stays in shared memory when it has been measured; for
+  // others, whether a slab has so many pieces.
+  QGEN_DEVICE bool is_kept(int u) const { return !Traits::kPairs || Slice::place(u) < gemv_.slab / Traits::kWarps; }
   // Four inputs of token t from `column` of the layer on, as they are.
   QGEN_DEVICE Floats4 raw(int t, int column) const {
-    const float* const row = inputs_ + t * args_.x_stride;
-    if (!is_ordered()) return load_floats4(row + column);
+    const int row = t * int(args_.x_stride);  // of a few tokens
+    if (!is_ordered()) return load_floats4(inputs_ + row + column);
     Floats4 out;
-    for (int j = 0; j < 4; ++j) out.at[j] = column + j < cols() ? row[column_of_x(column + j)] : 0;
+    for (int j = 0; j < 4; ++j) out.at[j] = column + j < cols() ? inputs_[row + column_of_x(column + j)] : 0;
     return out;
   }
-  // The norm's weights of these columns, or 1 without a norm. `at`: where keep_norm() has put them, until token 0 takes
-  // their place, or -1.
-  QGEN_DEVICE Floats4 norm_weights(int column, int at) const {
+  // What these columns are multiplied by: the norm's weights, or 1.
+  QGEN_DEVICE Floats4 weights(int column) const {
     if (args_.norm == nullptr) return {{1, 1, 1, 1}};
-    if (is_ordered()) {
-      Floats4 out = {};
-      for (int j = 0; j < 4; ++j) {
-        if (column + j < cols()) out.at[j] = args_.norm[column_of_x(column + j)];
-      }
-      return out;
+    if (!is_ordered()) return load_floats4(args_.norm + column);
+    Floats4 out = {};
+    for (int j = 0; j < 4; ++j) {
+      if (column + j < cols()) out.at[j] = args_.norm[column_of_x(column + j)];
     }
-    const bool is_kept = !Traits::kPairs || at >= 0;
-    return is_kept ? kept(highs_of(0), lows_of(0), at) : load_floats4(args_.norm + column);
+    return out;
+  }
+  // The same of piece u where keep_weights() has put them, until token 0 takes their place.
+  QGEN_DEVICE Floats4 kept_weights(int u) const {
+    return kept(highs_of(0) + Slice::place(u), lows_of(0) + Slice::place(u));
   }
   QGEN_DEVICE int column_of_x(int column) const { return args_.part[0].column_order[column]; }
   // What suits the slice of a token, which is kept beside its inputs; and the slice's share of the token's squares.
@@ -643,23 +660,17 @@ class GemvBlock {
     if (lane_index() == 0) ranges()[t] = range;
     return range.factor;
   }
-  // Pieces of the first slab that keep() has left.
-  QGEN_DEVICE void put_kept(int t, float factor, int pieces) const {
-    QGEN_UNROLL_BY(2)
-    for (int u = 0; u < pieces; ++u) put(t, u, kept(highs_of(t), lows_of(t), Slice::place(u)), factor);
-  }
   // The warp's inputs of a slab that begins at its window `begin`.
   QGEN_DEVICE void stage_slab(int begin) const {
-    const int all = slab_pieces();
     warp_barrier();
     QGEN_UNROLL_BY(1)
-    for (int u = 0; u < all; ++u) {
+    for (int u = 0; is_kept(u); ++u) {
       const int place = Slice::place(u), window = begin + place / Traits::kWindow,
                 column = Slice::window_column(window) + place % Traits::kWindow;
       if (column >= padded_cols(cols())) continue;
-      const Floats4 weights = norm_weights(column, -1);
+      const Floats4 by = weights(column);
       QGEN_UNROLL_BY(4)
-      for (int t = 0; t < args_.tokens; ++t) put(t, u, product(raw(t, column), weights), ranges()[t].factor);
+      for (int t = 0; t < args_.tokens; ++t) put(t, u, product(raw(t, column), by), ranges()[t].factor);
     }
     warp_barrier();
   }
@@ -729,10 +740,8 @@ class GemvBlock {
   uint16_t* x_ = nullptr;  // (columns, stride), the warp's
   float* sums_ = nullptr;
   uint8_t* ring_ = nullptr;  // the warp's
-  bool second_sums_ = false;
-  struct {
-    float added = 0, scale[2] = {1, 1};
-  } result_;
+  int second_sums_ = 0;      // where the sums of the next tiles go: 0 or kSecondSums behind the first place
+  float result_scale_[2] = {1, 1}, added_ = 0;
 };
 
 template <typename Traits>
@@ -745,7 +754,7 @@ gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   // The first weights are on their way before the inputs are there.
   GemvWindow<Traits> window;
   block.place_shared_memory();
-  block.keep_norm();
+  block.keep_weights();
   block.ask_first();
   block.load_first_groups(window, first);
   scope.wait_for_inputs(args.linear.beside);

@@ -41,10 +41,9 @@ struct GemvTraits {
   static constexpr bool kEarlyGroups = Grid::kGrouped && Grid::kForm != ScaleForm::kTwoLevels;
   // Columns are staged in multiples of this: one window of each warp.
   static constexpr int kLeastSlab = kWarps * kWindow;
-  // Tokens whose inputs a lane loads at once, and pieces of each: all that it has, one or two tokens one after the
-  // other, of 12288 columns with 16 warps and 5120 with 8, more tokens of 4096.
+  // Tokens whose inputs a lane has on their way together, and pieces of each: as many as registers allow.
   static constexpr int kStagedTokens = kMostTokens > 2 ? 4 : 1;
-  static constexpr int kStagedPieces = kMostTokens > 2 ? 2 : kWarps < kGemvWarps ? 5 : 6;
+  static constexpr int kStagedPieces = kStagedTokens > 1 ? (Grid::kMinimums ? 1 : 2) : 6;
   // Tiles whose sums are put together behind one barrier of the block: of more than two tokens as many as there is room
   // for. A kernel held to half of the registers has none to spare for a count that is known only at run time.
   static constexpr int kMostTilesAtOnce = 4, kFewestTilesAtOnce = kMostTokens > 2 ? 1 : kMostTilesAtOnce;
@@ -66,7 +65,14 @@ struct GemvKernelArgs {
 // Elements of a column of x that a warp has in shared memory.
 template <typename Traits>
 QGEN_DEVICE int gemv_x_stride(int slab) {
-  return slab / Traits::kWarps + kSlabPadding;
+  return int(unsigned(slab) / Traits::kWarps) + kSlabPadding;
+}
+
+// Sums of a token that a block has in shared memory; padded, so that lanes which store those of rows of several tokens
+// together find them in different banks.
+template <typename Traits>
+QGEN_DEVICE constexpr int gemv_sums_stride(int tiles_at_once) {
+  return 2 * tiles_at_once * Traits::kWarps * kMmaRows + (Traits::kPairs ? 4 : 8);
 }
 
 // Columns of x that are in shared memory at once: as many as stay below so many bytes, at least kLeastSlab; if not all,
@@ -81,8 +87,8 @@ constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
 // Bytes of shared memory that a block takes beside its ring.
 template <typename Traits>
 QGEN_DEVICE constexpr int64_t gemv_bytes(int tokens, int slab, int tiles_at_once) {
-  const int64_t floats =
-      int64_t{tokens} * (Traits::kWarps * (3 + 2 * tiles_at_once * kMmaRows) + Traits::kMostTilesAtOnce * kMmaRows);
+  const int64_t floats = int64_t{tokens} * (Traits::kWarps * 3 + gemv_sums_stride<Traits>(tiles_at_once) +
+                                            2 * Traits::kMostTilesAtOnce * kMmaRows);
   return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
 }
 

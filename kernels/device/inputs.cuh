@@ -137,13 +137,17 @@ split_kernel(const SplitInputArgs args, const LaunchTimes times) {
   scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const float* const row = args.x + token * args.x_stride;
-  const int pieces = Slice::pieces(args.cols);
-  const auto x = [&](int, int u) { return load_floats4(row + Slice::column(u)); };
-  const auto weights = [&](int u) {
-    return args.norm != nullptr ? load_floats4(args.norm + Slice::column(u)) : Floats4{{1, 1, 1, 1}};
+  const auto x = [&](int, int column) { return load_floats4(row + column); };
+  const auto weights = [&](int column, int) {
+    return args.norm != nullptr ? load_floats4(args.norm + column) : Floats4{{1, 1, 1, 1}};
+  };
+  uint16_t* const highs = args.out.values + 2 * token * args.out.stride;
+  const auto put = [&](int column, const Floats4& values, float factor) {
+    store_split<kBf16>(values, factor, highs + column, highs + args.out.stride + column);
   };
   InputMeasure measure[1];
-  measure_slice<1, 4>(pieces, 1, measure, x, weights, [](int, int, const Floats4&) {});
+  measure_slice<Slice, 1, 4>(args.cols, 1, measure, x, weights,
+                             [&](int, int u, const Floats4& values) { put(Slice::column(u), values, 1); });
   const PowerOfTwo range = measure[0].template range<kBf16>();
   const float squares = sum_lanes(measure[0].squares);
   float* const of_warps = shared_memory<float>();
@@ -151,11 +155,10 @@ split_kernel(const SplitInputArgs args, const LaunchTimes times) {
     of_warps[warp_index()] = squares;
     args.out.inverse[token * kInputSlices + warp_index()] = range.inverse;
   }
-  uint16_t* const highs = args.out.values + 2 * token * args.out.stride;
-  QGEN_UNROLL_BY(4)
-  for (int u = 0; u < pieces; ++u) {
-    const int column = Slice::column(u);
-    store_split<kBf16>(product(x(0, u), weights(u)), range.factor, highs + column, highs + args.out.stride + column);
+  if (range.factor != 1) [[unlikely]] {
+    QGEN_UNROLL_BY(1)
+    for (int column = Slice::column(0); column < padded_cols(args.cols); column += Slice::kStep)
+      put(column, product(x(0, column), weights(column, 0)), range.factor);
   }
   barrier();
   if (thread_index() == 0)

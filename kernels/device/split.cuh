@@ -1,6 +1,8 @@
-// Inputs of products as sums of two 16-bit floats, together 22 bits: times the norm's weights, and each slice of a row
-// brought to the range of F16 by a power of two of its own. The factor of the RMS norm is applied to the finished
-// product, so that no slice has to wait for the others. A token's numbers do not depend on which kernel makes them.
+// Inputs of products as sums of two 16-bit floats, together 22 bits: times the norm's weights. F16 holds them as they
+// are where the largest of a slice is neither below 2^-13 nor above 2^15, which is known only when all have been split;
+// other slices are brought to its range by a power of two of their own. Lower parts are stored times 2^11, so that they
+// have all of their bits wherever the upper ones do. The factor of the RMS norm is applied to the finished product, so
+// that no slice has to wait for the others. A token's numbers do not depend on which kernel makes them.
 #pragma once
 
 #include "kernels/device/codes.cuh"
@@ -18,7 +20,7 @@ QGEN_DEVICE Floats4 product(const Floats4& a, const Floats4& b) {
 }
 
 // Rows of x and norms end in zeros, up to whole pieces of four.
-QGEN_DEVICE int padded_cols(int cols) { return int(round_up(cols, kPad)); }
+QGEN_DEVICE int padded_cols(int cols) { return int((unsigned(cols) + kPad - 1) / kPad * kPad); }
 
 // The columns that a warp has of a row of inputs: every kWarps-th window of kColumns. Together they lie side by
 // side in the warp's shared memory. A lane has every 32nd piece of four.
@@ -36,11 +38,14 @@ struct InputSlice {
     return window_column(lane_index() / kWindowPieces) + lane_index() % kWindowPieces * 4 + u * kStep;
   }
   QGEN_DEVICE static int place(int u) { return 4 * (lane_index() + u * kWarp); }
-  // That have their place below so many columns of the slice.
-  QGEN_DEVICE static int pieces_below(int columns) { return count(columns - place(0), 4 * kWarp); }
-  // Of a row of so many columns.
-  QGEN_DEVICE static int pieces(int cols) { return count(padded_cols(cols) - column(0), kStep); }
 };
+
+// The largest inputs of slices that are split as they are: F16 has all 11 bits of such an input's upper part, and all
+// that inputs lose is below 2^-22 of it.
+constexpr float kLeastPeak = 1.0f / 8192, kEndOfPeaks = 32768;
+// What lower parts are stored times.
+template <bool kBf16>
+constexpr int kLowScale = kBf16 ? 1 : 2048;
 
 // A thread's share of a token's sum of squares and largest weighted input. Magnitudes are compared by their bits, of
 // which NaN has the largest.
@@ -55,35 +60,41 @@ struct InputMeasure {
       peak = larger_bits(peak, float_bits(weighted.at[j]) & 0x7FFFFFFF);
     }
   }
-  // What suits the warp's weighted inputs.
+  // What suits the warp's weighted inputs: nearly always 1.
   template <bool kBf16>
   QGEN_DEVICE PowerOfTwo range() const {
-    return kBf16 ? PowerOfTwo{1, 1} : f16_range(bits_float(largest_lane_bits(peak)));
+    if (kBf16) return {1, 1};
+    const uint32_t largest = largest_lane_bits(peak);
+    const uint32_t least = float_bits(kLeastPeak), end = float_bits(kEndOfPeaks);
+    return largest - least < end - least ? PowerOfTwo{1, 1} : f16_range(bits_float(largest));
   }
 };
 
-// The measures of up to kTokens tokens, `tokens`, over the pieces of a slice, kPieces of each loaded at once:
-//   x(t, u)              piece u of token t
-//   weights(u)           what it is multiplied by
+// The measures of up to kTokens tokens, `tokens`, over a slice of rows of so many columns. kPieces are on their way at
+// any time.
+//   x(t, column)         four inputs of token t
+//   weights(column, u)   what they are multiplied by; u: the lane's piece that they are
 //   use(t, u, values)    the product
-template <int kTokens, int kPieces, typename X, typename Weights, typename Use>
-QGEN_DEVICE void measure_slice(int pieces, int tokens, InputMeasure (&measure)[kTokens], const X& x,
+template <typename Slice, int kTokens, int kPieces, typename X, typename Weights, typename Use>
+QGEN_DEVICE void measure_slice(int cols, int tokens, InputMeasure (&measure)[kTokens], const X& x,
                                const Weights& weights, const Use& use) {
-  QGEN_UNROLL_BY(1)
-  for (int begin = 0; begin < pieces; begin += kPieces) {
-    Floats4 raw[kPieces][kTokens];
+  const int end = padded_cols(cols);
+  Floats4 raw[kPieces][kTokens];
+  const auto load = [&](int i, int column) {
     QGEN_UNROLL
-    for (int i = 0; i < kPieces; ++i) {
-      QGEN_UNROLL
-      for (int t = 0; t < kTokens; ++t) {
-        if (begin + i < pieces && (kTokens == 1 || t < tokens)) raw[i][t] = x(t, begin + i);
-      }
+    for (int t = 0; t < kTokens; ++t) {
+      if (column < end && (kTokens == 1 || t < tokens)) raw[i][t] = x(t, column);
     }
+  };
+  QGEN_UNROLL
+  for (int i = 0; i < kPieces; ++i) load(i, Slice::column(i));
+  QGEN_UNROLL_BY(1)
+  for (int begin = 0; Slice::column(begin) < end; begin += kPieces) {
     QGEN_UNROLL
     for (int i = 0; i < kPieces; ++i) {
-      const int u = begin + i;
-      if (u >= pieces) break;
-      const Floats4 by = weights(u);
+      const int u = begin + i, column = Slice::column(u);
+      if (column >= end) break;
+      const Floats4 by = weights(column, u);
       QGEN_UNROLL
       for (int t = 0; t < kTokens; ++t) {
         if (kTokens > 1 && t >= tokens) continue;
@@ -91,6 +102,7 @@ QGEN_DEVICE void measure_slice(int pieces, int tokens, InputMeasure (&measure)[k
         measure[t].add(raw[i][t], values);
         use(t, u, values);
       }
+      load(i, column + kPieces * Slice::kStep);
     }
   }
 }
@@ -104,35 +116,40 @@ QGEN_DEVICE float norm_factor(const float* squares, int cols, float eps) {
   return rsqrt_exact(sum / float(cols) + eps);
 }
 
-// Two numbers as sums of two 16-bit floats each: pairs of the upper parts and of the lower ones.
-template <bool kBf16>
+// Two numbers as sums of two 16-bit floats each: pairs of the upper parts and of the lower ones, these times kScale, a
+// power of two.
+template <bool kBf16, int kScale = 1>
 QGEN_DEVICE void split(float first, float second, uint32_t& high, uint32_t& low) {
   high = kBf16 ? bf16_pair(first, second) : f16_pair(first, second);
   const auto value = [](uint32_t bits) { return kBf16 ? bf16_value(uint16_t(bits)) : f16_value(uint16_t(bits)); };
-  const float first_rest = first - value(high), second_rest = second - value(high >> 16);
+  const float first_rest = kScale * (first - value(high)), second_rest = kScale * (second - value(high >> 16));
   low = kBf16 ? bf16_pair(first_rest, second_rest) : f16_pair(first_rest, second_rest);
 }
 
-// Four floats, times `factor`, as such sums.
+// Four inputs, times `factor`, as such sums, the lower parts times kLowScale.
 template <bool kBf16>
 QGEN_DEVICE void store_split(const Floats4& values, float factor, uint16_t* highs, uint16_t* lows) {
   Bytes8 high, low;
   QGEN_UNROLL
   for (int i = 0; i < 2; ++i)
-    split<kBf16>(rounded_product(values.at[2 * i], factor), rounded_product(values.at[2 * i + 1], factor), high.word[i],
-                 low.word[i]);
+    split<kBf16, kLowScale<kBf16>>(rounded_product(values.at[2 * i], factor),
+                                   rounded_product(values.at[2 * i + 1], factor), high.word[i], low.word[i]);
   *reinterpret_cast<Bytes8*>(highs) = high;
   *reinterpret_cast<Bytes8*>(lows) = low;
 }
-
-// Four floats where store_split() will put their parts, two in the place of each.
-QGEN_DEVICE void keep(const Floats4& values, uint16_t* highs, uint16_t* lows, int place) {
-  *reinterpret_cast<Bytes8*>(highs + place) = {{float_bits(values.at[0]), float_bits(values.at[1])}};
-  *reinterpret_cast<Bytes8*>(lows + place) = {{float_bits(values.at[2]), float_bits(values.at[3])}};
+// The product of a row and inputs from its products with their two parts.
+template <bool kBf16>
+QGEN_DEVICE float product_of_parts(float high, float low) {
+  return fused_product(low, 1.0f / kLowScale<kBf16>, high);
 }
-QGEN_DEVICE Floats4 kept(const uint16_t* highs, const uint16_t* lows, int place) {
-  const Bytes8 first = *reinterpret_cast<const Bytes8*>(highs + place),
-               second = *reinterpret_cast<const Bytes8*>(lows + place);
+
+// Four floats where store_split() will put the parts of four inputs, two in the place of each part.
+QGEN_DEVICE void keep(const Floats4& values, uint16_t* highs, uint16_t* lows) {
+  *reinterpret_cast<Bytes8*>(highs) = {{float_bits(values.at[0]), float_bits(values.at[1])}};
+  *reinterpret_cast<Bytes8*>(lows) = {{float_bits(values.at[2]), float_bits(values.at[3])}};
+}
+QGEN_DEVICE Floats4 kept(const uint16_t* highs, const uint16_t* lows) {
+  const Bytes8 first = *reinterpret_cast<const Bytes8*>(highs), second = *reinterpret_cast<const Bytes8*>(lows);
   return {
       {bits_float(first.word[0]), bits_float(first.word[1]), bits_float(second.word[0]), bits_float(second.word[1])}};
 }

@@ -443,6 +443,56 @@ std::vector<Named> weights_of_every_kind(std::mt19937& random) {
   return named;
 }
 
+// Three of four rows, of the last every second 96 columns alone, to where F16 would be infinite, or lose their bits.
+void leave_range_of_f16(Rows& x) {
+  for (int64_t r = 0; r < x.rows; ++r) {
+    for (int64_t c = 0; c < x.cols; ++c)
+      x.row(r)[c] *= r % 4 == 1 ? 3e7f : r % 4 == 2 ? 2e-9f : r % 4 == 3 && c / 96 % 2 == 0 ? 1e5f : 1;
+  }
+}
+
+TEST_CASE("kernels: inputs that F16 does not reach") {
+  for (const Codes codes : {Codes::kE4M3, Codes::kI8, Codes::kBf16}) {
+    std::mt19937 random(12);
+    std::vector<Weight> weights;
+    const int64_t group = codes == Codes::kE4M3 ? 128 : codes == Codes::kI8 ? 2100 : 0;
+    weights.push_back(random_weight(random, codes, 20, 2100, codes == Codes::kE4M3 ? 128 : 1, group, false));
+    Layers layers(std::move(weights));
+    for (const int tokens : {1, 2, 4, 8, SplitGemmArgs::kMostTokens}) {
+      Rows x(random, tokens + 3, 2100, 1);
+      leave_range_of_f16(x);
+      Rows y(random, tokens, 20, 1);
+      for (const int first : {0, 1, 2, 3}) {
+        if (first > 0 && tokens > 1) continue;
+        for (const bool norm : {false, true}) {
+          const Buffer<float> x_there(layers.device(), x.values), y_there(layers.device(), y.values);
+          LinearDispatch runner;
+          LinearSizes sizes;
+          sizes.tokens = tokens;
+          sizes.widest = x.cols;
+          sizes.many_sequences = tokens > kGemvTokens;
+          const DeviceMemory work = lay_out(layers.device(), runner, sizes, Activations::k16Bit);
+          LinearInput input{x_there.data() + first * x.stride, x.stride, int(x.cols), true, {}, 0};
+          if (norm) input.norm = layers.device_norm(1e-24);
+          DeviceProjection projection{layers.matrix(0), {}, {}, y_there.data(), y.stride};
+          projection.weight.bias = nullptr;
+          runner.run(layers.stream(), {&projection, 1}, input, tokens, Kernels::kGenerate);
+          const std::vector<float> there = y_there.read();
+          for (int64_t t = 0; t < tokens; ++t) {
+            INFO("codes ", int(codes), ", token ", first + t, " of ", tokens, norm ? ", normalized" : "");
+            std::vector<double> row(x.row(first + t), x.row(first + t) + x.cols);
+            if (norm) row = normed_row(x, first + t, layers.norm(), 1e-24);
+            const std::vector<double> expected = product(layers.weight(0), row);
+            Difference difference;
+            for (size_t n = 0; n < expected.size(); ++n) difference.add(there[size_t(t * y.stride) + n], expected[n]);
+            CHECK(difference.error() < (codes == Codes::kBf16 ? 1.5e-5 : 3e-6));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("kernels: a token comes out the same alone and among others") {
   std::mt19937 random(8);
   for (auto& [name, weight] : weights_of_every_kind(random)) {
@@ -453,7 +503,8 @@ TEST_CASE("kernels: a token comes out the same alone and among others") {
     if (grid_kind(layers.matrix(0)) == GridKind::kAny) continue;
     INFO(name);
     use_few_processors(layers.stream());
-    const Rows x(random, kGemvTokens, cols, 1), y(random, kGemvTokens, rows, 1);
+    Rows x(random, kGemvTokens, cols, 1), y(random, kGemvTokens, rows, 1);
+    leave_range_of_f16(x);
     const Buffer<float> x_there(layers.device(), x.values);
     // So many tokens at once, and as many of them as make whole calls.
     const auto run = [&](int at_once) {
@@ -514,7 +565,8 @@ TEST_CASE("kernels: the tokens of many lines come out as a few do, bit by bit") 
     weights.push_back(std::move(weight));
     Layers layers(std::move(weights));
     if (grid_kind(layers.matrix(0)) == GridKind::kAny) continue;
-    const Rows x(random, kTokens, cols, 1), y(random, kTokens, 2 * rows, 1);
+    Rows x(random, kTokens, cols, 1), y(random, kTokens, 2 * rows, 1);
+    leave_range_of_f16(x);
     // The same weights alone, as two parts, and as a gate of themselves.
     enum class Parts { kOne, kTwo, kGated };
     const auto run = [&](Parts parts, int tokens, bool together) {
