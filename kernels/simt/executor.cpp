@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csetjmp>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -14,7 +13,9 @@
 #include "kernels/launches.h"
 
 #include <sys/mman.h>
+#if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
 
 #include "kernels/simt/memory_check.h"
 
@@ -28,8 +29,59 @@ namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
 
-// A thread of execution with a stack of its own. The first entry goes through ucontext, later ones through the faster
-// jumps, which save no signal mask.
+// Where a stack was left. Kernels change stacks at every shuffle of a warp: the jumps of the C library, which look for
+// handlers of cancelled threads, took a sixth of their time, and its contexts call the system each time.
+#if defined(__x86_64__)
+struct Context {
+  void* stack = nullptr;
+};
+// Leaves the stack, with what a function has to keep for its caller on top, and goes on where `to` was left.
+extern "C" void qgen_change_stack(void** left, void* to);
+asm(R"(
+  .text
+  .type qgen_change_stack, @function
+qgen_change_stack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .size qgen_change_stack, . - qgen_change_stack
+)");
+void change(Context& left, const Context& to) { qgen_change_stack(&left.stack, to.stack); }
+// As if `entry`, which never returns, had been left when it was about to begin.
+Context context_of(void* stack, size_t bytes, void (*entry)()) {
+  constexpr int kKept = 6;
+  void** const top = static_cast<void**>(stack) + bytes / sizeof(void*) - 2;  // a multiple of 16, as calls want it
+  top[0] = reinterpret_cast<void*>(entry);
+  top[1] = nullptr;
+  return {top - kKept};
+}
+#else
+using Context = ucontext_t;
+void change(Context& left, const Context& to) { ::swapcontext(&left, &to); }
+Context context_of(void* stack, size_t bytes, void (*entry)()) {
+  Context context;
+  ::getcontext(&context);
+  context.uc_stack.ss_sp = stack;
+  context.uc_stack.ss_size = bytes;
+  context.uc_link = nullptr;
+  ::makecontext(&context, entry, 0);
+  return context;
+}
+#endif
+
+// A thread of execution with a stack of its own.
 class Fibre {
  public:
   Fibre() {
@@ -43,23 +95,16 @@ class Fibre {
   void enter(void (*entry)()) {
     current_ = this;
     before_switch(&scheduler_fake_, stack_, kStackBytes);
-    if (_setjmp(outside_) == 0) {
-      if (started_) _longjmp(inside_, 1);
-      started_ = true;
-      ::getcontext(&context_);
-      context_.uc_stack.ss_sp = stack_;
-      context_.uc_stack.ss_size = kStackBytes;
-      context_.uc_link = nullptr;
-      ::makecontext(&context_, entry, 0);
-      ::setcontext(&context_);
-    }
+    if (!started_) inside_ = context_of(stack_, kStackBytes, entry);
+    started_ = true;
+    change(outside_, inside_);
     after_switch(scheduler_fake_, nullptr, nullptr);
   }
   // On its own stack: as the first thing, and to go back to where it was entered.
   void arrive() { after_switch(nullptr, &scheduler_stack_, &scheduler_size_); }
   void leave() {
     before_switch(&fake_, scheduler_stack_, scheduler_size_);
-    if (_setjmp(inside_) == 0) _longjmp(outside_, 1);
+    change(inside_, outside_);
     after_switch(fake_, &scheduler_stack_, &scheduler_size_);
   }
   const std::byte* stack() const { return static_cast<const std::byte*>(stack_); }
@@ -82,8 +127,7 @@ class Fibre {
 
   void* stack_ = nullptr;
   bool started_ = false;
-  ucontext_t context_{};
-  jmp_buf inside_, outside_;
+  Context inside_, outside_;
   void* fake_ = nullptr;
   void* scheduler_fake_ = nullptr;
   const void* scheduler_stack_ = nullptr;

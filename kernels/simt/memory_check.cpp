@@ -204,12 +204,7 @@ inline Range& recent_buffer(uintptr_t address) { return check.recent[address >> 
   recent_buffer(from) = found;
 }
 
-// Accesses of the executor and the host, while no thread runs, are not looked at.
-inline void touch(const void* data, size_t bytes, Access access) {
-  const RunningThread* const running = check.running;
-  if (running == nullptr) return;
-  const auto from = reinterpret_cast<uintptr_t>(data);
-  if (from - reinterpret_cast<uintptr_t>(running->stack) < running->stack_bytes) return;
+[[gnu::noinline]] void touch_memory(const RunningThread* running, uintptr_t from, size_t bytes, Access access) {
   if (from - check.shared.begin < check.shared.end - check.shared.begin) {
     if (from + bytes > check.shared.end) stop("an access beyond shared memory");
     touch_shared(from - check.shared.begin, bytes, access);
@@ -225,6 +220,16 @@ inline void touch(const void* data, size_t bytes, Access access) {
         stop_with("reads before it has waited what the launch {} before it wrote", check.launches.now - launch);
     }
   }
+}
+
+// Accesses of the executor and the host, while no thread runs, are not looked at. Most others are of the thread's
+// stack.
+inline void touch(const void* data, size_t bytes, Access access) {
+  const RunningThread* const running = check.running;
+  if (running == nullptr) return;
+  const auto from = reinterpret_cast<uintptr_t>(data);
+  if (from - reinterpret_cast<uintptr_t>(running->stack) >= running->stack_bytes)
+    touch_memory(running, from, bytes, access);
 }
 
 }  // namespace
