@@ -31,7 +31,6 @@ WITHIN = 0.15
 CHANGES = {
     "ring": "products have twice as many codes under way (128 KB a multiprocessor), where there is room",
     "room": "attention leaves registers for the next kernel's blocks as well",
-    "one-pass": "inputs of products are staged without the second pass",
     "mapped": "inputs and report in the host's memory, mapped: no copies between two tokens",
 }
 
@@ -334,7 +333,7 @@ def tile_instructions(gpu, p, shape, loop):
     """Of a warp, for its part of a tile."""
     slower = data.E4M3_EXTRA if p.codes == "fp8" and gpu.arch in ("sm_80", "sm_86") else 0
     window = loop.window[p.codes] + 2 * slower + (data.SECOND_PRODUCT if shape.products == 2 else 0)
-    return shape.windows * window + loop.next_rows[p.codes] + data.TILE_INSTRUCTIONS
+    return shape.windows * window + loop.next_rows[p.codes] + loop.of_tile
 
 
 def of_tokens(p, tokens):
@@ -368,8 +367,7 @@ def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None, t
         inputs = max(gap(gpu), prologue if crowded else 0.0)
     else:
         asked = inputs = gap(gpu) + prologue
-    piece = instructions["piece"] - (instructions["second pass"] if "one-pass" in changes else 0)
-    of_staging = instructions["staging"] + piece * shape.pieces * tokens + (instructions["norm"] if p.norm else 0)
+    of_staging = instructions["staging"] + instructions["piece"] * shape.pieces * tokens + (instructions["norm"] if p.norm else 0)
     rounds = tokens if tokens <= 2 else math.ceil(tokens / 4)  # of tokens whose inputs are under way together
     staging = rounds * latency + straight(gpu, of_staging, 4)
     staged = inputs + staging
@@ -496,6 +494,16 @@ def token_us(gpu, model, context, changes=(), kernels=None, texts=1):
     return sum(launch.times * launch.total for launch in token(gpu, model, context, changes, kernels, texts))
 
 
+def tile_attention(gpu, a, tokens, kernels=None):
+    """us of a layer's attention for a prompt."""
+    tiles = (kernels or {}).get("tile attention", data.TILE_ATTENTION)
+    products = 4.0 * a.heads * a.head_dim * tokens * tokens / 2 / data.MMA_FLOPS
+    peak = data.MMA_FLOPS * 4 * gpu.sms * gpu.clock * 1e9 / (gpu.tensor_f16 * 1e12)  # clocks of a product, of a scheduler
+    blocks = a.heads * tokens / tiles.queries
+    clocks = products / (4 * gpu.sms) * max(tiles.clocks, peak) + blocks / (2 * gpu.sms) * tiles.around * data.DEPENDENT_CLOCKS
+    return clocks / gpu.clock / 1e3
+
+
 def prefill(gpu, model, tokens, kernels=None):
     """us of a prompt by groups of kernels, at 16-bit activations with cuBLASLt. `kernels`: as token() has it."""
     at_once = (kernels or {}).get("gates at once", True)
@@ -511,7 +519,6 @@ def prefill(gpu, model, tokens, kernels=None):
     outputs = tokens * sum(p.rows[0] * 12 for p in products if len(p.rows) == 1)
     gates = tokens * sum(p.rows[0] for p in products if p.gated)
     inputs, outputs = (inputs + 4 * gates, outputs) if at_once else (inputs, outputs + 12 * gates)
-    scores = 4.0 * attention.heads * attention.head_dim * tokens * tokens / 2
     speed = gpu.rate * data.COPY_SHARE
     per_layer = 3 * sum(len(p.rows) for p in products) + 6  # launches
     mixture = {}
@@ -525,7 +532,7 @@ def prefill(gpu, model, tokens, kernels=None):
     return {
         "matrix products (cuBLASLt)": flops / (gpu.tensor_f16 * 1e6 * data.LIBRARY_SHARE),
         **mixture,
-        "attention in tiles": model.layers * scores / (gpu.tensor_f16 * 1e6 * data.TILE_ATTENTION_SHARE),
+        "attention in tiles": model.layers * tile_attention(gpu, attention, tokens, kernels),
         "weights written out as F16": batches * model.layers * copied * 3 / speed,
         "inputs rounded to F16": model.layers * inputs / speed,
         "epilogues": model.layers * outputs / speed,

@@ -103,28 +103,28 @@ class Straight:
 STRAIGHT = {
     "prologue": 300,  # up to the wait for the kernel before, the loads of the first weights among the last
     "choice": 60,  # of an expert, before that
-    "staging": 140,
-    "piece": 54,  # of four inputs, loaded, measured, kept, split
-    "second pass": 28,  # of these: read back and split
-    "norm": 30,
+    "staging": 120,
+    "piece": 45,  # of four inputs: loaded, multiplied, split, measured
+    "norm": 14,
     "result": 40,  # what becomes of the sums of some tiles: looked up before they are there
-    "sums": 140,  # and put together
+    "sums": 118,  # and put together
 }
-STRAIGHT_THEN = STRAIGHT | {"prologue": 340, "staging": 160, "piece": 61, "second pass": 35, "result": 100}  # as it ran on the H200
+# As it ran on the H200: inputs were kept until all had been measured, then read back and split, 35 of the 61 of a piece.
+STRAIGHT_THEN = STRAIGHT | {"prologue": 340, "staging": 160, "piece": 61, "norm": 30, "result": 100, "sums": 140}
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Instructions of the loop of products, counted in machine code for 9.0: for a window, 32 bytes of a lane, and for finding the
-    rows of the next tile."""
+    """Instructions of the loop of products, counted in machine code for 9.0: for a window, 32 bytes of a lane, for finding the rows of
+    the next tile, and for a tile's sums to shared memory."""
 
     window: dict
     next_rows: dict
+    of_tile: int
 
 
-LOOP = Loop({"fp8": 57.5, "int8": 71.0, "bf16": 35.0}, {"fp8": 75, "int8": 47, "bf16": 47})
-LOOP_THEN = Loop({"fp8": 61.0, "int8": 74.5, "bf16": 37.0}, {"fp8": 130, "int8": 75, "bf16": 75})  # as it ran on the H200
-TILE_INSTRUCTIONS = 70  # read off: a tile's sums to shared memory
+LOOP = Loop({"fp8": 57.5, "int8": 71.0, "bf16": 35.0}, {"fp8": 75, "int8": 47, "bf16": 47}, 52)
+LOOP_THEN = Loop({"fp8": 61.0, "int8": 74.5, "bf16": 37.0}, {"fp8": 130, "int8": 75, "bf16": 75}, 70)  # as it ran on the H200
 SECOND_PRODUCT = 22  # estimated: more for a window where the parts of inputs are two products: four more, their inputs, their scales
 E4M3_EXTRA = 34  # estimated: more for 16 bytes of a lane on 8.0 and 8.6, without an instruction for E4M3 (560 for 286, why.md)
 PRODUCT_JUMPS = 2  # estimated: products run straight on
@@ -140,6 +140,21 @@ ATTEND_FINISH = (150, 60)  # estimated: the sums of warps put together, and for 
 ATTEND_MERGE = 300  # estimated: the block that ends last puts 33 or more parts together
 MATRIX_TILE_INSTRUCTIONS = 526  # counted, for 16 keys in matrix products, of up to eight queries
 MATRIX_COPY_INSTRUCTIONS = 300  # of these, for the copies of the next keys and values
+
+
+@dataclass(frozen=True)
+class TileAttention:
+    """Attention of prompts, heads of 128: two blocks of four warps on a multiprocessor, each with `queries` of a head."""
+
+    queries: int
+    clocks: float  # of a scheduler for a product of 16 x 8 x 16, two warps in turns: by bench/sass_clocks.py, on 9.0
+    around: int  # instructions of a warp before and behind its loop: norm and rotation of its queries, results
+
+
+TILE_ATTENTION = TileAttention(128, 10.1, 6400)  # read off: eight rounds of four queries with 730 instructions each, 600 more
+TILE_ATTENTION_THEN = TileAttention(64, 12.1, 4900)  # estimated, but for the loop: 16 queries of 280 one after the other
+MMA_FLOPS = 4096
+
 # Executed after the wait: estimated from the machine code and the source.
 SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4),
          "convolve": Straight(2, 200, 3), "recur": Straight(2, 750, 8), "gate": Straight(1, 250, 4), "sum": Straight(2, 100, 3)}
@@ -153,16 +168,15 @@ FUSED = {"convolve", "gate", "sum"}  # done by the recurrence and by the shared 
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
                 "matrices": False, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
-                "inputs at once": False, "gates at once": False,
+                "inputs at once": False, "gates at once": False, "tile attention": TILE_ATTENTION_THEN,
                 "recur": Straight(111, 500, 12)}
 # Instructions of whole kernels, counted (9.0, F16 cache).
-CODE = {"fp8": 2136, "int8": 2240, "bf16": 1792, "experts": 2312, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
+CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}
 
 # Prefill, shares of the tensor cores' peak.
-LIBRARY_SHARE = 0.75  # measured: 736 to 751 of 989 TFLOP/s, cuBLASLt alone
-TILE_ATTENTION_SHARE = 0.104  # measured: 2048 tokens of 32 heads of 128 in 334 us
-TILE_EXPERTS_SHARE = 0.12  # set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full
+LIBRARY_SHARE = 0.583  # set by the prompt of 4096, as what attention and conversions leave of it; alone and in 8192 x 8192 it reached 0.75
+TILE_EXPERTS_SHARE = 0.11  # set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full
 COPY_SHARE = 0.8  # estimated: of the memory's speed, for kernels that convert
 
 
@@ -211,9 +225,8 @@ MEASURED = [
     MeasuredRow("30B-A3B FP8, decoding at 0", "30b-a3b-fp8", 312.6),
     MeasuredRow("27B FP8, decoding at 0", "27b-fp8", 104.3),
     MeasuredRow("35B-A3B FP8, decoding at 0", "35b-a3b-fp8", 259.9, sets="loads of recurrences, which were not timed alone"),
-    MeasuredRow("8B FP8, a prompt of 512", "8b-fp8", 20907, prompt=512,
-                why="the library's share is that of 8192 x 8192; of 512 tokens it is not known"),
-    MeasuredRow("8B FP8, a prompt of 4096", "8b-fp8", 27563, prompt=4096),
+    MeasuredRow("8B FP8, a prompt of 512", "8b-fp8", 20907, prompt=512),
+    MeasuredRow("8B FP8, a prompt of 4096", "8b-fp8", 27563, prompt=4096, sets="LIBRARY_SHARE"),
     MeasuredRow("30B-A3B FP8, a prompt of 2048", "30b-a3b-fp8", 22123, prompt=2048, sets="TILE_EXPERTS_SHARE"),
 ]
 

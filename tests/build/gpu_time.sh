@@ -16,14 +16,14 @@ grep -q "tok/s" "$folder/by-plan"
 python3 bench/gpu_time.py check > "$folder/check"
 grep "^36 of 50 within 15 %: 28 of 37" "$folder/check"
 python3 bench/gpu_time.py measured > "$folder/measured"
-grep "^17 of 22 within 15 %. 6 more rows" "$folder/measured"
+grep "^17 of 21 within 15 %. 7 more rows" "$folder/measured"
 for model in 8b-fp8 30b-a3b-fp8 27b-fp8 35b-a3b-fp8; do
   python3 bench/gpu_time.py table --model "$model" > "$folder/table"
   grep -q "^| H200 | [0-9]" "$folder/table"
   python3 bench/gpu_time.py what-if --model "$model" > "$folder/what-if"
   grep -q "^| all | .* (+" "$folder/what-if"
 done
-python3 bench/gpu_time.py predict --model 30b-a3b-fp8 --context 0 --change mapped,one-pass > "$folder/changed"
+python3 bench/gpu_time.py predict --model 30b-a3b-fp8 --context 0 --change mapped,room > "$folder/changed"
 grep -q "^| router " "$folder/changed"
 if grep "^| norm " "$folder/changed"; then exit 1; fi
 python3 bench/gpu_time.py predict --model 35b-a3b-fp8 --context 0 > "$folder/hybrid"
