@@ -11,9 +11,8 @@
 #include "base/rounding.h"
 #include "engine/engine.h"
 #include "engine/scores.h"
-#include "kernels/fused_steps.h"
+#include "kernels/batch_fusion.h"
 #include "kernels/kernel_log.h"
-#include "kernels/passed_norms.h"
 #include "kernels/workspace.h"
 
 namespace qgen::QGEN_BACKEND {
@@ -39,22 +38,15 @@ struct Side {
 };
 
 // A batch on one of these sides.
-struct SideBatch : Batch {
+struct SideBatch : BatchSteps {
   int side = 0;
-  bool begun_ahead = false;    // its token is what the batch before found, which only the GPU knows
-  size_t first = 0, last = 0;  // the steps that are run
+  bool begun_ahead = false;  // its token is what the batch before found, which only the GPU knows
 
   // Whether several of the best scores are wanted of a token, and whether the one that follows is drawn from them.
   bool finds() const {
     return std::any_of(choices.begin(), choices.end(), [](const TokenChoice& c) { return c.count > 1; });
   }
   bool draws() const { return choices.size() == 1 && choices[0].temperature > 0; }
-};
-
-// A LinearStep as its kernels take it, but for where its tokens begin.
-struct PreparedLinear {
-  LinearInput input;
-  std::vector<DeviceProjection> projections;
 };
 
 class CudaBackend : public Backend {
@@ -64,7 +56,6 @@ class CudaBackend : public Backend {
         options_(options),
         device_(options.device_index),
         work_(plan, options),
-        fused_(plan),
         sides_{Side(device_, work_), Side(device_, work_)} {
     work_.weights.load(device_, options.scan);
     options_.scan = nullptr;  // it is the caller's
@@ -72,8 +63,8 @@ class CudaBackend : public Backend {
     scores_host_ = PinnedMemory(size_t(work_.scored_tokens * score_row().stride) * sizeof(float), "scores");
     work_.linear.start(device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
-    norms_.emplace(plan, [&](const CombineStep& norm, const Step& step) {
-      if (norm.y.first % 4 != 0 || (!ends_in_zeros(norm.y) && norm.y.cols % kPad != 0)) return false;
+    fusion_.emplace(plan, work_, prepared_, [&](const CombineStep& norm, const Step& step) {
+      if (norm.y.first % 4 != 0 || (!work_.ends_in_zeros(norm.y) && norm.y.cols % kPad != 0)) return false;
       if (!std::holds_alternative<ExpertsStep>(step.op)) return !work_.is_scored(step);
       return work_.experts_dispatch.takes_norm(
           experts_layer(std::get<ExpertsStep>(step.op), size_t(&step - plan.steps.data())));
@@ -114,7 +105,7 @@ class CudaBackend : public Backend {
     } else {
       drop_ahead();
       side_ = 0;
-      begin({batch, side_, false, first, last});
+      begin({{batch, first, last}, side_, false});
     }
     if (!batch.scored.empty()) {
       brought_ = false;
@@ -123,7 +114,7 @@ class CudaBackend : public Backend {
     is_followed_ = batch.next != nullptr;
     if (is_followed_) {
       try {
-        begin({*batch.next, 1 - side_, true, 0, plan_.main_steps()});
+        begin({{*batch.next, 0, plan_.main_steps()}, 1 - side_, true});
         is_ahead_ = true;
         ahead_kernels_ = batch.next->kernels;
       } catch (const Error&) {
@@ -323,27 +314,11 @@ class CudaBackend : public Backend {
   float* at(const View& view) const { return work_.rows[size_t(view.row)].data + view.first; }
   int64_t stride(const View& view) const { return work_.rows[size_t(view.row)].stride; }
 
-  // What lies behind it, up to a multiple of kPad columns, is zero.
-  bool ends_in_zeros(const View& view) const {
-    return view.first % kPad == 0 && view.first + view.cols == plan_.rows[size_t(view.row)].cols;
-  }
-
-  LinearInput input_of(const View& in, const Norm& norm) const {
-    LinearInput input;
-    input.x = at(in);
-    input.stride = stride(in);
-    input.cols = int(in.cols);
-    input.zeros_behind = ends_in_zeros(in);
-    input.norm = work_.weights.norm(norm);
-    if (norm.weight != nullptr) input.norm_peak = work_.weights.largest(*norm.weight);
-    return input;
-  }
-
   PreparedLinear prepare(const Step& step) const {
     PreparedLinear out;
     const auto* linear = std::get_if<LinearStep>(&step.op);
     if (linear == nullptr) return out;
-    out.input = input_of(linear->in, linear->norm);
+    out.input = work_.input_of(linear->in, linear->norm);
     for (const Projection& p : linear->projections) {
       DeviceProjection& projection = out.projections.emplace_back();
       projection.weight = work_.weights.matrix(*p.weight, p.bias);
@@ -397,7 +372,7 @@ class CudaBackend : public Backend {
   void execute(const LinearStep& step, size_t index, const SideBatch& batch) {
     const PreparedLinear& prepared = prepared_[index];
     LinearInput input = prepared.input;
-    if (const CombineStep* const norm = norm_of(index, batch)) input = input_of(norm->y, norm->norm);
+    if (const CombineStep* const norm = fusion_->norm_of(index, batch)) input = work_.input_of(norm->y, norm->norm);
     std::span<const DeviceProjection> projections = prepared.projections;
     std::vector<DeviceProjection> changed;
     if (batch.side != 0 && step.projections.front().out.row == plan_.scores) {
@@ -405,7 +380,7 @@ class CudaBackend : public Backend {
       for (DeviceProjection& p : changed) p.y += scores_of(batch.side) - scores_of(0);
       projections = changed;
     }
-    if (const CombineStep* const sum = sum_of(index, batch)) {
+    if (const CombineStep* const sum = fusion_->sum_of(index, batch)) {
       changed = prepared.projections;
       changed[0].y = at(sum->out);
       changed[0].y_stride = stride(sum->out);
@@ -436,8 +411,10 @@ class CudaBackend : public Backend {
         input.zeros_behind = true;
       }
     }
-    const Beside beside = {index > 0 && runs_beside_next(index - 1, batch), runs_beside_next(index, batch)};
-    work_.linear.run(device_.stream(), projections, input, tokens, batch.kernels, beside, leaves_gate(index, batch));
+    const Beside beside = {index > 0 && fusion_->runs_beside_next(index - 1, batch),
+                           fusion_->runs_beside_next(index, batch)};
+    work_.linear.run(device_.stream(), projections, input, tokens, batch.kernels, beside,
+                     fusion_->leaves_gate(index, batch));
   }
 
   void execute(const HeadLinearStep& step, size_t index, const Batch& batch) {
@@ -460,60 +437,8 @@ class CudaBackend : public Backend {
     work_.experts_dispatch.run_heads(device_.stream(), args, banks.up_like, banks.on_tensor_cores, batch.kernels);
   }
 
-  // The norm that a step has to do itself, of a CombineStep that is left out; null: none.
-  const CombineStep* norm_of(size_t index, const SideBatch& batch) const {
-    return are_few(batch) ? norms_->norm_of(index, batch.first, batch.last) : nullptr;
-  }
-  // The CombineStep that is done by the LinearStep before it; null: none.
-  const CombineStep* sum_of(size_t linear, const SideBatch& batch) const {
-    if (fused_.gated_sum(linear) == nullptr || !are_together(linear, linear + 1, batch) ||
-        norm_of(linear, batch) != nullptr)
-      return nullptr;
-    const PreparedLinear& own = prepared_[linear];
-    const bool can =
-        work_.linear.takes_token_gate(own.projections[0], own.input, int(batch.tokens.size()), batch.kernels);
-    return can ? fused_.gated_sum(linear) : nullptr;
-  }
-  // The same of a recurrence.
-  const CombineStep* gate_of(size_t recur, const SideBatch& batch) const {
-    const auto* const step = std::get_if<RecurStep>(&plan_.steps[recur].op);
-    return step != nullptr && step->value_dim <= kMostGatedDim && are_together(recur, recur + 1, batch)
-               ? fused_.gate_behind(recur)
-               : nullptr;
-  }
-  const ConvStep* conv_of(size_t recur, const SideBatch& batch) const {
-    return are_together(recur - 1, recur, batch) ? fused_.conv_before(recur) : nullptr;
-  }
-  // Whether both steps run in this batch and it has few tokens. A trace, which reads the rows between steps, runs them
-  // one by one.
-  static bool are_together(size_t first, size_t last, const SideBatch& batch) {
-    return are_few(batch) && first >= batch.first && last < batch.last;
-  }
-  bool runs_beside_next(size_t step, const SideBatch& batch) const {
-    if (!fused_.are_independent(step) || !are_together(step, step + 1, batch)) return false;
-    const auto can = [&](size_t i, size_t other) {
-      const CombineStep* const norm = norm_of(i, batch);
-      if (norm != nullptr && contains(rows_written(plan_.steps[other]), norm->y.row)) return false;
-      return !work_.is_scored(plan_.steps[i]) && sum_of(i, batch) == nullptr &&
-             work_.linear.can_run_beside(prepared_[i].projections,
-                                         norm != nullptr ? input_of(norm->y, norm->norm) : prepared_[i].input,
-                                         int(batch.tokens.size()), batch.kernels);
-    };
-    return can(step, step + 1) && can(step + 1, step);
-  }
-  // Whether the LinearStep behind this one may do what its gate asks for.
-  bool leaves_gate(size_t linear, const SideBatch& batch) const {
-    if (!fused_.gate_is_for_next(linear) || linear + 1 >= batch.last || work_.is_scored(plan_.steps[linear]) ||
-        work_.is_scored(plan_.steps[linear + 1]))
-      return false;
-    const PreparedLinear& next = prepared_[linear + 1];
-    return work_.linear.takes_gate(next.projections, next.input, int(batch.tokens.size()), batch.kernels);
-  }
-  static bool are_few(const Batch& batch) { return LinearDispatch::are_few(int(batch.tokens.size()), batch.kernels); }
-
   void execute(const CombineStep& step, size_t index, const SideBatch& batch) {
-    if (are_few(batch) && norms_->is_left_out(index, batch.first, batch.last)) return;
-    if (index > 0 && (sum_of(index - 1, batch) != nullptr || gate_of(index - 1, batch) != nullptr)) return;
+    if (fusion_->is_left_out(index, batch)) return;
     CombineArgs args;
     if (step.x) {
       args.x = at(step.x);
@@ -565,7 +490,7 @@ class CudaBackend : public Backend {
     layer.on_tensor_cores = banks.on_tensor_cores;
     layer.in.x = at(step.in);
     layer.in.x_stride = stride(step.in);
-    layer.padded_x = step.in.first % 4 == 0 && (ends_in_zeros(step.in) || step.in.cols % kPad == 0);
+    layer.padded_x = step.in.first % 4 == 0 && (work_.ends_in_zeros(step.in) || step.in.cols % kPad == 0);
     ExpertsProduct& in = layer.in.product;
     in.gate = step.gate.empty() ? nullptr : banks.gate;
     in.up = banks.up;
@@ -597,8 +522,8 @@ class CudaBackend : public Backend {
 
   void execute(const ExpertsStep& step, size_t index, const SideBatch& batch) {
     ExpertsLayer layer = experts_layer(step, index);
-    if (const CombineStep* const norm = norm_of(index, batch)) {
-      const LinearInput input = input_of(norm->y, norm->norm);
+    if (const CombineStep* const norm = fusion_->norm_of(index, batch)) {
+      const LinearInput input = work_.input_of(norm->y, norm->norm);
       layer.in.x = input.x;
       layer.in.x_stride = input.stride;
       layer.in.norm = input.norm.weight;
@@ -608,7 +533,7 @@ class CudaBackend : public Backend {
   }
 
   void execute(const ConvStep& step, size_t index, const SideBatch& batch) {
-    if (conv_of(index + 1, batch) == nullptr) convolve(device_.stream(), conv_args(step, batch));
+    if (fusion_->conv_of(index + 1, batch) == nullptr) convolve(device_.stream(), conv_args(step, batch));
   }
   ConvArgs conv_args(const ConvStep& step, const Batch& batch) const {
     ConvArgs args;
@@ -656,9 +581,9 @@ class CudaBackend : public Backend {
     args.state = work_.fixed[size_t(step.state)];
     args.y = at(step.out);
     args.y_stride = stride(step.out);
-    if (const ConvStep* const conv = conv_of(index, batch)) args.conv = conv_args(*conv, batch);
+    if (const ConvStep* const conv = fusion_->conv_of(index, batch)) args.conv = conv_args(*conv, batch);
     args.counter = work_.recur_counter;
-    if (const CombineStep* const gate = gate_of(index, batch)) {
+    if (const CombineStep* const gate = fusion_->gate_of(index, batch)) {
       args.norm = work_.weights.norm(gate->norm);
       args.gate = {at(gate->gate), stride(gate->gate), step.value_dim};
       args.gate_silu = gate->activation == Activation::kSilu;
@@ -776,7 +701,6 @@ class CudaBackend : public Backend {
   EngineOptions options_;
   Device device_;
   Workspace work_;
-  FusedSteps fused_;
   Side sides_[2];
   int side_ = 0;              // of the last batch that was run
   bool is_ahead_ = false;     // the other side's batch is on its way, and may be the next one
@@ -784,7 +708,7 @@ class CudaBackend : public Backend {
   Kernels ahead_kernels_ = Kernels::kByCount;
   PinnedMemory scores_host_;
   std::vector<PreparedLinear> prepared_;  // one a step
-  std::optional<PassedNorms> norms_;
+  std::optional<BatchFusion> fusion_;
   bool eight_bits_ = false;  // some layers take inputs of 8 bits
 
   struct KnownRun {

@@ -90,6 +90,18 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
   use_ = {weights.bytes(), cache_bytes_ - spare, work_bytes_ + spare};
 }
 
+LinearInput Workspace::input_of(const View& in, const Norm& norm) const {
+  const RowBuffer& row = rows[size_t(in.row)];
+  LinearInput input;
+  input.x = row.data + in.first;
+  input.stride = row.stride;
+  input.cols = int(in.cols);
+  input.zeros_behind = ends_in_zeros(in);
+  input.norm = weights.norm(norm);
+  if (norm.weight != nullptr) input.norm_peak = weights.largest(*norm.weight);
+  return input;
+}
+
 void Workspace::allocate(Device& device) {
   work_memory_ = DeviceMemory(device, work_bytes_, "work space");
   cache_memory_ = DeviceMemory(device, cache_bytes_, "key-value cache");

@@ -45,6 +45,12 @@ class Workspace {
   void allocate(Device& device);
 
   bool is_scored(const Step& step) const { return plan_.rows[size_t(result_of(step).row)].scored; }
+  // Whether what lies behind a view, up to a multiple of kPad columns, is zero.
+  bool ends_in_zeros(const View& view) const {
+    return view.first % kPad == 0 && view.first + view.cols == plan_.rows[size_t(view.row)].cols;
+  }
+  // What a step reads of the rows, all tokens.
+  LinearInput input_of(const View& in, const Norm& norm) const;
   // What every run sends back: the best scores of the scored tokens, then whether the cache has overflowed, and which
   // token is likely to follow the first of them.
   size_t report_bytes() const { return size_t(scored_tokens) * sizeof(BestScore) + 2 * sizeof(uint32_t); }
