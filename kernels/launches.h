@@ -152,10 +152,11 @@ struct GemmArgs {
 // Many tokens in tiles. Not for GridKind::kAny, F32 codes and column orders.
 void gemm(Stream& stream, const GemmArgs& args);
 
-// The inputs of split_gemm(), which are those of gemv(): each the sum of two numbers, 22 bits.
+// The inputs of split_gemm(), which are those of gemv(): each in two parts, together 22 bits, as store_split() in
+// kernels/device/split.cuh makes them.
 struct SplitRows {
   uint16_t* values = nullptr;  // (tokens, 2, stride): the upper parts, then the lower ones
-  float* inverse = nullptr;    // (tokens, kInputSlices): values times it are the inputs before they are normalized
+  float* inverse = nullptr;    // (tokens, kInputSlices): times it both parts are the inputs before they are normalized
   float* norm = nullptr;       // (tokens): what normalizes them
   int64_t stride = 0;          // a multiple of kPad
 };

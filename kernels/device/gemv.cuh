@@ -86,8 +86,8 @@ class GemvBlock {
     ring_ = begin() + gemv_bytes<Traits>(args_.tokens, gemv_.slab, tiles_at_once()) + warp_index() * Traits::kWarpRing;
   }
 
-  // What the inputs of the first slab are multiplied by, the norm's weights or 1, to where token 0 will be. No launch
-  // before this one writes it. Before ask_first().
+  // What the inputs of the first slab are multiplied by, the norm's weights or 1, to where token 0 will be: so there is
+  // nothing to decide when the inputs come. No launch before this one writes it. Before ask_first().
   QGEN_DEVICE void keep_weights() const {
     if (!is_ordered()) {
       QGEN_UNROLL_BY(1)
@@ -145,7 +145,7 @@ class GemvBlock {
         }
         if (suits) [[likely]]
           break;
-        keep_weights();
+        keep_weights();  // which token 0 has overwritten
         copy_async_wait<0>();
       }
     }
@@ -572,8 +572,8 @@ class GemvBlock {
     return i8_bias(zero_point_at<typename Traits::Grid>(matrix(h), group));
   }
   // Places in shared memory, computed anew since they would take registers of the loop: the squares of a token's
-  // slices, (tokens, warps); what the warp's inputs are multiplied by, (tokens); the factor of
-  // the token of the thread's result.
+  // slices, (tokens, warps); what the warp's inputs are multiplied by, (tokens); the factor of the token of the
+  // thread's result.
   QGEN_DEVICE uint8_t* begin() const { return shared_memory<uint8_t>() + used_; }
   QGEN_DEVICE float* squares() const {
     return reinterpret_cast<float*>(begin()) + Traits::kWarps * args_.tokens * gemv_x_stride<Traits>(gemv_.slab);
@@ -624,8 +624,8 @@ class GemvBlock {
   }
   // Columns of the layer in another order than those of x.
   QGEN_DEVICE bool is_ordered() const { return Traits::kPairs && args_.part[0].column_order != nullptr; }
-  // Whether the lane's piece u is of the first slab, which stays in shared memory when it has been measured; for
-  // others, whether a slab has so many pieces.
+  // Whether a slab has a piece u of the lane. Those of the first one stay in shared memory when they have been
+  // measured.
   QGEN_DEVICE bool is_kept(int u) const { return !Traits::kPairs || Slice::place(u) < gemv_.slab / Traits::kWarps; }
   // Four inputs of token t from `column` of the layer on, as they are.
   QGEN_DEVICE Floats4 raw(int t, int column) const {
@@ -661,7 +661,8 @@ class GemvBlock {
     return range.factor;
   }
   // The warp's inputs of a slab that begins at its window `begin`.
-  QGEN_DEVICE void stage_slab(int begin) const {
+  QGEN_DEVICE void stage_slab([[maybe_unused]] int begin) const {
+    if constexpr (!Traits::kPairs) return;
     warp_barrier();
     QGEN_UNROLL_BY(1)
     for (int u = 0; is_kept(u); ++u) {

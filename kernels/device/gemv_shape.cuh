@@ -88,7 +88,7 @@ constexpr int slab_of(int tokens, int64_t cols, int64_t bytes) {
 template <typename Traits>
 QGEN_DEVICE constexpr int64_t gemv_bytes(int tokens, int slab, int tiles_at_once) {
   const int64_t floats = int64_t{tokens} * (Traits::kWarps * 3 + gemv_sums_stride<Traits>(tiles_at_once) +
-                                            2 * Traits::kMostTilesAtOnce * kMmaRows);
+                                            Traits::kMostTilesAtOnce * kMmaRows);
   return round_up(2 * tokens * int64_t{slab + Traits::kWarps * kSlabPadding} * 2 + floats * 4, 16);
 }
 

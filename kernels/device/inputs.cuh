@@ -155,7 +155,7 @@ split_kernel(const SplitInputArgs args, const LaunchTimes times) {
     of_warps[warp_index()] = squares;
     args.out.inverse[token * kInputSlices + warp_index()] = range.inverse;
   }
-  if (range.factor != 1) [[unlikely]] {
+  if (range.factor != 1) [[unlikely]] {  // read once more: few slices are
     QGEN_UNROLL_BY(1)
     for (int column = Slice::column(0); column < padded_cols(args.cols); column += Slice::kStep)
       put(column, product(x(0, column), weights(column, 0)), range.factor);

@@ -1,8 +1,9 @@
-// Inputs of products as sums of two 16-bit floats, together 22 bits: times the norm's weights. F16 holds them as they
-// are where the largest of a slice is neither below 2^-13 nor above 2^15, which is known only when all have been split;
-// other slices are brought to its range by a power of two of their own. Lower parts are stored times 2^11, so that they
-// have all of their bits wherever the upper ones do. The factor of the RMS norm is applied to the finished product, so
-// that no slice has to wait for the others. A token's numbers do not depend on which kernel makes them.
+// Inputs of products as sums of two 16-bit floats, together 22 bits: times the norm's weights. F16 holds a slice of a
+// row as it is where its largest input is at least 2^-13 and below 2^15; other slices are brought to that range by a
+// power of two of their own. Which it is turns out when a slice has been split, so that the second kind is split twice.
+// Lower parts are stored times 2^11: they have all of their bits wherever the upper ones do. The factor of the RMS norm
+// is applied to the finished product, so that no slice has to wait for the others. A token's numbers do not depend on
+// which kernel makes them.
 #pragma once
 
 #include "kernels/device/codes.cuh"
@@ -40,8 +41,8 @@ struct InputSlice {
   QGEN_DEVICE static int place(int u) { return 4 * (lane_index() + u * kWarp); }
 };
 
-// The largest inputs of slices that are split as they are: F16 has all 11 bits of such an input's upper part, and all
-// that inputs lose is below 2^-22 of it.
+// Bounds of the largest input of a slice that is split as it is: F16 has all 11 bits of that input's upper part, and
+// what any input of the slice loses is below 2^-22 of it.
 constexpr float kLeastPeak = 1.0f / 8192, kEndOfPeaks = 32768;
 // What lower parts are stored times.
 template <bool kBf16>

@@ -24,21 +24,11 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-namespace qgen::simt {
-namespace {
-
-constexpr size_t kStackBytes = 256 << 10;
-
-// Where a stack was left. Kernels change stacks at every shuffle of a warp: the jumps of the C library, which look for
-// handlers of cancelled threads, took a sixth of their time, and its contexts call the system each time.
 #if defined(__x86_64__)
-struct Context {
-  void* stack = nullptr;
-};
 // Leaves the stack, with what a function has to keep for its caller on top, and goes on where `to` was left.
 extern "C" void qgen_change_stack(void** left, void* to);
 asm(R"(
-  .text
+  .pushsection .text
   .type qgen_change_stack, @function
 qgen_change_stack:
   pushq %rbp
@@ -57,27 +47,40 @@ qgen_change_stack:
   popq %rbp
   ret
   .size qgen_change_stack, . - qgen_change_stack
+  .popsection
 )");
+#endif
+
+namespace qgen::simt {
+namespace {
+
+constexpr size_t kStackBytes = 256 << 10;
+
+// Where a stack was left. Kernels change stacks at every shuffle of a warp: the jumps of the C library, which look for
+// handlers of cancelled threads, took a sixth of their time. Its contexts, which other processors use, call the system
+// each time.
+#if defined(__x86_64__)
+struct Context {
+  void* stack = nullptr;
+};
 void change(Context& left, const Context& to) { qgen_change_stack(&left.stack, to.stack); }
 // As if `entry`, which never returns, had been left when it was about to begin.
-Context context_of(void* stack, size_t bytes, void (*entry)()) {
+void begin(Context& context, void* stack, size_t bytes, void (*entry)()) {
   constexpr int kKept = 6;
   void** const top = static_cast<void**>(stack) + bytes / sizeof(void*) - 2;  // a multiple of 16, as calls want it
   top[0] = reinterpret_cast<void*>(entry);
   top[1] = nullptr;
-  return {top - kKept};
+  context.stack = top - kKept;
 }
 #else
 using Context = ucontext_t;
 void change(Context& left, const Context& to) { ::swapcontext(&left, &to); }
-Context context_of(void* stack, size_t bytes, void (*entry)()) {
-  Context context;
+void begin(Context& context, void* stack, size_t bytes, void (*entry)()) {
   ::getcontext(&context);
   context.uc_stack.ss_sp = stack;
   context.uc_stack.ss_size = bytes;
   context.uc_link = nullptr;
   ::makecontext(&context, entry, 0);
-  return context;
 }
 #endif
 
@@ -88,14 +91,17 @@ class Fibre {
     stack_ = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stack_ == MAP_FAILED) throw std::bad_alloc();
   }
-  ~Fibre() { ::munmap(stack_, kStackBytes); }
+  ~Fibre() {
+    forget();
+    ::munmap(stack_, kStackBytes);
+  }
   Fibre(const Fibre&) = delete;
 
   // Until the fibre leaves.
   void enter(void (*entry)()) {
     current_ = this;
     before_switch(&scheduler_fake_, stack_, kStackBytes);
-    if (!started_) inside_ = context_of(stack_, kStackBytes, entry);
+    if (!started_) begin(inside_, stack_, kStackBytes, entry);
     started_ = true;
     change(outside_, inside_);
     after_switch(scheduler_fake_, nullptr, nullptr);
@@ -109,7 +115,12 @@ class Fibre {
   }
   const std::byte* stack() const { return static_cast<const std::byte*>(stack_); }
   // Forgets what it was at: the next time it begins anew.
-  void forget() { started_ = false; }
+  void forget() {
+    started_ = false;
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(stack_, kStackBytes);  // of functions that never returned
+#endif
+  }
   static Fibre* current() { return current_; }
 
  private:

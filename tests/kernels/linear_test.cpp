@@ -443,7 +443,7 @@ std::vector<Named> weights_of_every_kind(std::mt19937& random) {
   return named;
 }
 
-// Three of four rows, of the last every second 96 columns alone, to where F16 would be infinite, or lose their bits.
+// Rows 1 to 3 of each four leave the range of F16: too large, too small, and too large in every second 96 columns.
 void leave_range_of_f16(Rows& x) {
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.cols; ++c)
@@ -452,11 +452,22 @@ void leave_range_of_f16(Rows& x) {
 }
 
 TEST_CASE("kernels: inputs that F16 does not reach") {
-  for (const Codes codes : {Codes::kE4M3, Codes::kI8, Codes::kBf16}) {
+  struct Case {
+    Codes codes;
+    int64_t group_rows, group_cols;
+    bool ordered;
+  };
+  for (const auto& [codes, group_rows, group_cols, ordered] :
+       {Case{Codes::kE4M3, 128, 128, false}, Case{Codes::kI8, 1, 2100, false}, Case{Codes::kI8, 1, 32, true},
+        Case{Codes::kBf16, 1, 0, false}}) {
     std::mt19937 random(12);
     std::vector<Weight> weights;
-    const int64_t group = codes == Codes::kE4M3 ? 128 : codes == Codes::kI8 ? 2100 : 0;
-    weights.push_back(random_weight(random, codes, 20, 2100, codes == Codes::kE4M3 ? 128 : 1, group, false));
+    weights.push_back(random_weight(random, codes, 20, 2100, group_rows, group_cols, false));
+    if (ordered) {
+      weights[0].ordered = true;
+      weights[0].column_order.resize(2100);
+      for (int i = 0; i < 2100; ++i) weights[0].column_order[size_t(i)] = i * 37 % 2100;
+    }
     Layers layers(std::move(weights));
     for (const int tokens : {1, 2, 4, 8, SplitGemmArgs::kMostTokens}) {
       Rows x(random, tokens + 3, 2100, 1);
@@ -490,6 +501,39 @@ TEST_CASE("kernels: inputs that F16 does not reach") {
         }
       }
     }
+  }
+}
+
+TEST_CASE("kernels: a token beyond the range of F16 beside others, one of them NaN") {
+  std::mt19937 random(13);
+  std::vector<Weight> weights;
+  weights.push_back(random_weight(random, Codes::kE4M3, 20, 700, 128, 128, false));
+  Layers layers(std::move(weights));
+  Rows x(random, 4, 700, 1);
+  x.row(0)[300] = std::numeric_limits<float>::quiet_NaN();
+  for (int c = 0; c < 700; ++c) {
+    x.row(1)[c] *= 3e7f;
+    x.row(2)[c] = 0;
+  }
+  const Buffer<float> x_there(layers.device(), x.values);
+  const auto run = [&](int first, int tokens) {
+    const Buffer<float> y_there(layers.device(), std::vector<float>(size_t(4 * 64)));
+    GemvArgs args;
+    args.part[0] = layers.matrix(0);
+    args.x = x_there.data() + first * x.stride;
+    args.x_stride = x.stride;
+    args.y[0] = y_there.data();
+    args.y_stride[0] = 64;
+    args.tokens = tokens;
+    gemv(layers.stream(), args);
+    return y_there.read();
+  };
+  const std::vector<float> together = run(0, 4);
+  for (int n = 0; n < 20; ++n) CHECK(std::isnan(together[size_t(n)]));
+  for (const int t : {1, 2, 3}) {
+    const std::vector<float> alone = run(t, 1);
+    CHECK(std::equal(alone.begin(), alone.begin() + 20, together.begin() + t * 64));
+    CHECK(std::all_of(alone.begin(), alone.begin() + 20, [](float y) { return std::isfinite(y); }));
   }
 }
 
