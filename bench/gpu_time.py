@@ -497,10 +497,11 @@ def token_us(gpu, model, context, changes=(), kernels=None, texts=1):
 def tile_attention(gpu, a, tokens, kernels=None):
     """us of a layer's attention for a prompt."""
     tiles = (kernels or {}).get("tile attention", data.TILE_ATTENTION)
-    products = 4.0 * a.heads * a.head_dim * tokens * tokens / 2 / data.MMA_FLOPS
+    products = 4.0 * a.heads * a.head_dim * tokens * (tokens + tiles.queries) / 2 / data.MMA_FLOPS
     peak = data.MMA_FLOPS * 4 * gpu.sms * gpu.clock * 1e9 / (gpu.tensor_f16 * 1e12)  # clocks of a product, of a scheduler
+    of_loop = tiles.clocks[min((dim for dim in tiles.clocks if dim >= a.head_dim), default=max(tiles.clocks))]
     blocks = a.heads * tokens / tiles.queries
-    clocks = products / (4 * gpu.sms) * max(tiles.clocks, peak) + blocks / (2 * gpu.sms) * tiles.around * data.DEPENDENT_CLOCKS
+    clocks = products / (4 * gpu.sms) * max(of_loop, peak) + blocks / (2 * gpu.sms) * tiles.around * data.DEPENDENT_CLOCKS
     return clocks / gpu.clock / 1e3
 
 

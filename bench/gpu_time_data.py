@@ -107,7 +107,7 @@ STRAIGHT = {
     "piece": 45,  # of four inputs: loaded, multiplied, split, measured
     "norm": 14,
     "result": 40,  # what becomes of the sums of some tiles: looked up before they are there
-    "sums": 118,  # and put together
+    "sums": 122,  # and put together
 }
 # As it ran on the H200: inputs were kept until all had been measured, then read back and split, 35 of the 61 of a piece.
 STRAIGHT_THEN = STRAIGHT | {"prologue": 340, "staging": 160, "piece": 61, "norm": 30, "result": 100, "sums": 140}
@@ -144,15 +144,17 @@ MATRIX_COPY_INSTRUCTIONS = 300  # of these, for the copies of the next keys and 
 
 @dataclass(frozen=True)
 class TileAttention:
-    """Attention of prompts, heads of 128: two blocks of four warps on a multiprocessor, each with `queries` of a head."""
+    """Attention of prompts: two blocks of four warps on a multiprocessor, each with `queries` of a head."""
 
     queries: int
-    clocks: float  # of a scheduler for a product of 16 x 8 x 16, two warps in turns: by bench/sass_clocks.py, on 9.0
+    clocks: dict  # of a scheduler for a product of 16 x 8 x 16, by the elements of a head: bench/sass_clocks.py, two warps, on 9.0
     around: int  # instructions of a warp before and behind its loop: norm and rotation of its queries, results
 
 
-TILE_ATTENTION = TileAttention(128, 10.1, 6400)  # read off: eight rounds of four queries with 730 instructions each, 600 more
-TILE_ATTENTION_THEN = TileAttention(64, 12.1, 4900)  # estimated, but for the loop: 16 queries of 280 one after the other
+# Around the loop: eight rounds of four queries with 730 instructions each and 600 more, read off; before, 16 queries of 280 one after the
+# other, estimated.
+TILE_ATTENTION = TileAttention(128, {64: 11.0, 128: 10.6, 256: 13.4}, 6400)
+TILE_ATTENTION_THEN = TileAttention(64, {128: 12.2}, 4900)
 MMA_FLOPS = 4096
 
 # Executed after the wait: estimated from the machine code and the source.
@@ -175,7 +177,7 @@ CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {q
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}
 
 # Prefill, shares of the tensor cores' peak.
-LIBRARY_SHARE = 0.583  # set by the prompt of 4096, as what attention and conversions leave of it; alone and in 8192 x 8192 it reached 0.75
+LIBRARY_SHARE = 0.585  # set by the prompt of 4096: what attention and conversions leave of it; alone, in 8192 x 8192, it reached 0.75
 TILE_EXPERTS_SHARE = 0.11  # set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full
 COPY_SHARE = 0.8  # estimated: of the memory's speed, for kernels that convert
 

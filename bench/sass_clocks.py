@@ -4,9 +4,9 @@
     cuobjdump -sass -arch sm_90 build/cuda/attend.o | bench/sass_clocks.py 'attend_tiles_kernelILNS0_9CacheKindE0ELi128E' --warps 2
 
 --warps: of each of the four schedulers. A warp issues its instructions in order, when their registers are there and their unit is free; a
-scheduler issues one a clock; the four share what moves shared memory. A bound from below: caches of instructions, conflicts of banks,
-barriers and copies that are late are not looked at. The shortest way is taken that leaves out no copy, product or barrier: without masks,
-caps and other rare cases.
+scheduler issues one a clock; the four share what moves shared memory. Latencies are estimates, and caches of instructions, conflicts of
+banks, barriers and copies that are late are not looked at: a kernel will hardly be faster. The shortest way is taken that leaves out no
+copy, product or barrier: without masks, caps and other rare cases.
 """
 
 import argparse
@@ -26,16 +26,20 @@ UNITS = {
     "HMMA": ("tensor", MMA_CLOCKS, MMA_LATENCY), "IMMA": ("tensor", MMA_CLOCKS, MMA_LATENCY),
     "LDS": ("shared", 1, 30), "LDSM": ("shared", 1, 33), "STS": ("shared", 1, 1), "LDGSTS": ("shared", 1, 1),
     "LDG": ("shared", 1, 600), "STG": ("shared", 1, 1), "LDC": ("constant", 1, 30), "ULDC": ("constant", 1, 30),
-    "SHFL": ("shared", 1, 24), "REDUX": ("alu", 2, 20), "MUFU": ("special", 8, 20),
+    "LDL": ("shared", 1, 30), "STL": ("shared", 1, 1), "SHFL": ("shared", 1, 24), "REDUX": ("alu", 2, 20), "MUFU": ("special", 8, 20),
     "F2F": ("special", 8, 14), "I2F": ("special", 8, 14), "F2I": ("special", 8, 14),
     "FFMA": ("fma", 1, 4), "FMUL": ("fma", 1, 4), "FADD": ("fma", 1, 4), "IMAD": ("fma", 2, 4),
     "S2R": ("alu", 2, 20), "VOTE": ("alu", 2, 12), "R2UR": ("alu", 2, 12),
 }  # fmt: skip
 OTHERS = ("alu", 2, 5)
 QUEUE = 24  # clocks of requests that wait for shared memory before a scheduler does
-WITHOUT_RESULT = {"STS", "STG", "LDGSTS", "BAR", "BRA", "BSSY", "BSYNC", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "NOP", "CALL", "EXIT", "RED"}
-TO_PREDICATES = {"ISETP", "FSETP", "UISETP", "PLOP3", "UPLOP3", "VOTE", "HSETP2"}
-NEEDED = re.compile(r"MMA|LDSM|LDGSTS|BAR\.")
+WITHOUT_RESULT = {"STS", "STG", "STL", "LDGSTS", "RED", "BAR", "DEPBAR", "LDGDEPBAR", "WARPSYNC", "BRA", "BSSY", "BSYNC", "CALL",
+                  "EXIT", "NOP"}  # fmt: skip
+# Results: a predicate and a register or two predicates; a register, and where it is one a predicate behind it.
+TWO_RESULTS = {"ISETP", "FSETP", "UISETP", "PLOP3", "UPLOP3", "VOTE", "HSETP2", "SHFL"}
+WITH_CARRY = {"IADD3", "UIADD3", "LEA", "ULEA", "IMAD", "UIMAD", "LOP3", "ULOP3"}
+PRODUCT = re.compile(r"[HI]MMA\.")
+NEEDED = re.compile(r"[HI]MMA\.|LDSM|LDGSTS|BAR\.")
 
 
 class Instruction:
@@ -46,22 +50,26 @@ class Instruction:
         operands = [part.strip() for part in rest.split(",")] if rest else []
         size = {"64": 2, "128": 4}.get((re.search(r"\.(64|128)\b", name) or [0, ""])[1], 1)
         if self.name == "LDSM":
-            size = int(name[-1]) if name[-1].isdigit() else 1
+            size = int((re.search(r"\.([24])$", name) or [0, 1])[1])
         self.unit, self.clocks, self.latency = UNITS.get(self.name, OTHERS)
         if self.unit == "shared" and self.name != "SHFL":
             self.clocks = size  # 128 bytes a clock, of 32 lanes with so many words each
-        results = 0 if self.name in WITHOUT_RESULT else 2 if self.name in TO_PREDICATES else 1
+        product = PRODUCT.match(name)
+        results = 0 if self.name in WITHOUT_RESULT else 2 if self.name in TWO_RESULTS else 1
+        if self.name in WITH_CARRY:
+            results = 1 + sum(1 for operand in operands[1:3] if re.fullmatch(r"U?P\d+", operand))
         self.writes, self.reads = set(), set(re.findall(r"U?P\d+", guard or ""))
         for i, operand in enumerate(operands):
-            if i < results and re.fullmatch(r"U?P\d+", operand):
-                self.writes.add(operand)
+            if i < results and re.fullmatch(r"U?P(\d+|T)", operand):
+                self.writes |= {operand} - {"PT", "UPT"}
             elif i < results and re.match(r"U?R\d", operand):
-                words = 4 if "MMA" in self.name else size if self.name in ("LDS", "LDG", "LDSM", "LDC") else 2 if ".WIDE" in name else 1
+                words = 4 if product else size if self.name in ("LDS", "LDG", "LDSM", "LDC") else 2 if ".WIDE" in name else 1
                 self.writes |= registers(operand, words)
-            elif "MMA" in self.name:
+            elif product:
                 self.reads |= registers(operand, 2 if i == 2 else 4)
             else:
-                words = 2 if ".64" in operand else size if i == len(operands) - 1 and self.name in ("STS", "STG") else 1
+                last = i == len(operands) - 1
+                words = size if last and self.name in ("STS", "STG") else 2 if ".64" in operand or last and ".WIDE" in name else 1
                 for register in re.findall(r"U?R\d+", operand):
                     self.reads |= registers(register, words)
                 self.reads |= set(re.findall(r"U?P\d+", operand))
@@ -94,12 +102,15 @@ def loop_of(code):
         while i <= end:
             body.append(code[i][1])
             i = shortest[i][1]
-        if any("MMA" in text for text in body) and any("LDGSTS" in text for text in body):
+        if any(map(PRODUCT.match, body)) and any("LDGSTS" in text for text in body):
             loops.append(body)
     return min(loops, key=len, default=[])
 
 
-def clocks(body, warps, rounds=6):
+ROUNDS = 6
+
+
+def clocks(body, warps):
     """Of a round of all warps; and what a scheduler waits for, (instruction, what): clocks."""
     there = [defaultdict(float) for _ in range(4 * warps)]  # of each warp's registers
     at, next_issue = [0] * (4 * warps), [0.0] * (4 * warps)
@@ -108,8 +119,8 @@ def clocks(body, warps, rounds=6):
         best = None
         for s in range(4):
             for k in range(warps):
-                w = s * warps + (last[s] + k) % warps  # in turns
-                if at[w] == rounds * len(body):
+                w = s * warps + (last[s] + k) % warps  # that which issued last first
+                if at[w] == ROUNDS * len(body):
                     continue
                 one = body[at[w] % len(body)]
                 when, why = max((next_issue[w], ""), (now[s], ""), *((there[w][r], r) for r in one.reads | one.writes))
@@ -118,7 +129,7 @@ def clocks(body, warps, rounds=6):
                 if best is None or when < best[0]:
                     best = (when, why, s, w, one, unit)
         if best is None:
-            return end / rounds, waits
+            return end / ROUNDS, waits
         when, why, s, w, one, unit = best
         waits[(at[w] % len(body), why)] += when - now[s]
         start = max(free[unit], when)
@@ -138,7 +149,7 @@ def main():
     body = [Instruction(text) for text in loop_of(found[0])] if found else []
     if not body:
         sys.exit(f"sass_clocks: no loop of matrix products in {options.kernel}")
-    products = sum("MMA" in one.name for one in body)
+    products = sum(PRODUCT.match(one.text) is not None for one in body)
     total, waits = clocks(body, options.warps)
     each = total / products / options.warps
     print(f"{len(body)} instructions, {products} matrix products; "
@@ -148,7 +159,7 @@ def main():
         units[one.unit] += one.clocks * options.warps * (4 if one.unit == "shared" else 1) / total
     print("busy: " + ", ".join(f"{unit} {100 * share:.0f} %" for unit, share in units.most_common()))
     for (i, why), spent in waits.most_common(5):
-        print(f"  {spent / 24:5.1f} clocks for {why or 'its turn'}: {body[i].text}")
+        print(f"  {spent / 4 / ROUNDS:5.1f} clocks for {why or 'its turn'}: {body[i].text}")
     if options.most and each > options.most:
         sys.exit(f"sass_clocks: {each:.2f} clocks a matrix product (expected at most {options.most})")
 
