@@ -159,7 +159,6 @@ TEST_CASE("kernels: accesses beyond buffers are found") {
   CHECK(error_at(1, -1) == "test: an access of 1 bytes at byte 511 of a buffer of 100");
   CHECK(error_at(1, 256) == "test: an access of 1 bytes at byte 256 of a buffer of 256");
 }
-#endif
 
 // One launch after the other, each of 32 numbers of its own: what the last of them ends with.
 struct Step {
@@ -234,6 +233,7 @@ TEST_CASE("kernels: what a kernel that starts early reads before it waits is fou
         "test: lets the next launch start, which runs beside it, before it has its inputs");
   CHECK(error_of_steps({{writes}, {never_waits}}) == "test: no thread waited for what came before");
 }
+#endif
 
 }  // namespace
 }  // namespace qgen::test
