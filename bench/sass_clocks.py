@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/build"))
-from sass import functions  # noqa: E402
+from sass import branch_target, functions  # noqa: E402
 
 # Of mma.sync with products of 16 x 8 x 16 in F16: 63 % of the tensor cores' peak, and its latency (published: arXiv 2402.13499).
 MMA_CLOCKS, MMA_LATENCY = 6.4, 33
@@ -83,7 +83,7 @@ def registers(operand, count):
 def loop_of(code):
     """The shortest loop that copies to shared memory and multiplies, without what is skipped in most rounds."""
     place = {address: i for i, (address, _) in enumerate(code)}
-    target = [int(match[1], 16) if (match := re.search(r"BRA (?:!?U?P\d+, )?0x([0-9a-f]+)", text)) else None for _, text in code]
+    target = [branch_target(text) for _, text in code]
     loops = []
     for end, (address, _) in enumerate(code):
         if target[end] is None or target[end] > address:
@@ -92,7 +92,7 @@ def loop_of(code):
         begin, shortest = place[target[end]], {end: (1, end + 1)}
         for i in range(end - 1, begin - 1, -1):
             ways = [(shortest[i + 1][0] + 1, i + 1)]
-            ahead = place.get(target[i], 0) if target[i] is not None else 0
+            ahead = place.get(target[i], 0)
             if i < ahead <= end and not any(NEEDED.search(text) for _, text in code[i + 1 : ahead]):
                 ways.append((shortest[ahead][0] + 1, ahead))
                 if code[i][1].startswith("BRA"):

@@ -56,6 +56,12 @@ def functions(lines):
         yield name, code
 
 
+def branch_target(text):
+    """The address that an instruction may go to, or None."""
+    match = re.search(r"BRA (?:!?U?P\d+, )?0x([0-9a-f]+)", text)
+    return int(match[1], 16) if match else None
+
+
 def copied_bytes(text):
     """Bytes of codes that a lane asks for."""
     match = re.search(r"LDGSTS\S*\.(64|128)\b", text)
@@ -73,8 +79,7 @@ def loop_cost(code):
     index = {address: i for i, (address, _) in enumerate(code)}
     costs = []
     for i, (_, text) in enumerate(code):
-        match = re.search(r"BRA (?:!?U?P\d+, )?0x([0-9a-f]+)", text)
-        begin = index.get(int(match[1], 16), i) if match else i
+        begin = index.get(branch_target(text), i)
         body = [t for _, t in code[begin : i + 1]]
         size = sum(copied_bytes(t) for t in body)
         if size and any("MMA" in t for t in body):
@@ -87,9 +92,9 @@ def tile_cost(code):
     index = {address: i for i, (address, _) in enumerate(code)}
     costs = []
     for i, (address, text) in enumerate(code):
-        match = re.search(r"BRA (?:!?U?P\d+, )?0x([0-9a-f]+)", text)
-        if match and int(match[1], 16) < address:
-            body = [t for _, t in code[index[int(match[1], 16)] : i + 1]]
+        target = branch_target(text)
+        if target is not None and target < address:
+            body = [t for _, t in code[index[target] : i + 1]]
             products = sum("MMA" in t for t in body)
             if products and any("LDGSTS" in t for t in body):
                 costs.append((len(body), len(body) / products))
