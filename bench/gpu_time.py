@@ -12,7 +12,7 @@ what `qgen inspect MODEL --steps --json` prints. gpu_time_data.py has all consta
 
 A launch takes the time from the end of the kernel before it to its own end. Its latency is what it takes beyond reading its bytes
 from memory at the speed of a long read. Grids, blocks, shared memory and loads under way are those of kernels/device on 2026-11-27,
-for one token or with --texts for the next tokens of up to eight texts.
+for one token or with --texts for the next tokens of up to 64 texts.
 """
 
 import argparse
@@ -385,6 +385,33 @@ def product_launch(gpu, p, changes, times=1, left=0, cold=False, kernels=None, t
         "inputs": inputs, "staging": staging, "loop": loop, "ring there": max(0.0, there), "last sums": last})
 
 
+def split_launch(gpu, p, texts, times, kernels=None):
+    """Launches of split_to_fp16() and split_gemm() for the next tokens of more than eight texts."""
+    tiles = (kernels or {}).get("split", data.SPLIT_TILES)
+    rows, tokens = tiles.rows[p.codes], tiles.tokens[p.codes]
+    of_block = min(texts, tokens)
+    blocks = math.ceil(texts / tokens) * sum(math.ceil(r * (2 if p.gated else 1) / rows) for r in (p.rows[:1] if p.gated else p.rows))
+    steps = 16 * math.ceil(p.cols / 1024)  # of a tile
+    def rounds(blocks, shared):
+        return math.ceil(blocks * shared / gpu.sms) * (steps / shared + data.SPLIT_BORDERS)
+
+    if tiles.shares_rest:
+        rest = blocks % gpu.sms
+        all_steps = rounds(blocks - rest, 1) + min(rounds(rest, shared) for shared in ((1, 2, 4, 8, 16) if rest <= 64 else (1,)))
+    else:
+        all_steps = rounds(blocks, 16 if blocks <= 64 else 1)
+    columns = 2 * of_block * rows / 256  # of a warp: those with the same rows share them
+    known = tiles.clocks[p.codes]
+    clocks = known[min((c for c in known if c >= columns), default=max(known))]
+    copied = 64 * (rows * (2 if p.codes == "bf16" else 1) + 4 * of_block)
+    step = max(clocks, copied / gpu.l2_bytes_clock) / gpu.clock / 1e3 + tiles.wait
+    memory = p.bytes / gpu.rate
+    product = gap(gpu) + gpu.latency + max(all_steps * step, memory)
+    inputs = small_launch(gpu, "", Straight(2, 300, 0), 8.0 * texts * p.cols).total
+    size = p.bytes + 4 * texts * sum(p.rows)
+    return Launch(p.name, times, size, blocks, memory, inputs + product - memory, 0.0, {"inputs split": inputs, "loop": all_steps * step})
+
+
 def queries_of(a):
     return min(8, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
 
@@ -473,7 +500,8 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
             else:
                 passes = fused_norms and step.name in ("router", "shared in", "experts in")
                 normed = replace(step, norm=step.norm or passes)
-                launch = product_launch(gpu, normed, changes, kind.count, left, cold, kernels, texts)
+                launch = (product_launch(gpu, normed, changes, kind.count, left, cold, kernels, texts) if texts <= 8 or step.chosen
+                          else split_launch(gpu, normed, texts, kind.count, kernels))
                 if step.beside and fused:
                     # As long as the longer of the two, and what is read of both.
                     before = out.pop()
@@ -483,7 +511,12 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
                     continue
             left = left_by(step, launch.blocks)
             out.append(launch)
-    out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels, tokens=texts))
+    if texts <= 8:
+        out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels, tokens=texts))
+    else:  # once, or for 16 texts each
+        together = texts if kernels.get("scores at once", True) else 16
+        one = split_launch(gpu, model.head, together, math.ceil(texts / together), kernels)
+        out.append(one)
     # 64 blocks: each thread compares ten scores one after the other, then two trees of barriers and a counter.
     scores = Straight(math.ceil(model.vocab / 64 / 256) + 4, 300, 0)
     out.append(small_launch(gpu, "best score", scores, 4.0 * model.vocab * texts, blocks=64 * texts))
@@ -617,7 +650,8 @@ def measured_rows():
     for row in data.MEASURED:
         model = models[row.model]
         if row.launches:
-            launches = [launch for launch in token(gpu, model, 0, (), data.KERNELS_THEN) if launch.name in row.launches]
+            all_of_them = token(gpu, model, 0, (), data.KERNELS_THEN, row.texts)
+            launches = [launch for launch in all_of_them if launch.name in row.launches]
             us = [launch.staged if row.staged else launch.total - gap(gpu) for launch in launches]
             value, unit = sum(us) / len(us), "us"
         elif row.layer:
@@ -709,7 +743,7 @@ def main():
     parser.add_argument("--gpu", default="h200", choices=sorted(GPUS), help="[h200]")
     parser.add_argument("--context", default="0,4096,32768", help="tokens that the cache has [0,4096,32768]")
     parser.add_argument("--cache", default="f16", choices=["f16", "fp8"], help="the type of the key-value cache [f16]")
-    parser.add_argument("--texts", type=int, default=1, metavar="N", choices=range(1, 9), help="predict their next tokens, 1 to 8 [1]")
+    parser.add_argument("--texts", type=int, default=1, metavar="N", choices=range(1, 65), help="predict their next tokens, 1 to 64 [1]")
     parser.add_argument("--prefill", type=int, default=4096, metavar="N", help="tokens of a prompt [4096]")
     parser.add_argument("--change", default="", metavar="NAMES", help=f"predict with these of {', '.join(CHANGES)} [none]")
     options = parser.parse_args()

@@ -157,6 +157,29 @@ TILE_ATTENTION = TileAttention(128, {64: 11.0, 128: 10.6, 256: 13.4}, 6400)
 TILE_ATTENTION_THEN = TileAttention(64, {128: 12.2}, 4900)
 MMA_FLOPS = 4096
 
+@dataclass(frozen=True)
+class SplitTiles:
+    """Next tokens of 9 to 64 texts (split gemm): a block of eight warps goes through steps of 64 columns. By codes: rows and tokens of a
+    block, and clocks of a step by the columns that a warp multiplies, two a token (bench/sass_clocks.py, two warps, on 9.0)."""
+
+    rows: dict
+    tokens: dict
+    clocks: dict
+    shares_rest: bool  # tiles that make no whole round are shared by blocks; else few tiles by 16 blocks each, and others by none
+    wait: float  # us of a step beyond its loop
+
+
+SPLIT_TILES = SplitTiles(
+    {"fp8": 256, "int8": 256, "bf16": 128}, {"fp8": 32, "int8": 32, "bf16": 64},
+    {"fp8": {32: 1060, 64: 1145}, "int8": {32: 966, 64: 1102}, "bf16": {16: 880, 32: 1043, 48: 1260, 64: 1486}}, True, 0.0)
+# Set by gate and up of 64 texts. Words of codes met in banks there, which the clocks do not know; pieces of 64 bytes came from memory one
+# by one, asked for two steps ahead, behind scales and sums of slices. How much of the wait is due to each is not known.
+SPLIT_WAIT = 0.92
+SPLIT_TILES_THEN = SplitTiles(
+    dict.fromkeys(("fp8", "int8", "bf16"), 128), dict.fromkeys(("fp8", "int8", "bf16"), 64),
+    {"fp8": {16: 1068, 32: 1258, 48: 1474, 64: 1722}, "bf16": {16: 1041, 32: 1278, 48: 1562, 64: 1822}}, False, SPLIT_WAIT)
+SPLIT_BORDERS = 6  # steps that a block's beginning and end take: estimated
+
 # Executed after the wait: estimated from the machine code and the source.
 SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4),
          "convolve": Straight(2, 200, 3), "recur": Straight(2, 750, 8), "gate": Straight(1, 250, 4), "sum": Straight(2, 100, 3)}
@@ -170,7 +193,7 @@ FUSED = {"convolve", "gate", "sum"}  # done by the recurrence and by the shared 
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
                 "matrices": False, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
-                "inputs at once": False, "gates at once": False, "tile attention": TILE_ATTENTION_THEN,
+                "split": SPLIT_TILES_THEN, "inputs at once": False, "gates at once": False, "tile attention": TILE_ATTENTION_THEN,
                 "recur": Straight(111, 500, 12)}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
@@ -212,6 +235,8 @@ MEASURED = [
     MeasuredRow("8B FP8, the next tokens of two texts", "8b-fp8", 714, texts=2),
     MeasuredRow("8B FP8, of four", "8b-fp8", 826, texts=4, why="inputs that are prepared again were near by then"),
     MeasuredRow("8B FP8, of eight", "8b-fp8", 1005, texts=8),
+    MeasuredRow("8B FP8, 64 texts: gate and up", "8b-fp8", 268, ("gate, up",), texts=64, sets="SPLIT_WAIT"),
+    MeasuredRow("8B FP8, of 64", "8b-fp8", 2297, texts=64, why="16 scores at a time, each time with a copy and a wait for the host"),
     MeasuredRow("8B INT8, decoding at 0", "8b-int8", 378.3),
     MeasuredRow("30B-A3B FP8: attention, until inputs are staged", "30b-a3b-fp8", 6.0, ("attend",), staged=True),
     MeasuredRow("30B-A3B FP8: attention", "30b-a3b-fp8", 10.0, ("attend",),

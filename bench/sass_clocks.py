@@ -40,6 +40,7 @@ TWO_RESULTS = {"ISETP", "FSETP", "UISETP", "PLOP3", "UPLOP3", "VOTE", "HSETP2", 
 WITH_CARRY = {"IADD3", "UIADD3", "LEA", "ULEA", "IMAD", "UIMAD", "LOP3", "ULOP3"}
 PRODUCT = re.compile(r"[HI]MMA\.")
 NEEDED = re.compile(r"[HI]MMA\.|LDSM|LDGSTS|BAR\.")
+NEEDED_BESIDE = re.compile(r"LDGSTS|BAR\.")  # where the number of products is given
 
 
 class Instruction:
@@ -80,28 +81,37 @@ def registers(operand, count):
     return {f"{match[1]}{int(match[2]) + i}" for i in range(count)} if match else set()
 
 
-def loop_of(code):
-    """The shortest loop that copies to shared memory and multiplies, without what is skipped in most rounds."""
+def loop_of(code, products=None):
+    """The shortest loop that copies to shared memory and multiplies, without what is skipped in most rounds: the shortest way that leaves
+    out no copy, product or barrier, or with `products` the shortest one with so many products and all copies and barriers."""
     place = {address: i for i, (address, _) in enumerate(code)}
     target = [branch_target(text) for _, text in code]
+    needed = NEEDED if products is None else NEEDED_BESIDE
     loops = []
     for end, (address, _) in enumerate(code):
         if target[end] is None or target[end] > address:
             continue
-        # From the end to the beginning: the number of instructions from there on, and the next of them.
-        begin, shortest = place[target[end]], {end: (1, end + 1)}
+        # From the end to the beginning, by the products still to come: the number of instructions from there on, and the next of them.
+        begin, wanted = place[target[end]], products or 0
+        shortest = {(end, 0): (1, end + 1)}
         for i in range(end - 1, begin - 1, -1):
-            ways = [(shortest[i + 1][0] + 1, i + 1)]
+            ways_on = [i + 1]
             ahead = place.get(target[i], 0)
-            if i < ahead <= end and not any(NEEDED.search(text) for _, text in code[i + 1 : ahead]):
-                ways.append((shortest[ahead][0] + 1, ahead))
-                if code[i][1].startswith("BRA"):
-                    ways = ways[1:]
-            shortest[i] = min(ways)
-        body, i = [], begin
+            if i < ahead <= end and not any(needed.search(text) for _, text in code[i + 1 : ahead]):
+                ways_on = [ahead] if code[i][1].startswith("BRA") else [i + 1, ahead]
+            own = 1 if products and PRODUCT.match(code[i][1]) else 0
+            for left in range(wanted + 1):
+                ways = [(shortest[to, max(0, left - own)][0] + 1, to) for to in ways_on if (to, max(0, left - own)) in shortest]
+                if ways:
+                    shortest[i, left] = min(ways)
+        if (begin, wanted) not in shortest:
+            continue
+        body, i, left = [], begin, wanted
         while i <= end:
             body.append(code[i][1])
-            i = shortest[i][1]
+            step = shortest[i, left][1]
+            left = max(0, left - (1 if products and PRODUCT.match(code[i][1]) else 0))
+            i = step
         if any(map(PRODUCT.match, body)) and any("LDGSTS" in text for text in body):
             loops.append(body)
     return min(loops, key=len, default=[])
@@ -143,10 +153,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernel", help="a regular expression, of its mangled name")
     parser.add_argument("--warps", type=int, default=2, metavar="N", help="of a scheduler [2]")
+    parser.add_argument("--products", type=int, metavar="N", help="of a round, where kernels have ways with more or fewer [all there are]")
     parser.add_argument("--most", type=float, metavar="CLOCKS", help="exit code 1 where a matrix product takes more")
     options = parser.parse_args()
     found = [code for name, code in functions(sys.stdin) if re.search(options.kernel, name)]
-    body = [Instruction(text) for text in loop_of(found[0])] if found else []
+    body = [Instruction(text) for text in loop_of(found[0], options.products)] if found else []
     if not body:
         sys.exit(f"sass_clocks: no loop of matrix products in {options.kernel}")
     products = sum(PRODUCT.match(one.text) is not None for one in body)

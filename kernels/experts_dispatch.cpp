@@ -25,7 +25,7 @@ void ExpertsDispatch::lay_out(DeviceLayout& layout, std::span<const ExpertsSizes
     x = std::max(x, tokens * round_up(sizes.cols, kPad));
     x_rows = std::max(x_rows, tokens);
     most_choices = std::max(most_choices, choices);
-    tiles = std::max(tiles, most_expert_tiles(choices, sizes.experts));
+    tiles = std::max(tiles, most_expert_tiles(choices, sizes.experts, kLeastTileShift));
     product_floats_ = std::max({product_floats_, std::min(choices * sizes.out_cols, limits.product_floats),
                                 choices * std::min(sizes.out_cols, kFewestColumns), sizes.chosen * sizes.out_cols});
   }
@@ -37,7 +37,7 @@ void ExpertsDispatch::lay_out(DeviceLayout& layout, std::span<const ExpertsSizes
     x = std::max(x, choices * round_up(sizes.cols, kPad));
     x_rows = std::max(x_rows, choices);
     most_choices = std::max(most_choices, choices);
-    tiles = std::max(tiles, most_expert_tiles(choices, sizes.heads));
+    tiles = std::max(tiles, most_expert_tiles(choices, sizes.heads, kLeastTileShift));
   }
   x_.values = layout.take<uint16_t>(x);
   x_.factor = layout.take<float>(x_rows);
@@ -100,7 +100,8 @@ void ExpertsDispatch::run_heads(Stream& stream, const HeadLinearArgs& heads, con
   if (!on_tensor_cores || activations_ == Activations::kF32 || LinearDispatch::are_few(heads.tokens, choice))
     return multiply_heads(stream, heads);
   int fit = std::max<int>(1, int(limits_.head_rows / heads.heads));
-  if (fit > kTileChoices) fit = fit / kTileChoices * kTileChoices;
+  const int shift = tile_shift(like.kind);
+  if (fit >> shift > 0) fit = fit >> shift << shift;  // whole tiles
   for (int first = 0; first < heads.tokens; first += fit) {
     const int some = std::min(fit, heads.tokens - first);
     GroupedArgs args;
@@ -117,7 +118,8 @@ void ExpertsDispatch::run_heads(Stream& stream, const HeadLinearArgs& heads, con
     args.groups.experts = heads.heads;
     args.groups.choice = choice_;
     args.groups.tile = tile_;
-    args.groups.tiles = int(most_expert_tiles(int64_t{some} * heads.heads, heads.heads));
+    args.groups.tile_shift = shift;
+    args.groups.tiles = int(most_expert_tiles(int64_t{some} * heads.heads, heads.heads, shift));
     if (first == 0 || some < fit) group_choices(stream, args.groups);  // else they are as they were
     x_.stride = round_up(heads.cols, kPad);
     Fp16Args rounded;
@@ -153,7 +155,8 @@ void ExpertsDispatch::run_grouped(Stream& stream, const ExpertsLayer& layer, int
   in.groups.experts = layer.experts;
   in.groups.choice = choice_;
   in.groups.tile = tile_;
-  in.groups.tiles = int(most_expert_tiles(choices, layer.experts));
+  in.groups.tile_shift = std::min(tile_shift(layer.in.product.like.kind), tile_shift(layer.out.like.kind));
+  in.groups.tiles = int(most_expert_tiles(choices, layer.experts, in.groups.tile_shift));
   group_choices(stream, in.groups);
 
   const auto round = [&](const float* x, int64_t stride, const Matrix& like, int64_t rows, Fp16Rows& out) {

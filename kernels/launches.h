@@ -170,12 +170,12 @@ struct SplitInputArgs : InputArgs {
 void split_to_fp16(Stream& stream, const SplitInputArgs& args);
 struct SplitGemmArgs {
   static constexpr int kMostTokens = 64;
-  static constexpr int kMostSharedBlocks = 64;
-  static constexpr int64_t kPartialFloats = int64_t{kMostSharedBlocks} * kInputSlices * 128 * kMostTokens;
+  static constexpr int kMostSharedTiles = 64;
+  static constexpr int64_t kPartialFloats = int64_t{kMostSharedTiles} * kInputSlices * 128 * kMostTokens;
   GemvArgs products;            // x and norm are not looked at
   SplitRows parts;              // of the tokens, by split_to_fp16()
   float* partial = nullptr;     // (kPartialFloats)
-  uint32_t* counter = nullptr;  // (kMostSharedBlocks) zeros between calls
+  uint32_t* counter = nullptr;  // (kMostSharedTiles) zeros between calls
 };
 // Up to kMostTokens tokens while the weights stream by once, each as it comes out of gemv(), bit by bit. No column
 // orders.
@@ -324,8 +324,10 @@ void multiply_chosen(Stream& stream, const ChosenArgs& args);
 void multiply_chosen_any(Stream& stream, const ChosenArgs& args);
 
 // Choices, number t * chosen + i for choice i of token t, in the order of their experts: expert e has places from the
-// sum of what the experts before it have on. A tile is a part of an expert's places, of at most kTileChoices.
-constexpr int kTileChoices = 128;
+// sum of what the experts before it have on. A tile is a part of an expert's places, 2 to the power of tile_shift() at
+// most: as many as a block of multiply_grouped() takes of these codes.
+constexpr int kLeastTileShift = 6;
+constexpr int tile_shift(Codes codes) { return code_bytes(codes) == 1 ? kLeastTileShift : 7; }
 struct ExpertTile {
   int32_t expert, first, count;  // count 0: none
 };
@@ -333,12 +335,13 @@ struct GroupChoicesArgs {
   const float* route = nullptr;  // as above
   int64_t route_stride = 0;
   int chosen = 0, tokens = 0, experts = 0;
+  int tile_shift = 0;
   int32_t* choice = nullptr;   // (tokens * chosen): the number of the choice at each place
   ExpertTile* tile = nullptr;  // (tiles)
   int tiles = 0;               // most_expert_tiles()
 };
-constexpr int64_t most_expert_tiles(int64_t choices, int64_t experts) {
-  return (choices + kTileChoices - 1) / kTileChoices + (experts < choices ? experts : choices);
+constexpr int64_t most_expert_tiles(int64_t choices, int64_t experts, int tile_shift) {
+  return ((choices - 1) >> tile_shift) + 1 + (experts < choices ? experts : choices);
 }
 void group_choices(Stream& stream, const GroupChoicesArgs& args);
 struct GroupedArgs {

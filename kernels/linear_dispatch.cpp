@@ -56,7 +56,7 @@ void LinearDispatch::lay_out(DeviceLayout& layout, const LinearSizes& sizes, Act
     split_.parts.inverse = layout.take<float>(sizes.tokens * kInputSlices);
     split_.parts.norm = layout.take<float>(sizes.tokens);
     split_.partial = layout.take<float>(SplitGemmArgs::kPartialFloats);
-    split_.counter = layout.take<uint32_t>(SplitGemmArgs::kMostSharedBlocks);
+    split_.counter = layout.take<uint32_t>(SplitGemmArgs::kMostSharedTiles);
   }
   const bool eight = activations == Activations::k8Bit, copies = tokens >= library_gemm_limits().fewest_tokens;
   if (eight) group_scale_ = layout.take<float>(tokens * (round_up(widest, kGroup) / kGroup));

@@ -30,6 +30,12 @@ struct GridTraits {
   static constexpr bool kMinimums = kWithMinimums;
 };
 
+// Those of most published models: they have kernels for special cases, each of which is a part of the program. Of
+// groups of 32, Q8_0's alone.
+template <typename Grid>
+constexpr bool is_common = !Grid::kMinimums && Grid::kCodes != Codes::kE5M2 && Grid::kCodes != Codes::kF16 &&
+                           (Grid::kLane == 16 || Grid::kCodes == Codes::kBf16 || Grid::kForm == ScaleForm::kF16);
+
 // Calls `run` with the GridTraits of a weight. Not for GridKind::kAny, which F32 always is.
 template <typename Run>
 void with_grid(const Matrix& w, const Run& run) {

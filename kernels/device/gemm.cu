@@ -6,9 +6,10 @@
 namespace qgen::QGEN_BACKEND {
 
 void gemm(Stream& stream, const GemmArgs& args) {
-  const Dim blocks{blocks_of(args.w.rows, kBlockRows), blocks_of(args.tokens, kBlockTokens)};
   with_grid(args.w, [&]<typename Grid>() {
-    launch(stream, "gemm", gemm_kernel<Grid>, blocks, kTileThreads, size_t(kStages) * kStageBytes<Grid::kCodes>, args);
+    using Tile = SquareTile<Grid>;
+    const Dim blocks{blocks_of(args.w.rows, Tile::kBlockRows), blocks_of(args.tokens, Tile::kBlockTokens)};
+    launch(stream, "gemm", gemm_kernel<Tile>, blocks, kTileThreads, Tile::kBytes, args);
   });
 }
 

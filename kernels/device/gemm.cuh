@@ -1,19 +1,37 @@
-// Many tokens: tiles of 128 rows of W by 128 tokens, whose codes stay codes until they are in registers. A warp takes
-// 32 rows and 64 tokens. Where W has a scale for groups of columns, each group's sum is scaled before it is added.
-// gemm_split.cuh has the same tiles for tokens that have two columns each.
+// Many tokens: tiles of W by tokens, whose codes stay codes until they are in registers. A warp takes 32 rows and 64
+// tokens, eight of them 128 and 128, or 256 and 64. Where W has a scale for groups of columns, each group's sum is
+// scaled before it is added. gemm_split.cuh has the same tiles for tokens that have two columns each.
 #pragma once
 
 #include "kernels/device/codes.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kBlockRows = 128, kBlockTokens = 128, kStepColumns = 64;
+constexpr int kStepColumns = 64;
 constexpr int kTileWarps = 8, kTileThreads = kTileWarps * kWarp;
-constexpr int kWarpRows = 32, kWarpTokens = 64;
-constexpr int kStages = 3;
+constexpr int kWarpRows = 32, kWarpTokens = 64;  // of a warp's part of a tile
 
-template <Codes kCodes>
-constexpr int kStageBytes = kBlockRows* kStepColumns* kCodeBytes<kCodes> + kBlockTokens* kStepColumns * 2;
+// The GridTraits of a weight, and the tile that a block has of a product: as many warps have rows of their own, the
+// others the same rows and other tokens.
+template <typename Grid, int kRowWarps>
+struct TileTraits : Grid {
+  static constexpr int kTokenWarps = kTileWarps / kRowWarps;
+  static constexpr int kBlockRows = kRowWarps * kWarpRows, kBlockTokens = kTokenWarps * kWarpTokens;
+  QGEN_DEVICE static int row_warp() { return warp_index() / kTokenWarps; }
+  QGEN_DEVICE static int token_warp() { return warp_index() % kTokenWarps; }
+  // Stages of shared memory, whose copies are under way by turns: codes and inputs of kStepColumns columns.
+  static constexpr int kStageBytes = (kBlockRows * kCodeBytes<Grid::kCodes> + kBlockTokens * 2) * kStepColumns;
+  static constexpr int kStages = (96 << 10) / kStageBytes;
+  static constexpr int kBytes = kStages * kStageBytes;
+  static_assert(kStages > 2);
+  // Floats between the sums of a token and of the next: lanes that store them together use different banks.
+  static constexpr int kSumsRow = kBlockRows + 4;
+};
+template <typename Grid>
+using SquareTile = TileTraits<Grid, 4>;
+// Of twice the rows, whose codes are converted once for all tokens: half as much to do where those are few.
+template <typename Grid>
+using TallTile = TileTraits<Grid, 8>;
 
 // Where the piece of 8 columns `piece` (of 8) of a token's 64 lies in shared memory: lanes q = 0..3 read a product's
 // columns as 16 bytes each, which then are neighbours; tokens in turns have the halves the other way round, so that two
@@ -33,67 +51,73 @@ QGEN_DEVICE int code_place(int row, int byte) {
 }
 
 // A warp's part of a tile: rows i * 16 + 8 * h + lane / 4 of its 32, for i and h = 0, 1, and its 64 tokens.
-template <typename Grid>
+template <typename Tile>
 struct GemmWarp {
-  static constexpr Codes kCodes = Grid::kCodes;
-  static constexpr int kLane = Grid::kLane;
-  static constexpr bool kGrouped = Grid::kGrouped;
+  static constexpr Codes kCodes = Tile::kCodes;
+  static constexpr int kLane = Tile::kLane;
+  static constexpr bool kGrouped = Tile::kGrouped;
   static constexpr int kBytes = kCodeBytes<kCodes>, kRowBytes = kStepColumns * kBytes;
   static constexpr int kWindow = 4 * kLane, kWindows = kStepColumns / kWindow;                  // columns; of a step
-  static constexpr int kGroups = GroupLoads<Grid>::kGroups, kGroupSteps = kLane / 4 / kGroups;  // of a window, a group
+  static constexpr int kGroups = GroupLoads<Tile>::kGroups, kGroupSteps = kLane / 4 / kGroups;  // of a window, a group
   static constexpr int kTokenTiles = kWarpTokens / 8;
   // Tiles of tokens whose products do not wait for each other, as many as there are registers for.
-  static constexpr int kAtOnce = Grid::kMinimums ? 1 : kCodes == Codes::kI8 && kGrouped ? 2 : 4;
-  using Groups = GroupLoads<Grid>[2][2];
+  static constexpr int kAtOnce = Tile::kMinimums ? 1 : kCodes == Codes::kI8 && kGrouped ? 2 : 4;
+  using Groups = GroupLoads<Tile>[2][2];
 
   float sum[2][kTokenTiles][4] = {};
 
   // += the products of window `window` of a step whose `codes` and `x` are in shared memory, for the first `tiles`
-  // tiles of tokens and up to kMost - 1 behind them. zero_bias(i, h, group): i8_bias() of the zero point of a group
-  // of the window. kMinimumsFirst: minimums are added before scaled sums, as gemv() does it, and not behind, which
-  // takes fewer registers.
-  template <bool kMinimumsFirst, int kMost, typename ZeroBias>
+  // tiles of tokens and up to Block::kTilesAtOnce - 1 behind them. zero_bias(i, h, group): i8_bias() of the zero point
+  // of a group of the window.
+  template <typename Block, typename ZeroBias>
   QGEN_DEVICE void multiply_window(const uint8_t* codes, const uint16_t* x, int window, const Groups& groups, int tiles,
                                    const ZeroBias& zero_bias) {
-    const int g = lane_index() / 4, q = lane_index() % 4;
-    const int warp_row = warp_index() / 2 * kWarpRows;
+    const int g = lane_index() / 4, warp_row = Tile::row_warp() * kWarpRows;
     uint32_t a[kLane / 4][2][4];
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) {
-        const uint32_t* from = reinterpret_cast<const uint32_t*>(
-            codes + code_place<kBytes, kLane>(warp_row + i * 16 + g + 8 * h,
-                                              (window * kWindow + q * kLane / kGroups) * kBytes));
-        uint32_t bias[kGroups];
+        uint32_t word[kLane * kBytes / 4], bias[kGroups];
+        load_codes(codes, warp_row + i * 16 + g + 8 * h, window, word);
         QGEN_UNROLL
         for (int of = 0; of < kGroups; ++of) bias[of] = zero_bias(i, h, of);
         QGEN_UNROLL
         for (int s = 0; s < kLane / 4; ++s) {
           if constexpr (kBytes == 2) {
-            a[s][i][h] = from[2 * s];
-            a[s][i][h + 2] = from[2 * s + 1];
+            a[s][i][h] = word[2 * s];
+            a[s][i][h + 2] = word[2 * s + 1];
           } else {
-            four_codes<kCodes>(from[kGroups == 2 ? 4 * s : s], bias[s / kGroupSteps], a[s][i][h], a[s][i][h + 2]);
+            four_codes<kCodes>(word[s], bias[s / kGroupSteps], a[s][i][h], a[s][i][h + 2]);
           }
         }
       }
     }
+    if constexpr (Block::kOverlaps) {
+      if (tiles == kTokenTiles) {
+        QGEN_UNROLL
+        for (int n = 0; n < kTokenTiles; n += Block::kTilesAtOnce)
+          multiply_tiles<Block::kMinimumsFirst, Block::kTilesAtOnce>(a, x, window, groups, n);
+        return;
+      }
+    }
     QGEN_UNROLL
-    for (int n = 0; n < kTokenTiles; n += kMost) {
-      if (n < tiles) multiply_tiles<kMinimumsFirst, kMost>(a, x, window, groups, n);  // no break: sums are registers
+    for (int n = 0; n < kTokenTiles; n += Block::kTilesAtOnce) {
+      if (n < tiles)  // no break: sums are registers
+        multiply_tiles<Block::kMinimumsFirst, Block::kTilesAtOnce>(a, x, window, groups, n);
     }
   }
 
  private:
-  // Of kMost tiles of tokens from `first` on.
+  // Of kMost tiles of tokens from `first` on. kMinimumsFirst: minimums are added before scaled sums, as gemv() does it,
+  // and not behind, which takes fewer registers.
   template <bool kMinimumsFirst, int kMost>
   QGEN_DEVICE void multiply_tiles(const uint32_t (&a)[kLane / 4][2][4], const uint16_t* x, int window,
                                   const Groups& groups, int first) {
     uint32_t b[kMost][kLane / 4][2];
     QGEN_UNROLL
     for (int n = 0; n < kMost; ++n)
-      load_inputs(x, warp_index() % 2 * kWarpTokens + (first + n) * 8 + lane_index() / 4, window, b[n]);
+      load_inputs(x, Tile::token_warp() * kWarpTokens + (first + n) * 8 + lane_index() / 4, window, b[n]);
     QGEN_UNROLL
     for (int of = 0; of < kGroups; ++of) {
       [[maybe_unused]] float x_sum[kMost][4] = {}, part[kMost][2][4] = {};
@@ -101,7 +125,7 @@ struct GemmWarp {
       for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) {
         QGEN_UNROLL
         for (int n = 0; n < kMost; ++n) {
-          if constexpr (Grid::kMinimums) add_inputs(x_sum[n], b[n][s]);
+          if constexpr (Tile::kMinimums) add_inputs(x_sum[n], b[n][s]);
           QGEN_UNROLL
           for (int i = 0; i < 2; ++i) multiply_add<kCodes>(kGrouped ? part[n][i] : sum[i][first + n], a[s][i], b[n][s]);
         }
@@ -114,15 +138,34 @@ struct GemmWarp {
             QGEN_UNROLL
             for (int j = 0; j < 4; ++j) {
               float& to = sum[i][first + n][j];
-              if constexpr (Grid::kMinimums && kMinimumsFirst)
+              if constexpr (Tile::kMinimums && kMinimumsFirst)
                 to = fused_product(groups[i][j / 2].minimum(of), x_sum[n][j], to);
               to = fused_product(groups[i][j / 2].scale(of), part[n][i][j], to);
-              if constexpr (Grid::kMinimums && !kMinimumsFirst)
+              if constexpr (Tile::kMinimums && !kMinimumsFirst)
                 to = fused_product(groups[i][j / 2].minimum(of), x_sum[n][j], to);
             }
           }
         }
       }
+    }
+  }
+
+  // This lane's columns of a window of a row, in one load where they are neighbours: by words of four bytes the lanes
+  // of four rows would meet in a bank.
+  template <int kWords>
+  QGEN_DEVICE static void load_codes(const uint8_t* codes, int row, int window, uint32_t (&word)[kWords]) {
+    const auto at = [&](int column) {
+      return codes + code_place<kBytes, kLane>(row, (window * kWindow + column) * kBytes);
+    };
+    const int q = lane_index() % 4;
+    if constexpr (kGroups == 2) {
+      QGEN_UNROLL
+      for (int s = 0; s < kWords; ++s) word[s] = *reinterpret_cast<const uint32_t*>(at(16 * s + 4 * q));
+    } else {
+      using Words = std::conditional_t<kWords == 4, Bytes16, Bytes8>;
+      const Words v = *reinterpret_cast<const Words*>(at(kLane * q));
+      QGEN_UNROLL
+      for (int s = 0; s < kWords; ++s) word[s] = v.word[s];
     }
   }
 
@@ -151,22 +194,22 @@ struct GemmWarp {
 };
 
 // What a thread copies of a tile's codes: 16 bytes of some of its rows, the same in every step.
-template <typename Grid>
+template <typename Tile>
 class TileCodes {
-  static constexpr int kRowBytes = GemmWarp<Grid>::kRowBytes, kPieces = kRowBytes / 16;
-  static constexpr int kRowsAtOnce = kTileThreads / kPieces, kCopies = kBlockRows / kRowsAtOnce;
+  static constexpr int kRowBytes = GemmWarp<Tile>::kRowBytes, kPieces = kRowBytes / 16;
+  static constexpr int kRowsAtOnce = kTileThreads / kPieces, kCopies = Tile::kBlockRows / kRowsAtOnce;
 
  public:
   // block.matrix(tile) has the rows of an MMA tile, row_of(row) where a row of the tile is there.
   template <typename Block>
   QGEN_DEVICE void begin(const Block& block) {
-    QGEN_UNROLL
-    for (int i = 0; i < kCopies; ++i) {
-      const int row = first() + i * kRowsAtOnce, from = block.row_of(row);
-      const Matrix& w = block.matrix(row / 16);
-      bytes_ = int(w.row_bytes);
-      row_[i] = from < w.rows ? w.codes + from * w.row_bytes : nullptr;
-    }
+    static_assert(kRowsAtOnce % 32 == 0);  // so that the rows of a thread are of one matrix
+    const Matrix& w = block.matrix(first() / 16);
+    const int from = block.row_of(first()), turn = block.row_of(kRowsAtOnce) - block.row_of(0);
+    row_ = w.codes + from * w.row_bytes;
+    bytes_ = int(w.row_bytes);
+    turn_bytes_ = turn * bytes_;
+    while (count_ < kCopies && from + count_ * turn < w.rows) ++count_;
   }
   // Of a step, the byte that the thread's 16 begin with.
   QGEN_DEVICE static int byte() { return thread_index() % kPieces * 16; }
@@ -174,22 +217,23 @@ class TileCodes {
   QGEN_DEVICE void copy(int at, uint8_t* codes) const {
     QGEN_UNROLL
     for (int i = 0; i < kCopies; ++i)
-      copy_async16(codes + code_place<GemmWarp<Grid>::kBytes, Grid::kLane>(first() + i * kRowsAtOnce, byte()),
-                   row_[i] + at, row_[i] != nullptr && at < bytes_);
+      copy_once16(codes + code_place<GemmWarp<Tile>::kBytes, Tile::kLane>(first() + i * kRowsAtOnce, byte()),
+                  row_ + (i * turn_bytes_ + at), i < count_ && at < bytes_);
   }
 
  private:
   QGEN_DEVICE static int first() { return thread_index() / kPieces; }
 
-  const uint8_t* row_[kCopies];
-  int bytes_ = 0;  // of a row
+  const uint8_t* row_ = nullptr;    // the thread's first,
+  int count_ = 0, turn_bytes_ = 0;  // how many it has, and what is between two of them
+  int bytes_ = 0;                   // of a row
 };
 
 // What a thread copies of a tile's inputs: 16 bytes of some rows of x, the same in every step.
-template <typename Grid>
+template <typename Tile>
 class TileInputs {
   static constexpr int kPieces = kStepColumns / 8, kRowsAtOnce = kTileThreads / kPieces;
-  static constexpr int kCopies = kBlockTokens / kRowsAtOnce;
+  static constexpr int kCopies = Tile::kBlockTokens / kRowsAtOnce;
 
  public:
   // Rows of a tile that are no row of x, but zeros; and those at which no warp looks.
@@ -211,7 +255,7 @@ class TileInputs {
     QGEN_UNROLL
     for (int i = 0; i < kCopies; ++i) {
       if (row_[i] == uint32_t(kUnread)) continue;
-      copy_async16(x + x_place<Grid::kLane>(first() + i * kRowsAtOnce, column() / 8),
+      copy_async16(x + x_place<Tile::kLane>(first() + i * kRowsAtOnce, column() / 8),
                    values + int64_t{row_[i]} * 8 + at, row_[i] != uint32_t(kZeros) && there);
     }
   }
@@ -224,9 +268,9 @@ class TileInputs {
 
 // The first group that is loaded for the window that begins with `column`. Behind the last column any that exist will
 // do: x is zero there.
-template <typename Grid>
+template <typename Tile>
 QGEN_DEVICE int window_group(const Matrix& w, int column) {
-  constexpr int kGroups = GroupLoads<Grid>::kGroups;
+  constexpr int kGroups = GroupLoads<Tile>::kGroups;
   const int own = column >> w.group_shift, last = ((w.cols - 1) >> w.group_shift) / kGroups * kGroups;
   return own < last ? own : last;
 }
@@ -244,26 +288,27 @@ QGEN_DEVICE Matrix grid_of(const Matrix& w) {
   return grid;
 }
 
-// What a block of tiles multiplies, step by step, through kStages stages of shared memory. `Block`: GemmBlock has a
-// description of its functions.
-template <typename Grid, typename Block>
-QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
-  using Warp = GemmWarp<Grid>;
-  constexpr bool kGrouped = Grid::kGrouped;
+// What a block of tiles multiplies, step by step, through Tile::kStages stages of shared memory. `Block`: GemmBlock has
+// a description of its functions.
+template <typename Tile, typename Block, typename Wait>
+QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& wait_for_inputs) {
+  using Warp = GemmWarp<Tile>;
+  constexpr bool kGrouped = Tile::kGrouped;
   // Scales of all windows of a step, where a code has no more numbers than that: else registers run out. Those of
   // floats of 8 bits are loaded a step ahead, with their grids in registers.
-  constexpr bool kOneWindow = Grid::kMinimums || Grid::kForm == ScaleForm::kTwoLevels;
-  constexpr bool kAhead = kGrouped && Grid::kCodes != Codes::kI8;
+  constexpr bool kOneWindow = Tile::kMinimums || Tile::kForm == ScaleForm::kTwoLevels;
+  constexpr bool kAhead = kGrouped && Tile::kCodes != Codes::kI8;
   constexpr int kWindowsAtOnce = kOneWindow ? 1 : Warp::kWindows;
   uint8_t* const memory = shared_memory<uint8_t>();
-  const auto codes_of = [&](int step) { return memory + step % kStages * kStageBytes<Grid::kCodes>; };
+  const auto codes_of = [&](int step) { return memory + step % Tile::kStages * Tile::kStageBytes; };
   const auto x_of = [&](int step) {
-    return reinterpret_cast<uint16_t*>(codes_of(step) + kBlockRows * Warp::kRowBytes);
+    return reinterpret_cast<uint16_t*>(codes_of(step) + Tile::kBlockRows * Warp::kRowBytes);
   };
   const int steps = block.steps();
-  const auto copy_step = [&](int step) {
-    if (step < steps) block.copy_step(step, codes_of(step), x_of(step));
-    copy_async_commit();
+  const auto copy_step = [&](int step, bool codes, bool inputs) {
+    if (step >= steps) return;
+    if (codes) block.copy_codes(step, codes_of(step));
+    if (inputs) block.copy_inputs(step, x_of(step));
   };
 
   // Of this lane's rows: where their scale groups begin in the grid.
@@ -283,15 +328,15 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
       const Matrix& w = matrix(i);
-      const int row = block.row_of(warp_index() / 2 * kWarpRows + i * 16 + lane_index() / 4 + 8 * h);
+      const int row = block.row_of(Tile::row_warp() * kWarpRows + i * 16 + lane_index() / 4 + 8 * h);
       group[i][h] = first_group(w, row < w.rows ? row : w.rows - 1);
-      bias[i][h] = i8_bias(kGrouped ? 0 : zero_point_at<Grid>(w, group[i][h]));
+      bias[i][h] = i8_bias(kGrouped ? 0 : zero_point_at<Tile>(w, group[i][h]));
     }
   }
   const auto load_groups = [&](int step, int window, typename Warp::Groups& into) {
+    const int of_row = window_group<Tile>(block.like(), block.column_of(step, window));
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
-      const int of_row = window_group<Grid>(matrix(i), block.column_of(step, window));
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) into[i][h].load(matrix(i), group[i][h] + of_row);
     }
@@ -304,8 +349,14 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
   [[maybe_unused]] typename Warp::Groups ahead[kWindowsAtOnce];
 
   QGEN_UNROLL
-  for (int s = 0; s < kStages - 1; ++s) copy_step(s);
+  for (int s = 0; s < Tile::kStages - 1; ++s) copy_step(s, true, false);
   if constexpr (kAhead) load_step(0, ahead);
+  wait_for_inputs();
+  QGEN_UNROLL
+  for (int s = 0; s < Tile::kStages - 1; ++s) {
+    copy_step(s, false, true);
+    copy_async_commit();
+  }
   QGEN_UNROLL_BY(1)
   for (int step = 0; step < steps; ++step) {
     if constexpr (kAhead) {
@@ -315,9 +366,10 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
     } else if constexpr (kGrouped && !kOneWindow) {
       load_step(step, groups);
     }
-    copy_async_wait<kStages - 2>();
+    copy_async_wait<Tile::kStages - 2>();
     barrier();  // all copies of this step have arrived, and no thread still reads the stage that is written next
-    copy_step(step + kStages - 1);
+    copy_step(step + Tile::kStages - 1, true, true);
+    copy_async_commit();
     QGEN_UNROLL_BY(kWindowsAtOnce)
     for (int window = 0; window < Warp::kWindows; ++window) {
       typename Warp::Groups& of_window = groups[kOneWindow ? 0 : window];
@@ -327,14 +379,13 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
         if constexpr (kGrouped) {
           const Matrix& w = matrix(i);
           // Behind the last column any will do.
-          const int tile = group[i][h] + (column >> w.group_shift) + of;
-          return i8_bias(column < w.cols ? zero_point_at<Grid>(w, tile) : 0);
+          const int tile = group[i][h] + (column >> block.like().group_shift) + of;
+          return i8_bias(column < block.like().cols ? zero_point_at<Tile>(w, tile) : 0);
         } else {
           return bias[i][h];
         }
       };
-      warp.template multiply_window<Block::kMinimumsFirst, Block::kTilesAtOnce>(codes_of(step), x_of(step), window,
-                                                                                of_window, block.tiles(), zero_bias);
+      warp.template multiply_window<Block>(codes_of(step), x_of(step), window, of_window, block.tiles(), zero_bias);
     }
     block.end_step(step, warp);
   }
@@ -344,18 +395,17 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Grid>& warp) {
 // A block's sums go to where they belong by way of shared memory: a warp then has neighbouring rows of a token, and
 // what becomes of a product is there once, and not for each of a thread's sums, which took more instructions than the
 // processor's cache holds.
-constexpr int kSumsRow = kBlockRows + 4;  // floats from token to token: lanes that store together use different banks
-// To `shared`, (tokens, kSumsRow), from all threads of the block. slot_of(tile, column): where token `column` of a
-// warp's tile of eight goes.
-template <int kTiles, typename SlotOf>
+// To `shared`, (tokens, Tile::kSumsRow), from all threads of the block. slot_of(tile, column): where token `column` of
+// a warp's tile of eight goes.
+template <typename Tile, int kTiles, typename SlotOf>
 QGEN_DEVICE void share_sums(const float (&sum)[2][kTiles][4], float* shared, const SlotOf& slot_of) {
   barrier();  // no thread still reads the stages of codes and inputs, which the sums overwrite
-  float* const of_lane = shared + warp_index() / 2 * kWarpRows + lane_index() / 4;
+  float* const of_lane = shared + Tile::row_warp() * kWarpRows + lane_index() / 4;
   QGEN_UNROLL
   for (int n = 0; n < kTiles; ++n) {
     QGEN_UNROLL
     for (int j = 0; j < 4; ++j) {
-      float* const of_slot = of_lane + slot_of(n, lane_index() % 4 * 2 + j % 2) * kSumsRow + j / 2 * 8;
+      float* const of_slot = of_lane + slot_of(n, lane_index() % 4 * 2 + j % 2) * Tile::kSumsRow + j / 2 * 8;
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) of_slot[i * 16] = sum[i][n][j];
     }
@@ -390,61 +440,76 @@ constexpr int kTurnRows = 16;
 QGEN_DEVICE int gated_row(int place) { return place / (2 * kTurnRows) * kTurnRows + place % kTurnRows; }
 QGEN_DEVICE int gate_place(int row) { return row / kTurnRows * 2 * kTurnRows + row % kTurnRows; }
 
-template <typename Grid>
+// Whether any of the warp's rows is there.
+template <typename Tile, typename Block>
+QGEN_DEVICE bool warp_has_rows(const Block& block) {
+  return block.row_of(Tile::row_warp() * kWarpRows) < block.matrix(0).rows;
+}
+
+template <typename Tile>
 class GemmBlock {
  public:
-  using Warp = GemmWarp<Grid>;
+  using Warp = GemmWarp<Tile>;
   static constexpr bool kMinimumsFirst = false;
   static constexpr int kTilesAtOnce = Warp::kAtOnce;
+  // Whether there are registers to load the inputs of some tiles while others are multiplied, which ptxas does where no
+  // branch is between them.
+  static constexpr bool kOverlaps = Warp::kAtOnce > 2;
 
   QGEN_DEVICE explicit GemmBlock(const GemmArgs& args)
-      : args_(args), first_row_(int(block_index().x) * kBlockRows), first_token_(int(block_index().y) * kBlockTokens) {
+      : args_(args),
+        first_row_(int(block_index().x) * Tile::kBlockRows),
+        first_token_(int(block_index().y) * Tile::kBlockTokens) {
     codes_.begin(*this);
     inputs_.begin([&](int row) {
       const int64_t token = first_token_ + row;
       return token < args_.tokens                                                       ? token * args_.x.stride
-             : row % kWarpTokens < round_up(tiles(row / kWarpTokens), kTilesAtOnce) * 8 ? TileInputs<Grid>::kZeros
-                                                                                        : TileInputs<Grid>::kUnread;
+             : row % kWarpTokens < round_up(tiles(row / kWarpTokens), kTilesAtOnce) * 8 ? TileInputs<Tile>::kZeros
+                                                                                        : TileInputs<Tile>::kUnread;
     });
-    tiles_ = tiles(warp_index() % 2);
+    tiles_ = warp_has_rows<Tile>(*this) ? tiles(Tile::token_warp()) : 0;
   }
 
   // Where things are in W: rows of the tile, 16 of which are of matrix(i), and the first columns of a step's windows.
   QGEN_DEVICE int steps() const { return (args_.w.cols + kStepColumns - 1) / kStepColumns; }
   QGEN_DEVICE const Matrix& matrix(int) const { return args_.w; }
+  QGEN_DEVICE const Matrix& like() const { return args_.w; }  // all of them in columns and groups
   QGEN_DEVICE int row_of(int row) const { return first_row_ + row; }
   QGEN_DEVICE int column_of(int step, int window) const { return step * kStepColumns + window * Warp::kWindow; }
-  // Of the warp's tokens, as many as there are.
+  // Of the warp's tokens, as many as there are; none where it has no rows.
   QGEN_DEVICE int tiles() const { return tiles_; }
-  // Begins the copies of a step's codes and inputs to shared memory.
-  QGEN_DEVICE void copy_step(int step, uint8_t* codes, uint16_t* x) const {
+  // Begin the copies of a step's codes and of its inputs to shared memory.
+  QGEN_DEVICE void copy_codes(int step, uint8_t* codes) const {
     codes_.copy(step * Warp::kRowBytes + codes_.byte(), codes);
+  }
+  QGEN_DEVICE void copy_inputs(int step, uint16_t* x) const {
     inputs_.copy(args_.x.values, step * kStepColumns + inputs_.column(), true, x);
   }
   QGEN_DEVICE void end_step(int, const Warp&) const {}
 
   QGEN_DEVICE void write_results(const Warp& warp) const {
     float* const sums = shared_memory<float>();
-    share_sums(warp.sum, sums, [](int n, int column) { return warp_index() % 2 * kWarpTokens + n * 8 + column; });
+    share_sums<Tile>(warp.sum, sums,
+                     [](int n, int column) { return Tile::token_warp() * kWarpTokens + n * 8 + column; });
     const Matrix& w = args_.w;
-    const int left = args_.tokens - first_token_, tokens = left < kBlockTokens ? left : kBlockTokens;
+    const int left = args_.tokens - first_token_, tokens = left < Tile::kBlockTokens ? left : Tile::kBlockTokens;
     QGEN_UNROLL_BY(1)
-    for (int r = lane_index(); r < kBlockRows && first_row_ + r < w.rows; r += kWarp) {
+    for (int r = lane_index(); r < Tile::kBlockRows && first_row_ + r < w.rows; r += kWarp) {
       const int row = first_row_ + r;
-      const float scale = Grid::kGrouped ? 1 : scale_at(w, first_group(w, row));
+      const float scale = Tile::kGrouped ? 1 : scale_at(w, first_group(w, row));
       const float add = w.bias != nullptr ? w.bias[row] : 0;
       const auto y_of = [&](int slot) { return args_.y + int64_t{first_token_ + slot} * args_.y_stride + row; };
       for_shared_sums(
           tokens, [&](int slot) { return args_.add ? *y_of(slot) : 0; },
           [&](int slot, float added) {
-            const float result = sums[slot * kSumsRow + r] * scale * args_.x.factor[first_token_ + slot] + add;
+            const float result = sums[slot * Tile::kSumsRow + r] * scale * args_.x.factor[first_token_ + slot] + add;
             *y_of(slot) = args_.add ? added + result : result;
           });
     }
   }
 
  private:
-  static_assert(kBlockTokens * kSumsRow * 4 <= kStages * kStageBytes<Grid::kCodes>);
+  static_assert(Tile::kBlockTokens * Tile::kSumsRow * 4 <= Tile::kBytes);
 
   // Of a half of the block's tokens: tiles of eight.
   QGEN_DEVICE int tiles(int half) const {
@@ -455,18 +520,17 @@ class GemmBlock {
   const GemmArgs& args_;
   const int first_row_, first_token_;
   int tiles_ = 0;
-  TileCodes<Grid> codes_;
-  TileInputs<Grid> inputs_;
+  TileCodes<Tile> codes_;
+  TileInputs<Tile> inputs_;
 };
 
-template <typename Grid>
+template <typename Tile>
 QGEN_KERNEL(kTileThreads, 1)
 gemm_kernel(const GemmArgs args, const LaunchTimes times) {
   KernelScope scope(times);
-  scope.wait_for_inputs();
-  GemmBlock<Grid> block(args);
-  GemmWarp<Grid> warp;
-  multiply_steps(block, warp);
+  GemmBlock<Tile> block(args);
+  GemmWarp<Tile> warp;
+  multiply_steps(block, warp, [&] { scope.wait_for_inputs(); });
   block.write_results(warp);
 }
 

@@ -6,12 +6,6 @@
 namespace qgen::QGEN_BACKEND {
 namespace {
 
-// Grids that have a kernel for up to four tokens: those of most published models, as each is a part of the program.
-// Groups of 32 have it for Q8_0 alone.
-template <typename Grid>
-constexpr bool has_four_tokens = !Grid::kMinimums && Grid::kCodes != Codes::kE5M2 && Grid::kCodes != Codes::kF16 &&
-                                 (Grid::kLane == 16 || Grid::kCodes == Codes::kBf16 || Grid::kForm == ScaleForm::kF16);
-
 // Whether a block has room for the inputs as the kernel takes them.
 template <typename Traits>
 bool launch_gemv(Stream& stream, const GemvArgs& args) {
@@ -40,7 +34,7 @@ void gemv(Stream& stream, const GemvArgs& args) {
     // product.
     if (args.part[0].column_order == nullptr) {
       if (args.tokens <= 2 && launch_gemv<GemvTraits<Grid, 2>>(stream, args)) return;
-      if constexpr (has_four_tokens<Grid>) {
+      if constexpr (is_common<Grid>) {
         if (args.tokens <= 4 && launch_gemv<GemvTraits<Grid, 4>>(stream, args)) return;
       }
     }

@@ -32,15 +32,6 @@ std::string_view codes_name(Codes codes) {
   return "?";
 }
 
-int64_t code_bytes(Codes codes) {
-  switch (codes) {
-    case Codes::kF32: return 4;
-    case Codes::kF16:
-    case Codes::kBf16: return 2;
-    default: return 1;
-  }
-}
-
 int64_t scale_bytes(ScaleType type) {
   switch (type) {
     case ScaleType::kF32: return 4;

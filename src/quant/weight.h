@@ -22,7 +22,9 @@ namespace qgen {
 
 enum class Codes : uint8_t { kF32, kF16, kBf16, kI8, kE4M3, kE5M2 };
 std::string_view codes_name(Codes codes);
-int64_t code_bytes(Codes codes);
+constexpr int64_t code_bytes(Codes codes) {
+  return codes == Codes::kF32 ? 4 : codes == Codes::kF16 || codes == Codes::kBf16 ? 2 : 1;
+}
 
 // How a scale (or a zero point, or a minimum) is stored.
 enum class ScaleType : uint8_t { kF32, kF16, kBf16, kE8M0, kI8, kU8, kE4M3 };

@@ -37,8 +37,13 @@ if command -v cuobjdump > /dev/null; then
   for object in gemv attend gemm gemm_split experts_grouped experts_chosen; do
     cuobjdump -sass -arch sm_90 "$build/cuda/$object.o"
   done | python3 tests/build/sass.py || bad=1
-  cuobjdump -sass -arch sm_90 "$build/cuda/attend.o" |
-    python3 bench/sass_clocks.py 'attend_tiles_kernelILNS0_9CacheKindE0ELi128E' --warps 2 --most 11 || bad=1
+  # clocks OBJECT KERNEL MOST ...: those of a matrix product in the loop of a kernel.
+  clocks() {
+    cuobjdump -sass -arch sm_90 "$build/cuda/$1.o" | python3 bench/sass_clocks.py "$2" --warps 2 --most "$3" "${@:4}" || bad=1
+  }
+  clocks attend 'attend_tiles_kernelILNS0_9CacheKindE0ELi128E' 11
+  clocks experts_grouped 'grouped_kernel.*CodesE4ELi16ELi1E' 8.8 --products 64
+  clocks gemm_split 'split_gemm_kernel.*CodesE4ELi16ELi1E' 9.3 --products 64
 else
   echo "cuda: no cuobjdump here, machine code was not looked at"
 fi

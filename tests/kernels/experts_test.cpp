@@ -36,6 +36,11 @@ std::vector<Kind> kinds() {
                            plain("e4m3 one scale", true, Codes::kE4M3, 0, -1),
                            plain("e4m3 blocks", true, Codes::kE4M3, 128, 128),
                            plain("e5m2 groups of 64", false, Codes::kE5M2, 1, 64)};
+  // Tiles of two sizes, of which experts have the smaller.
+  out.push_back({"bf16, the last i8 rows", true, 160, 96, [](std::mt19937& random, int64_t rows, int64_t cols) {
+                   return random_weight(random, rows == 160 ? Codes::kI8 : Codes::kBf16, rows, cols, 1,
+                                        rows == 160 ? cols : 0, false);
+                 }});
   for (const int64_t group : {32, 64}) {
     out.push_back({"minimums", true, 192, 128, [=](std::mt19937& random, int64_t rows, int64_t cols) {
                      return random_affine_weight(random, rows, cols, 1, group);
@@ -240,7 +245,7 @@ TEST_CASE("kernels: experts of every code and grid, for one, a few and many toke
       // A width that is no multiple of tiles, where groups allow it.
       const int64_t width = kind.width == 96 ? 88 : kind.width;
       Mixture mixture(kind, network, width, random);
-      const bool bf16 = std::string_view(kind.name) == "bf16";
+      const bool bf16 = std::string_view(kind.name).starts_with("bf16");
       for (const int tokens : {1, 20, 170}) {
         INFO(std::string(kind.name), " network ", int(network), ", ", tokens, " tokens");
         const bool rounded = kind.on_tensor_cores && tokens > LinearDispatch::kMostGemvTokens;

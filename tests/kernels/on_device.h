@@ -19,7 +19,7 @@
 #include "tests/support.h"
 
 #if defined(QGEN_SIMT)
-#include "kernels/simt/executor.h"
+#include "kernels/simt/launch.h"
 #else
 #include "kernels/stream.h"
 #endif
