@@ -13,6 +13,7 @@ GridKind grid_kind(const Matrix& matrix) {
   if (code_bytes(matrix.kind) == 2 && matrix.scale != nullptr) return GridKind::kAny;
   // Only integers have a zero point that their 16-bit float can take in exactly.
   if (matrix.zero_point != nullptr && !(matrix.kind == Codes::kI8 && matrix.whole_zero_points)) return GridKind::kAny;
+  if (matrix.zero_point != nullptr && form != ScaleForm::kF32) return GridKind::kAny;  // zero_point_at() knows none
   if (!tiled) return levels || minimums ? GridKind::kAny : GridKind::kRow;
   if (matrix.group_cols != 1 << matrix.group_shift) return GridKind::kAny;
   if (matrix.group_cols >= 64) return form == ScaleForm::kF32 ? GridKind::kWide : GridKind::kAny;

@@ -143,10 +143,11 @@ QGEN_DEVICE float element(const Matrix& w, int n, int k) {
   return has_minimum(w) ? fused_product(code, scale, minimum_at(w, tile)) : code * scale;
 }
 
-// The zero point of a group for a kernel of this kind. Minimums and scales of two levels have none beside them.
+// The zero point of a group for a kernel of this kind. Minimums, scales of two levels and Q8_0's scales in F16 have
+// none beside them.
 template <typename Grid>
 QGEN_DEVICE float zero_point_at(const Matrix& w, int tile) {
-  if constexpr (Grid::kMinimums || Grid::kForm == ScaleForm::kTwoLevels) {
+  if constexpr (Grid::kMinimums || Grid::kForm != ScaleForm::kF32) {
     return 0;
   } else {
     return w.zero_point != nullptr ? w.zero_point[tile] : 0;

@@ -60,8 +60,10 @@ struct GemmWarp {
   static constexpr int kWindow = 4 * kLane, kWindows = kStepColumns / kWindow;                  // columns; of a step
   static constexpr int kGroups = GroupLoads<Tile>::kGroups, kGroupSteps = kLane / 4 / kGroups;  // of a window, a group
   static constexpr int kTokenTiles = kWarpTokens / 8;
-  // Tiles of tokens whose products do not wait for each other, as many as there are registers for.
-  static constexpr int kAtOnce = Tile::kMinimums ? 1 : kCodes == Codes::kI8 && kGrouped ? 2 : 4;
+  // Tiles of tokens whose products do not wait for each other, as many as there are registers for: fewer where each
+  // group may have a zero point.
+  static constexpr bool kZeroPoints = kCodes == Codes::kI8 && kGrouped && Tile::kForm != ScaleForm::kF16;
+  static constexpr int kAtOnce = Tile::kMinimums ? 1 : kZeroPoints ? 2 : 4;
   using Groups = GroupLoads<Tile>[2][2];
 
   float sum[2][kTokenTiles][4] = {};
