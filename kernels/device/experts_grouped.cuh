@@ -61,7 +61,7 @@ class GroupedBlock {
   using Warp = GemmWarp<Tile>;
   static constexpr bool kMinimumsFirst = false;
   static constexpr int kTilesAtOnce = Warp::kAtOnce;
-  static constexpr bool kOverlaps = Warp::kAtOnce > 2;
+  static constexpr bool kOverlaps = Warp::kOverlaps;
 
   // `w`: the expert's matrices, in shared memory.
   QGEN_DEVICE GroupedBlock(const GroupedArgs& args, const ExpertTile& tile, const Matrix* w)

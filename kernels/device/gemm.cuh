@@ -60,10 +60,14 @@ struct GemmWarp {
   static constexpr int kWindow = 4 * kLane, kWindows = kStepColumns / kWindow;                  // columns; of a step
   static constexpr int kGroups = GroupLoads<Tile>::kGroups, kGroupSteps = kLane / 4 / kGroups;  // of a window, a group
   static constexpr int kTokenTiles = kWarpTokens / 8;
-  // Tiles of tokens whose products do not wait for each other, as many as there are registers for: fewer where each
-  // group may have a zero point.
-  static constexpr bool kZeroPoints = kCodes == Codes::kI8 && kGrouped && Tile::kForm != ScaleForm::kF16;
-  static constexpr int kAtOnce = Tile::kMinimums ? 1 : kZeroPoints ? 2 : 4;
+  // Tiles of tokens whose products do not wait for each other, as many as there are registers for: fewer where groups
+  // of integers bring zero points or scales of two levels.
+  static constexpr int kAtOnce = Tile::kMinimums                                                      ? 1
+                                 : kCodes == Codes::kI8 && kGrouped && Tile::kForm != ScaleForm::kF16 ? 2
+                                                                                                      : 4;
+  // Whether there are registers to load the inputs of some tiles while others are multiplied, which ptxas does where no
+  // branch is between them.
+  static constexpr bool kOverlaps = kAtOnce > 2;
   using Groups = GroupLoads<Tile>[2][2];
 
   float sum[2][kTokenTiles][4] = {};
@@ -226,7 +230,7 @@ class TileCodes {
  private:
   QGEN_DEVICE static int first() { return thread_index() / kPieces; }
 
-  const uint8_t* row_ = nullptr;    // the thread's first,
+  const uint8_t* row_ = nullptr;    // the thread's first, read where there is one,
   int count_ = 0, turn_bytes_ = 0;  // how many it has, and what is between two of them
   int bytes_ = 0;                   // of a row
 };
@@ -282,11 +286,9 @@ QGEN_DEVICE Matrix grid_of(const Matrix& w) {
   Matrix grid;
   grid.scale = w.scale;
   grid.rows = w.rows;
-  grid.cols = w.cols;
   grid.group_rows = w.group_rows;
   grid.grid_cols = w.grid_cols;
   grid.row_origin = w.row_origin;
-  grid.group_shift = w.group_shift;
   return grid;
 }
 
@@ -454,9 +456,7 @@ class GemmBlock {
   using Warp = GemmWarp<Tile>;
   static constexpr bool kMinimumsFirst = false;
   static constexpr int kTilesAtOnce = Warp::kAtOnce;
-  // Whether there are registers to load the inputs of some tiles while others are multiplied, which ptxas does where no
-  // branch is between them.
-  static constexpr bool kOverlaps = Warp::kAtOnce > 2;
+  static constexpr bool kOverlaps = Warp::kOverlaps;
 
   QGEN_DEVICE explicit GemmBlock(const GemmArgs& args)
       : args_(args),
@@ -475,7 +475,7 @@ class GemmBlock {
   // Where things are in W: rows of the tile, 16 of which are of matrix(i), and the first columns of a step's windows.
   QGEN_DEVICE int steps() const { return (args_.w.cols + kStepColumns - 1) / kStepColumns; }
   QGEN_DEVICE const Matrix& matrix(int) const { return args_.w; }
-  QGEN_DEVICE const Matrix& like() const { return args_.w; }  // all of them in columns and groups
+  QGEN_DEVICE const Matrix& like() const { return args_.w; }  // has their columns, and their groups' width
   QGEN_DEVICE int row_of(int row) const { return first_row_ + row; }
   QGEN_DEVICE int column_of(int step, int window) const { return step * kStepColumns + window * Warp::kWindow; }
   // Of the warp's tokens, as many as there are; none where it has no rows.
@@ -513,9 +513,9 @@ class GemmBlock {
  private:
   static_assert(Tile::kBlockTokens * Tile::kSumsRow * 4 <= Tile::kBytes);
 
-  // Of a half of the block's tokens: tiles of eight.
-  QGEN_DEVICE int tiles(int half) const {
-    const int left = (args_.tokens - first_token_ - half * kWarpTokens + 7) / 8;
+  // Of the tokens of a warp: tiles of eight.
+  QGEN_DEVICE int tiles(int token_warp) const {
+    const int left = (args_.tokens - first_token_ - token_warp * kWarpTokens + 7) / 8;
     return left < 0 ? 0 : left < Warp::kTokenTiles ? left : Warp::kTokenTiles;
   }
 

@@ -9,7 +9,7 @@ namespace {
 // Divides `tiles`, each of so many steps for a slice, among the processors: whole rounds of tiles first, and what is
 // left by slices among several blocks each, where that is faster than one more round. Returns the number of blocks.
 int share_tiles(int tiles, int slice_steps, int processors, SplitGemmKernelArgs& args) {
-  constexpr int kBorders = 6;  // steps that a block's beginning and its end take: estimated
+  constexpr int kBorders = 6;  // steps that a block's beginning and end take: estimated, as in bench/gpu_time_data.py
   const int rest = tiles % processors;
   const auto time_of = [&](int shift) {
     return ((rest << shift) + processors - 1) / processors * ((slice_steps * kInputSlices >> shift) + kBorders);

@@ -4,7 +4,6 @@
 // blocks share the slices of each, and the last one of them adds their sums up.
 #pragma once
 
-#include "kernels/device/dispatch.cuh"
 #include "kernels/device/gemm.cuh"
 #include "kernels/device/gemv.cuh"
 
@@ -28,9 +27,9 @@ class SplitGemmBlock {
   // Two are of a token; more would be in vain where the tokens of two warps are few.
   static constexpr int kTilesAtOnce = Tile::kTokenWarps > 1 && Warp::kAtOnce > 2 ? 2 : Warp::kAtOnce;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  static constexpr bool kOverlaps = Warp::kAtOnce > 2 && !Tile::kGrouped;  // ptxas finds no registers for it there
+  static constexpr bool kOverlaps = Warp::kOverlaps && !Tile::kGrouped;  // ptxas finds no registers for it there
 #else
-  static constexpr bool kOverlaps = Warp::kAtOnce > 2 && (!Tile::kGrouped || Tile::kTokenWarps == 1);
+  static constexpr bool kOverlaps = Warp::kOverlaps && (!Tile::kGrouped || Tile::kTokenWarps == 1);
 #endif
   static constexpr int kTokenTiles = Warp::kTokenTiles / 2;  // of a warp, each with two tiles of columns
   static constexpr int kTokens = Tile::kBlockTokens / 2;

@@ -30,19 +30,18 @@ namespace gpu = qgen::QGEN_BACKEND;
 
 #if defined(QGEN_SIMT)
 constexpr Order kOrders[] = {Order::kAscending, Order::kDescending, Order::kShuffled};
-inline void use_few_processors(Stream&) {}  // it has no more
 #else
 // A GPU has an order of its own, another one each time.
 enum class Order { kAny1, kAny2, kAscending, kShuffled = kAny2 };
 constexpr Order kOrders[] = {Order::kAny1, Order::kAny2, Order::kAny2};
 inline void set_order(Order) {}
-// What the executor has: blocks have several tiles each then, and wide inputs no room in shared memory.
+#endif
+// What the executor begins with: blocks have several tiles each then, and wide inputs no room in shared memory.
 inline void use_few_processors(Stream& stream) {
   stream.processors = 3;
   stream.shared_of_processor = 100 << 10;
   stream.shared_of_block = 99 << 10;
 }
-#endif
 
 // Says so where there is no library of dense products to compare.
 inline bool library_is_missing() {
