@@ -26,11 +26,11 @@ done
 # Of storage layouts (GPTQ, AWQ, HQQ, shards, ...) whose canonical weights are those of other goldens.
 for golden in llama-shards-index qwen3-shards-bare llama-ct-fp8-{block,channel,tensor} llama-fp8-channel-1d llama-fp8-tensor-inv \
     llama-bnb-int8 llama-gptq{4,8}-v1 qwen2-gptq8-v2 qwen2-awq llama-ct-pack8 qwen3-ct-pack4 llama-hqq-axis0 mistral-hqq-axis1 \
-    mistral-nested-fp8 mistral-fp8-tensor llama-ct-int8-gidx; do
+    mistral-nested-fp8 mistral-fp8-tensor llama-ct-int8-gidx llama4-separate-fp8; do
   rm -r "$out/tests/golden/$golden"
 done
 # Wider ones of families that are there, for blocks of GGUF files.
-for golden in ernie4_5_moe glm4_moe_lite granite_hybrid lfm2 nemotron_h; do rm -r "$out/tests/golden/$golden-wide-bf16"; done
+for golden in ernie4_5_moe glm4_moe_lite granite_hybrid lfm2 nemotron_h qwen3_next; do rm -r "$out/tests/golden/$golden-wide-bf16"; done
 # Rotations are made on the host: one kind with a length of its own will do.
 for golden in llama-rope-{linear,llama3,yarn}; do rm -r "$out/tests/golden/$golden"; done
 # Layers that draft, of a model with and one without recurrent states.
