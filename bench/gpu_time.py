@@ -515,8 +515,7 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
         out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels, tokens=texts))
     else:  # once, or for 16 texts each
         together = texts if kernels.get("scores at once", True) else 16
-        one = split_launch(gpu, model.head, together, math.ceil(texts / together), kernels)
-        out.append(one)
+        out.append(split_launch(gpu, model.head, together, math.ceil(texts / together), kernels))
     # 64 blocks: each thread compares ten scores one after the other, then two trees of barriers and a counter.
     scores = Straight(math.ceil(model.vocab / 64 / 256) + 4, 300, 0)
     out.append(small_launch(gpu, "best score", scores, 4.0 * model.vocab * texts, blocks=64 * texts))
@@ -650,8 +649,7 @@ def measured_rows():
     for row in data.MEASURED:
         model = models[row.model]
         if row.launches:
-            all_of_them = token(gpu, model, 0, (), data.KERNELS_THEN, row.texts)
-            launches = [launch for launch in all_of_them if launch.name in row.launches]
+            launches = [launch for launch in token(gpu, model, 0, (), data.KERNELS_THEN, row.texts) if launch.name in row.launches]
             us = [launch.staged if row.staged else launch.total - gap(gpu) for launch in launches]
             value, unit = sum(us) / len(us), "us"
         elif row.layer:

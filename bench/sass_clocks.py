@@ -87,6 +87,7 @@ def loop_of(code, products=None):
     place = {address: i for i, (address, _) in enumerate(code)}
     target = [branch_target(text) for _, text in code]
     needed = NEEDED if products is None else NEEDED_BESIDE
+    counted = [products is not None and PRODUCT.match(text) is not None for _, text in code]
     loops = []
     for end, (address, _) in enumerate(code):
         if target[end] is None or target[end] > address:
@@ -99,9 +100,9 @@ def loop_of(code, products=None):
             ahead = place.get(target[i], 0)
             if i < ahead <= end and not any(needed.search(text) for _, text in code[i + 1 : ahead]):
                 ways_on = [ahead] if code[i][1].startswith("BRA") else [i + 1, ahead]
-            own = 1 if products and PRODUCT.match(code[i][1]) else 0
             for left in range(wanted + 1):
-                ways = [(shortest[to, max(0, left - own)][0] + 1, to) for to in ways_on if (to, max(0, left - own)) in shortest]
+                behind = max(0, left - counted[i])
+                ways = [(shortest[to, behind][0] + 1, to) for to in ways_on if (to, behind) in shortest]
                 if ways:
                     shortest[i, left] = min(ways)
         if (begin, wanted) not in shortest:
@@ -109,9 +110,7 @@ def loop_of(code, products=None):
         body, i, left = [], begin, wanted
         while i <= end:
             body.append(code[i][1])
-            step = shortest[i, left][1]
-            left = max(0, left - (1 if products and PRODUCT.match(code[i][1]) else 0))
-            i = step
+            i, left = shortest[i, left][1], max(0, left - counted[i])
         if any(map(PRODUCT.match, body)) and any("LDGSTS" in text for text in body):
             loops.append(body)
     return min(loops, key=len, default=[])
