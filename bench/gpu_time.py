@@ -313,7 +313,7 @@ class GemvShape:
         for under_way, together, products in [*choices, *((ring // 2, t, 2) for t in (4, 2, 1))]:
             if shared(under_way, together) <= room:
                 shape = GemvShape(blocks, tiles, together, products, 1, windows, pieces, under_way, shared(under_way, together))
-                more = (2 if fits_beside(gpu, shape, tokens) else 1) * shared(2 * ring, together)
+                more = (2 if fits_beside(gpu, p) else 1) * shared(2 * ring, together)
                 if "ring" in changes and products == 1 and more <= room:
                     shape = replace(shape, ring=2 * ring, shared=shared(2 * ring, together))
                 return shape
@@ -323,10 +323,9 @@ class GemvShape:
         return GemvShape(blocks, tiles, together, 2, math.ceil(tiles / together), windows, pieces, ring // 2, room)
 
 
-def fits_beside(gpu, shape, tokens):
-    """Whether the registers of a product leave room for the next kernel's blocks: 64 a thread, on 9.0 alone, of one or two tokens whose
-    inputs have room beside the sums of four tiles."""
-    return gpu.arch == "sm_90" and tokens <= 2 and shape.products == 1 and shape.together == 4
+def fits_beside(gpu, p):
+    """Whether a product leaves room for the blocks of the next one: of experts on 9.0, which have 64 registers a thread."""
+    return gpu.arch == "sm_90" and p.chosen > 0
 
 
 def tile_instructions(gpu, p, shape, loop):
@@ -473,13 +472,13 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
 
     def left_by(step, blocks):
-        if blocks < gpu.sms or "room" in changes:
+        if blocks < gpu.sms or (isinstance(step, Attention) and "room" in changes):
             return math.inf
         if not isinstance(step, Product) or not kernels.get("room", True):
             return 0
         product, tokens = of_tokens(step, texts)
         shape = GemvShape.of(gpu, product, changes, tokens, kernels)
-        return gpu.shared_kb * 1024 - shape.shared if fits_beside(gpu, shape, tokens) else 0
+        return gpu.shared_kb * 1024 - shape.shared if fits_beside(gpu, product) else 0
 
     fused, fused_norms = kernels.get("fused", True), kernels.get("passed norms", True)
     def is_launched(step):
@@ -533,7 +532,7 @@ def tile_attention(gpu, a, tokens, kernels=None):
     peak = data.MMA_FLOPS * 4 * gpu.sms * gpu.clock * 1e9 / (gpu.tensor_f16 * 1e12)  # clocks of a product, of a scheduler
     of_loop = tiles.clocks[min((dim for dim in tiles.clocks if dim >= a.head_dim), default=max(tiles.clocks))]
     blocks = a.heads * tokens / tiles.queries
-    clocks = products / (4 * gpu.sms) * max(of_loop, peak) + blocks / (2 * gpu.sms) * tiles.around * data.DEPENDENT_CLOCKS
+    clocks = products / (4 * gpu.sms) * (max(of_loop, peak) + tiles.wait) + blocks / (2 * gpu.sms) * tiles.around * data.DEPENDENT_CLOCKS
     return clocks / gpu.clock / 1e3
 
 
@@ -643,22 +642,22 @@ def check():
 
 
 def measured_rows():
-    """(what, measured, model, unit, what the row sets or tests) of an H200, with the kernels that ran there."""
+    """(row, what the model says, its unit) of an H200, with the kernels that ran there."""
     gpu = GPUS["h200"]
     models = {row.model: model_of_config(row.model, "f16") for row in data.MEASURED}
     for row in data.MEASURED:
-        model = models[row.model]
+        model, kernels = models[row.model], None if row.today else data.KERNELS_THEN
         if row.launches:
-            launches = [launch for launch in token(gpu, model, 0, (), data.KERNELS_THEN, row.texts) if launch.name in row.launches]
+            launches = [launch for launch in token(gpu, model, 0, (), kernels, row.texts) if launch.name in row.launches]
             us = [launch.staged if row.staged else launch.total - gap(gpu) for launch in launches]
             value, unit = sum(us) / len(us), "us"
         elif row.layer:
-            value, unit = sum(launch.total for launch in token(gpu, model, 0, (), data.KERNELS_THEN)
+            value, unit = sum(launch.total for launch in token(gpu, model, 0, (), kernels)
                               if launch.times == model.layers), "us"
         elif row.prompt:
-            value, unit = row.prompt / sum(prefill(gpu, model, row.prompt, data.KERNELS_THEN).values()) * 1e6, "tok/s"
+            value, unit = row.prompt / sum(prefill(gpu, model, row.prompt, kernels).values()) * 1e6, "tok/s"
         else:
-            value, unit = row.texts * 1e6 / token_us(gpu, model, row.context, (), data.KERNELS_THEN, row.texts), "tok/s"
+            value, unit = row.texts * 1e6 / token_us(gpu, model, row.context, (), kernels, row.texts), "tok/s"
         yield row, value, unit
 
 
@@ -671,7 +670,7 @@ def measured():
             good.append(abs(ratio - 1) <= WITHIN)
         remark = "sets " + row.sets if row.sets else "" if good[-1] else "beyond 15 %: " + (row.why or "not known why")
         lines.append([row.what, unit, number(row.value), number(value), f"{ratio:.2f}", remark])
-    print_rows(["H200, 2026-11-27", "", "measured", "model", "model / measured", ""], lines)
+    print_rows(["H200", "", "measured", "model", "model / measured", ""], lines)
     print(f"{sum(good)} of {len(good)} within 15 %. {len(lines) - len(good)} more rows set a constant each and test nothing.")
 
 

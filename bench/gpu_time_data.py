@@ -149,12 +149,14 @@ class TileAttention:
     queries: int
     clocks: dict  # of a scheduler for a product of 16 x 8 x 16, by the elements of a head: bench/sass_clocks.py, two warps, on 9.0
     around: int  # instructions of a warp before and behind its loop: norm and rotation of its queries, results
+    wait: float  # clocks of a product beyond these
 
 
 # Around the loop: eight rounds of four queries with 730 instructions each and 600 more, read off; before, 16 queries of 280 one after the
 # other, estimated.
-TILE_ATTENTION = TileAttention(128, {64: 11.0, 128: 10.6, 256: 13.4}, 6400)
-TILE_ATTENTION_THEN = TileAttention(64, {128: 12.2}, 4900)
+TILE_ATTENTION_WAIT = 6.2  # set by 690 us of a layer's 4096 tokens, 32 heads of 128
+TILE_ATTENTION = TileAttention(128, {64: 11.0, 128: 10.6, 256: 13.4}, 6400, TILE_ATTENTION_WAIT)
+TILE_ATTENTION_THEN = TileAttention(64, {128: 15.3}, 4900, 15.0)  # the wait: of 334 us of 2048 tokens
 MMA_FLOPS = 4096
 
 @dataclass(frozen=True)
@@ -169,15 +171,15 @@ class SplitTiles:
     wait: float  # us of a step beyond its loop
 
 
+# Set by gate and up of 64 texts. In the kernel that ran first words of codes met in banks, which the clocks do not know, and pieces of 64
+# bytes came from memory one by one, asked for two steps ahead, behind scales and sums of slices. What today's waits for is not known.
+SPLIT_WAIT, SPLIT_WAIT_THEN = 0.78, 0.92
 SPLIT_TILES = SplitTiles(
     {"fp8": 256, "int8": 256, "bf16": 128}, {"fp8": 32, "int8": 32, "bf16": 64},
-    {"fp8": {32: 1060, 64: 1145}, "int8": {32: 966, 64: 1102}, "bf16": {16: 880, 32: 1043, 48: 1260, 64: 1486}}, True, 0.0)
-# Set by gate and up of 64 texts. Words of codes met in banks there, which the clocks do not know; pieces of 64 bytes came from memory one
-# by one, asked for two steps ahead, behind scales and sums of slices. How much of the wait is due to each is not known.
-SPLIT_WAIT = 0.92
+    {"fp8": {32: 1060, 64: 1145}, "int8": {32: 966, 64: 1102}, "bf16": {16: 880, 32: 1043, 48: 1260, 64: 1486}}, True, SPLIT_WAIT)
 SPLIT_TILES_THEN = SplitTiles(
     dict.fromkeys(("fp8", "int8", "bf16"), 128), dict.fromkeys(("fp8", "int8", "bf16"), 64),
-    {"fp8": {16: 1068, 32: 1258, 48: 1474, 64: 1722}, "bf16": {16: 1041, 32: 1278, 48: 1562, 64: 1822}}, False, SPLIT_WAIT)
+    {"fp8": {16: 1068, 32: 1258, 48: 1474, 64: 1722}, "bf16": {16: 1041, 32: 1278, 48: 1562, 64: 1822}}, False, SPLIT_WAIT_THEN)
 SPLIT_BORDERS = 6  # steps that a block's beginning and end take: estimated, as in kernels/device/gemm_split.cu
 
 # Executed after the wait: estimated from the machine code and the source.
@@ -200,14 +202,14 @@ CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {q
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}
 
 # Prefill, shares of the tensor cores' peak.
-LIBRARY_SHARE = 0.585  # set by the prompt of 4096: what attention and conversions leave of it; alone, in 8192 x 8192, it reached 0.75
-TILE_EXPERTS_SHARE = 0.11  # set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full
-COPY_SHARE = 0.8  # estimated: of the memory's speed, for kernels that convert
+LIBRARY_SHARE = 0.75  # measured: the products of 4096 tokens of 8B, one by one, and 8192 x 8192
+TILE_EXPERTS_SHARE = 0.13  # set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full
+COPY_SHARE = 0.57  # measured: of the memory's speed, when a layer of 8B is written out (240 us); for all kernels that convert
 
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """What an H200 measured of the engine on 2026-11-27 (bench/README.md, GPUs)."""
+    """What an H200 measured of the engine (bench/README.md, GPUs): on 2026-11-27, or `today`'s kernels on 2026-11-28."""
 
     what: str
     model: str
@@ -218,6 +220,7 @@ class MeasuredRow:
     context: int = 0
     prompt: int = 0  # tokens
     texts: int = 1  # whose next tokens run together
+    today: bool = False
     sets: str = ""
     why: str = ""
 
@@ -235,7 +238,7 @@ MEASURED = [
     MeasuredRow("8B FP8, the next tokens of two texts", "8b-fp8", 714, texts=2),
     MeasuredRow("8B FP8, of four", "8b-fp8", 826, texts=4, why="inputs that are prepared again were near by then"),
     MeasuredRow("8B FP8, of eight", "8b-fp8", 1005, texts=8),
-    MeasuredRow("8B FP8, 64 texts: gate and up", "8b-fp8", 268, ("gate, up",), texts=64, sets="SPLIT_WAIT"),
+    MeasuredRow("8B FP8, 64 texts: gate and up", "8b-fp8", 268, ("gate, up",), texts=64, sets="SPLIT_WAIT_THEN"),
     MeasuredRow("8B FP8, of 64", "8b-fp8", 2297, texts=64),
     MeasuredRow("8B INT8, decoding at 0", "8b-int8", 378.3),
     MeasuredRow("30B-A3B FP8: attention, until inputs are staged", "30b-a3b-fp8", 6.0, ("attend",), staged=True),
@@ -252,9 +255,18 @@ MEASURED = [
     MeasuredRow("30B-A3B FP8, decoding at 0", "30b-a3b-fp8", 312.6),
     MeasuredRow("27B FP8, decoding at 0", "27b-fp8", 104.3),
     MeasuredRow("35B-A3B FP8, decoding at 0", "35b-a3b-fp8", 259.9, sets="loads of recurrences, which were not timed alone"),
-    MeasuredRow("8B FP8, a prompt of 512", "8b-fp8", 20907, prompt=512),
-    MeasuredRow("8B FP8, a prompt of 4096", "8b-fp8", 27563, prompt=4096, sets="LIBRARY_SHARE"),
+    MeasuredRow("8B FP8, a prompt of 512", "8b-fp8", 20907, prompt=512, why="what the library takes for 512 tokens was not measured"),
+    MeasuredRow("8B FP8, a prompt of 4096", "8b-fp8", 27563, prompt=4096),
     MeasuredRow("30B-A3B FP8, a prompt of 2048", "30b-a3b-fp8", 22123, prompt=2048, sets="TILE_EXPERTS_SHARE"),
+    MeasuredRow("today: 8B FP8, 64 texts: gate and up", "8b-fp8", 161, ("gate, up",), texts=64, today=True, sets="SPLIT_WAIT"),
+    MeasuredRow("today: 8B FP8, the next tokens of 16 texts", "8b-fp8", 2020, texts=16, today=True),
+    MeasuredRow("today: of 32", "8b-fp8", 2908, texts=32, today=True, why="the wait of a step is that of gate and up of 64"),
+    MeasuredRow("today: of 64", "8b-fp8", 3589, texts=64, today=True, why="q, k, v and o wait longer than gate and up"),
+    MeasuredRow("today: 8B FP8, a prompt of 512", "8b-fp8", 18685, prompt=512, today=True,
+                why="what the library takes for 512 tokens was not measured"),
+    MeasuredRow("today: 8B FP8, a prompt of 4096", "8b-fp8", 28757, prompt=4096, today=True),
+    MeasuredRow("today: 30B-A3B FP8, a prompt of 2048", "30b-a3b-fp8", 24018, prompt=2048, today=True),
+    MeasuredRow("today: 30B-A3B FP8, a prompt of 4096", "30b-a3b-fp8", 24257, prompt=4096, today=True),
 ]
 
 

@@ -87,8 +87,8 @@ template <CacheKind kKind, int kDim>
 void launch_tiles(Stream& stream, const AttendArgs& args) {
   static_assert(TileShape<kKind, kDim>::kBytes <= kMostSharedBytes);
   launch(stream, "attend in tiles", attend_tiles_kernel<kKind, kDim>,
-         {blocks_of(args.tokens, TileShape<kKind, kDim>::kQueries), unsigned(args.heads / args.kv_heads),
-          unsigned(args.kv_heads)},
+         {unsigned(args.heads / args.kv_heads), unsigned(args.kv_heads),
+          blocks_of(args.tokens, TileShape<kKind, kDim>::kQueries)},
          kTileAttendThreads, TileShape<kKind, kDim>::kBytes, args);
 }
 

@@ -279,10 +279,11 @@ class TileAttention {
   }
   template <bool kBf16>
   static constexpr Codes kFloats = kBf16 ? Codes::kBf16 : Codes::kF16;
-  QGEN_DEVICE static int kv_head() { return int(block_index().z); }
-  QGEN_DEVICE static int head() { return int(block_index().z * grid_size().y + block_index().y); }
-  // The first of its queries, of the launch; the last, which see most keys, are the first block's.
-  QGEN_DEVICE static int block_token() { return int(grid_size().x - 1 - block_index().x) * Shape::kQueries; }
+  QGEN_DEVICE static int kv_head() { return int(block_index().y); }
+  QGEN_DEVICE static int head() { return int(block_index().y * grid_size().x + block_index().x); }
+  // The first of its queries, of the launch. The last, which see most keys, come first, of all heads: short blocks fill
+  // up what is left at the end.
+  QGEN_DEVICE static int block_token() { return int(grid_size().z - 1 - block_index().z) * Shape::kQueries; }
   QGEN_DEVICE static int warp_token() { return block_token() + warp_index() * kWarpQueries; }
   QGEN_DEVICE static uint8_t* memory() { return shared_memory<uint8_t>(); }
   // The warp's.

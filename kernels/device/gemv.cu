@@ -21,8 +21,8 @@ bool launch_gemv(Stream& stream, const GemvArgs& args) {
   if (!shape.fits) return false;
   gemv.slab = shape.slab;
   gemv.tiles_at_once = shape.tiles_at_once;
-  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, Traits::kThreads, size_t(shape.bytes), gemv,
-         Start::kEarly, args.beside);
+  launch(stream, "gemv", gemv_kernel<Traits>, {unsigned(shape.blocks)}, Traits::kThreads,
+         size_t(shape.bytes_alone(stream)), gemv, Start::kEarly, args.beside);
   return true;
 }
 

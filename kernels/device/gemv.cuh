@@ -746,7 +746,7 @@ class GemvBlock {
 };
 
 template <typename Traits>
-QGEN_KERNEL(Traits::kThreads, Traits::kResident)
+QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
 gemv_kernel(const GemvKernelArgs args, const LaunchTimes times) {
   KernelScope scope(times, args.linear.beside);
   const int first = int(block_index().x), step = int(grid_size().x);

@@ -17,8 +17,8 @@ struct GemvTraits {
   using Grid = GridType;
   static constexpr int kWarps = kWarpsOfBlock, kThreads = kWarps * kWarp;
   static constexpr int kBlocks = kGemvWarps / kWarps;  // that a processor has room for
-  // That its registers are enough for. Half are left where the kernel needs no more: the next product's block asks for
-  // its first weights beside this one, and attention for its keys.
+  // That registers are enough for in a product of experts. Half are left where the kernel needs no more: the second
+  // product's blocks ask for their first weights beside the first's.
   static constexpr bool kFewRegisters =
       kTokensOfBlock <= 2 && (!GridType::kGrouped || (GridType::kCodes != Codes::kI8 && GridType::kLane == 16));
   static constexpr int kResident = kNextBlockHasRoom && kFewRegisters ? 2 * kBlocks : kBlocks;
@@ -127,6 +127,15 @@ struct GemvLaunch {
       }
       if (fits) return;
     }
+  }
+
+  // Shared memory of a block such that a processor has room for kBlocks of them, of this launch and of the next like
+  // it, and no more. Where an H200 had room for twice as many, so that the next product could ask for its first weights
+  // early, half of the blocks of gate and up of 8B had ended after 26 us and the last after 38, as if some processors
+  // had got two of them and others none; 27 us without that room.
+  int64_t bytes_alone(const Stream& stream) const {
+    const int64_t share = stream.shared_of_processor / (Traits::kBlocks + 1);
+    return bytes < share ? share : bytes;
   }
 };
 

@@ -12,11 +12,14 @@ constexpr size_t kRangeBytes = 2 * (kInputThreads / kWarp) * sizeof(float);
 void round_to_fp16(Stream& stream, const Fp16Args& args) {
   const int64_t strides = args.x_stride | args.part_stride | args.gate_stride | args.cols;
   const auto bytes = reinterpret_cast<uintptr_t>(args.x) | reinterpret_cast<uintptr_t>(args.gate);
-  const bool in_pieces = strides % 4 == 0 && bytes % sizeof(Floats4) == 0, is_gated = args.gate != nullptr;
-  const auto kernel = !in_pieces  ? fp16_kernel
-                      : is_gated  ? args.bf16 ? fp16_pieces_kernel<true, true> : fp16_pieces_kernel<false, true>
-                       : args.bf16 ? fp16_pieces_kernel<true, false>
-                                  : fp16_pieces_kernel<false, false>;
+  const bool in_pieces = strides % 4 == 0 && bytes % sizeof(Floats4) == 0;
+  const auto pieces = [&]<InputGate kGate>() {
+    return args.bf16 ? fp16_pieces_kernel<true, kGate> : fp16_pieces_kernel<false, kGate>;
+  };
+  const auto kernel = !in_pieces                             ? fp16_kernel
+                      : args.gate == nullptr                 ? pieces.template operator()<InputGate::kNone>()
+                      : args.activation == Activation::kSilu ? pieces.template operator()<InputGate::kSilu>()
+                                                             : pieces.template operator()<InputGate::kOther>();
   launch(stream, "to fp16", kernel, {unsigned(args.tokens * args.parts)}, kInputThreads, kRangeBytes, args);
 }
 

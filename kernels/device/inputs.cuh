@@ -65,33 +65,58 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
   if (thread_index() == 0) args.out.factor[token] = range.inverse;
 }
 
-// The same where columns are whole pieces of four, which are read once: those of a row stay in registers.
-template <bool kBf16, bool kGated>
+// The same where columns are whole pieces of four, which are read once: those of a row stay in registers. kSilu: gated
+// by that activation, the usual one; code for any of them is longer than the processor's cache of instructions.
+enum class InputGate { kNone, kSilu, kOther };
+template <bool kBf16, InputGate kGate>
 QGEN_KERNEL(kInputThreads, 1)
 fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
   constexpr int kKept = 12;  // of a thread: of 12288 columns; a longer row's others are read again
+  // Loads before the first of them is used: no load passes the branches of a division.
+  constexpr int kAtOnce = kGate == InputGate::kNone ? kKept : 6;
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int64_t token = block_index().x;
   const float* const x = input_row(args, token);
   const int pieces = args.cols / 4, all = int(args.out.stride / 4);
-  const auto read = [&](int c) {
-    Floats4 out = load_floats4(x + 4 * c);
-    if constexpr (kGated) {
-      const Floats4 gate = load_floats4(args.gate + token * args.gate_stride + 4 * c);
+  struct Piece {
+    Floats4 x, gate;
+  };
+  const auto load = [&](int c) {
+    Piece piece;
+    piece.x = load_floats4(x + 4 * c);
+    if constexpr (kGate != InputGate::kNone) piece.gate = load_floats4(args.gate + token * args.gate_stride + 4 * c);
+    return piece;
+  };
+  const auto gated = [&](const Piece& piece) {
+    Floats4 out = piece.x;
+    if constexpr (kGate != InputGate::kNone) {
       QGEN_UNROLL
-      for (int j = 0; j < 4; ++j) out.at[j] = rounded_product(out.at[j], activated(args.activation, gate.at[j]));
+      for (int j = 0; j < 4; ++j) {
+        const float gate = piece.gate.at[j];
+        const float by = kGate == InputGate::kSilu ? silu(gate) : activated(args.activation, gate);
+        out.at[j] = rounded_product(out.at[j], by);
+      }
     }
     return out;
   };
+  const auto read = [&](int c) { return gated(load(c)); };
   const auto weighted = [&](int c, const Floats4& of_x) {
     return args.norm != nullptr ? product(of_x, load_floats4(args.norm + 4 * c)) : of_x;
   };
   InputMeasure measure;
   Floats4 kept[kKept];
   QGEN_UNROLL
-  for (int u = 0; u < kKept; ++u) {
-    if (const int c = thread_index() + u * kInputThreads; c < pieces) kept[u] = read(c);
+  for (int first = 0; first < kKept; first += kAtOnce) {
+    Piece piece[kAtOnce];
+    QGEN_UNROLL
+    for (int u = 0; u < kAtOnce; ++u) {
+      if (const int c = thread_index() + (first + u) * kInputThreads; c < pieces) piece[u] = load(c);
+    }
+    QGEN_UNROLL
+    for (int u = 0; u < kAtOnce; ++u) {
+      if (thread_index() + (first + u) * kInputThreads < pieces) kept[first + u] = gated(piece[u]);
+    }
   }
   QGEN_UNROLL
   for (int u = 0; u < kKept; ++u) {

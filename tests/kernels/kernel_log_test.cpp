@@ -101,7 +101,6 @@ TEST_CASE("kernels: every kernel of a CUDA graph stamps its times, anew each tim
   fresh->decode(3);
   CHECK(contains(error_of([&] { small.read(); }), "too many blocks (expected at most 10"));
 }
-#endif
 
 TEST_CASE("kernels: what steps do for their neighbours has no launches of its own") {
   const auto plan = load_plan(source_folder() / "tests/golden/qwen3_5_moe-bf16");
@@ -128,6 +127,7 @@ TEST_CASE("kernels: what steps do for their neighbours has no launches of its ow
   for (const char* kernel : {"gemv, convolve, recur, combine, gemv", "norm, gemv, gemv, route", "gemv, combine"})
     CHECK(contains(traced, kernel));
 }
+#endif
 
 }  // namespace
 }  // namespace qgen::test
