@@ -66,14 +66,15 @@ QGEN_KERNEL(kInputThreads, 1) fp16_kernel(const Fp16Args args, const LaunchTimes
 }
 
 // The same where columns are whole pieces of four, which are read once: those of a row stay in registers. kSilu: gated
-// by that activation, the usual one; code for any of them is longer than the processor's cache of instructions.
+// by that activation, the usual one. Code for any of them, unrolled, would be longer than the cache of instructions.
 enum class InputGate { kNone, kSilu, kOther };
 template <bool kBf16, InputGate kGate>
 QGEN_KERNEL(kInputThreads, 1)
 fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
-  constexpr int kKept = 12;  // of a thread: of 12288 columns; a longer row's others are read again
+  // Of a thread: of 12288 columns; a longer row's others are read again.
+  constexpr int kKept = kGate == InputGate::kOther ? 1 : 12;
   // Loads before the first of them is used: no load passes the branches of a division.
-  constexpr int kAtOnce = kGate == InputGate::kNone ? kKept : 6;
+  constexpr int kAtOnce = kGate == InputGate::kSilu ? 6 : kKept;
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int64_t token = block_index().x;

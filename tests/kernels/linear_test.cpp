@@ -450,15 +450,20 @@ TEST_CASE("kernels: what a gate of many tokens asks for is done where the next p
   if (library_is_missing()) return;
   struct Case {
     Codes codes;
-    int64_t rows;  // of the gate and of what it gates; of 97 none are whole pieces of four
-    float scale;   // of the result
+    // Of the gate and of what it gates: 97 are not whole pieces of four, 1100 are more than one for each thread.
+    int64_t rows;
+    float scale;  // of the result
     int tokens;
     bool is_left;
+    Activation activation = Activation::kSilu;
   };
   const int many = library_gemm_limits().fewest_tokens + 5;
-  for (const Case& c : {Case{Codes::kE4M3, 96, 1, many, true}, Case{Codes::kE4M3, 97, 1, many, true},
-                        Case{Codes::kBf16, 96, 1, many, true}, Case{Codes::kBf16, 97, 1, many, true},
-                        Case{Codes::kE4M3, 96, 3, many, false}, Case{Codes::kE4M3, 96, 1, 5, false}}) {
+  for (const Case& c :
+       {Case{Codes::kE4M3, 96, 1, many, true}, Case{Codes::kE4M3, 97, 1, many, true},
+        Case{Codes::kBf16, 96, 1, many, true}, Case{Codes::kBf16, 97, 1, many, true},
+        Case{Codes::kE4M3, 1100, 1, many, true}, Case{Codes::kE4M3, 1100, 1, many, true, Activation::kGeluTanh},
+        Case{Codes::kBf16, 96, 1, many, true, Activation::kGelu}, Case{Codes::kE4M3, 96, 3, many, false},
+        Case{Codes::kE4M3, 96, 1, 5, false}}) {
     INFO(c.rows, " rows, ", c.tokens, " tokens, codes ", int(c.codes));
     const int64_t cols = 128, group = c.codes == Codes::kE4M3 ? 128 : 0;
     std::mt19937 random(5);
@@ -481,9 +486,10 @@ TEST_CASE("kernels: what a gate of many tokens asks for is done where the next p
       std::fill(outer.values.begin(), outer.values.end(), 0.5f);
       const Buffer<float> inner_there(layers.device(), inner.values), outer_there(layers.device(), outer.values);
       LinearDispatch runner;
-      const DeviceMemory work = lay_out(layers.device(), runner, c.tokens, cols, cols, {Activations::k16Bit, true});
+      const int64_t widest = std::max(cols, c.rows);
+      const DeviceMemory work = lay_out(layers.device(), runner, c.tokens, widest, widest, {Activations::k16Bit, true});
       const DeviceProjection gated{
-          matrix(1), matrix(0), {.activation = Activation::kSilu, .scale = c.scale}, inner_there.data(), inner.stride};
+          matrix(1), matrix(0), {.activation = c.activation, .scale = c.scale}, inner_there.data(), inner.stride};
       const DeviceProjection next{matrix(2), {}, {.add = true}, outer_there.data(), outer.stride};
       const LinearInput between{inner_there.data(), inner.stride, int(c.rows), true, {}, 0};
       CHECK(runner.takes_gate({&next, 1}, between, c.tokens, Kernels::kByCount) == (c.tokens == many));
