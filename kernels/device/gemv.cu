@@ -30,8 +30,8 @@ bool launch_gemv(Stream& stream, const GemvArgs& args) {
 
 void gemv(Stream& stream, const GemvArgs& args) {
   with_grid(args.part[0], [&]<typename Grid>() {
-    // With up to two tokens the next kernel has room beside this one, with up to four the inputs are one matrix
-    // product.
+    // The first puts the sums of four tiles together if they have room, the second as many as do; of both the inputs
+    // are one matrix product.
     if (args.part[0].column_order == nullptr) {
       if (args.tokens <= 2 && launch_gemv<GemvTraits<Grid, 2>>(stream, args)) return;
       if constexpr (is_common<Grid>) {

@@ -45,7 +45,8 @@ struct GemvTraits {
   static constexpr int kStagedTokens = kMostTokens > 2 ? 4 : 1;
   static constexpr int kStagedPieces = kStagedTokens > 1 ? (Grid::kMinimums ? 1 : 2) : 6;
   // Tiles whose sums are put together behind one barrier of the block: of more than two tokens as many as there is room
-  // for. A kernel held to half of the registers has none to spare for a count that is known only at run time.
+  // for. A kernel of experts, held to half of the registers, has none to spare for a count that is known only at run
+  // time.
   static constexpr int kMostTilesAtOnce = 4, kFewestTilesAtOnce = kMostTokens > 2 ? 1 : kMostTilesAtOnce;
   // Rows of the result that a tile makes: of a gate and what it gates each half.
   static constexpr int tile_rows(bool gated) { return gated ? kMmaRows / 2 : kMmaRows; }
