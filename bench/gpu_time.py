@@ -324,7 +324,8 @@ class GemvShape:
 
 
 def fits_beside(gpu, p):
-    """Whether a product leaves room for the blocks of the next one: of experts on 9.0, which have 64 registers a thread."""
+    """Whether a product leaves room for the blocks of the next one: of experts on 9.0, which have 64 registers a thread (but for integers in
+    groups)."""
     return gpu.arch == "sm_90" and p.chosen > 0
 
 
@@ -476,9 +477,10 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
             return math.inf
         if not isinstance(step, Product) or not kernels.get("room", True):
             return 0
+        if not fits_beside(gpu, step):
+            return 0
         product, tokens = of_tokens(step, texts)
-        shape = GemvShape.of(gpu, product, changes, tokens, kernels)
-        return gpu.shared_kb * 1024 - shape.shared if fits_beside(gpu, product) else 0
+        return gpu.shared_kb * 1024 - GemvShape.of(gpu, product, changes, tokens, kernels).shared
 
     fused, fused_norms = kernels.get("fused", True), kernels.get("passed norms", True)
     def is_launched(step):
@@ -646,7 +648,7 @@ def measured_rows():
     gpu = GPUS["h200"]
     models = {row.model: model_of_config(row.model, "f16") for row in data.MEASURED}
     for row in data.MEASURED:
-        model, kernels = models[row.model], None if row.today else data.KERNELS_THEN
+        model, kernels = models[row.model], None if row.third_day else data.KERNELS_THEN
         if row.launches:
             launches = [launch for launch in token(gpu, model, 0, (), kernels, row.texts) if launch.name in row.launches]
             us = [launch.staged if row.staged else launch.total - gap(gpu) for launch in launches]

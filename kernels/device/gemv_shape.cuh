@@ -130,10 +130,11 @@ struct GemvLaunch {
     }
   }
 
-  // Shared memory of a block such that a processor has room for kBlocks of them, of this launch and of the next like
-  // it, and no more. Where an H200 had room for twice as many, so that the next product could ask for its first weights
-  // early, half of the blocks of gate and up of 8B had ended after 26 us and the last after 38, as if some processors
-  // had got two of them and others none; 27 us without that room.
+  // Shared memory of a block such that a processor, which keeps 1 KB of each for itself, has room for kBlocks of them,
+  // of this launch and of the next like it, and no more. Where an H200 had room for twice as many, so that the next
+  // product could ask for its first weights early, half of the blocks of gate and up of 8B had ended after 26 us and
+  // the last after 38, as if some processors had got two of them and others none. An older kernel, without that room,
+  // took 27.
   int64_t bytes_alone(const Stream& stream) const {
     const int64_t share = stream.shared_of_processor / (Traits::kBlocks + 1);
     return bytes < share ? share : bytes;

@@ -71,7 +71,7 @@ enum class InputGate { kNone, kSilu, kOther };
 template <bool kBf16, InputGate kGate>
 QGEN_KERNEL(kInputThreads, 1)
 fp16_pieces_kernel(const Fp16Args args, const LaunchTimes times) {
-  // Of a thread: of 12288 columns; a longer row's others are read again.
+  // Of a thread: of 12288 columns, or 1024; a longer row's others are read and gated again.
   constexpr int kKept = kGate == InputGate::kOther ? 1 : 12;
   // Loads before the first of them is used: no load passes the branches of a division.
   constexpr int kAtOnce = kGate == InputGate::kSilu ? 6 : kKept;

@@ -25,7 +25,7 @@
 namespace qgen::cuda {
 
 constexpr int kWarp = 32;
-// Whether a processor has shared memory for blocks of two kernels of products, and starts the second before the first
+// Whether a processor has shared memory for blocks of two products of experts, and starts the second before the first
 // has ended (see wait_for_inputs()). Not 10.0, whose compiler takes a quarter more instructions for half the registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 constexpr bool kNextBlockHasRoom = true;
