@@ -68,89 +68,133 @@ struct GemmWarp {
   // Whether there are registers to load the inputs of some tiles while others are multiplied, which ptxas does where no
   // branch is between them.
   static constexpr bool kOverlaps = kAtOnce > 2;
+  // Whether there are some for a step's last inputs and the next step's first codes as well, so that the tensor cores
+  // have something to do while warps meet and ask for copies.
+  static constexpr bool kMeetsWithin = kLane == 16 || kBytes == 2;
   using Groups = GroupLoads<Tile>[2][2];
+  using Words = uint32_t[2][2][kLane * kBytes / 4];  // codes of a window, of row tile i and half h
 
   float sum[2][kTokenTiles][4] = {};
 
-  // += the products of window `window` of a step whose `codes` and `x` are in shared memory, for the first `tiles`
-  // tiles of tokens and up to Block::kTilesAtOnce - 1 behind them. zero_bias(i, h, group): i8_bias() of the zero point
-  // of a group of the window.
-  template <typename Block, typename ZeroBias>
-  QGEN_DEVICE void multiply_window(const uint8_t* codes, const uint16_t* x, int window, const Groups& groups, int tiles,
-                                   const ZeroBias& zero_bias) {
-    const int g = lane_index() / 4, warp_row = Tile::row_warp() * kWarpRows;
-    uint32_t a[kLane / 4][2][4];
+  // The codes of window `window` of a step in shared memory.
+  QGEN_DEVICE static void load_window(const uint8_t* codes, int window, Words& words) {
+    QGEN_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      QGEN_UNROLL
+      for (int h = 0; h < 2; ++h)
+        load_codes(codes, Tile::row_warp() * kWarpRows + i * 16 + lane_index() / 4 + 8 * h, window, words[i][h]);
+    }
+  }
+
+  // += the products of the codes of window `window` of a step, whose inputs are in shared memory at `x`, for the first
+  // `tiles` tiles of tokens and up to Block::kTilesAtOnce - 1 behind them. zero_bias(i, h, group): i8_bias() of the
+  // zero point of a group of the window. kWithin: for all tiles, and of the last window meet() is called as soon as
+  // nothing of the step is read any more, copy() behind it, and the rest of the products come last.
+  template <typename Block, bool kWithin, typename ZeroBias, typename Meet, typename Copy>
+  QGEN_DEVICE void multiply_window(const Words& words, const uint16_t* x, int window, const Groups& groups, int tiles,
+                                   const ZeroBias& zero_bias, const Meet& meet, const Copy& copy) {
+    constexpr int kMost = Block::kTilesAtOnce;
+    Rows a;
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) {
-        uint32_t word[kLane * kBytes / 4], bias[kGroups];
-        load_codes(codes, warp_row + i * 16 + g + 8 * h, window, word);
+        uint32_t bias[kGroups];
         QGEN_UNROLL
         for (int of = 0; of < kGroups; ++of) bias[of] = zero_bias(i, h, of);
         QGEN_UNROLL
         for (int s = 0; s < kLane / 4; ++s) {
           if constexpr (kBytes == 2) {
-            a[s][i][h] = word[2 * s];
-            a[s][i][h + 2] = word[2 * s + 1];
+            a[s][i][h] = words[i][h][2 * s];
+            a[s][i][h + 2] = words[i][h][2 * s + 1];
           } else {
-            four_codes<kCodes>(word[s], bias[s / kGroupSteps], a[s][i][h], a[s][i][h + 2]);
+            four_codes<kCodes>(words[i][h][s], bias[s / kGroupSteps], a[s][i][h], a[s][i][h + 2]);
           }
         }
       }
     }
-    if constexpr (Block::kOverlaps) {
+    const auto multiply_some = [&](int n) {
+      Tokens<kMost> b;
+      load_tiles(x, window, n, b);
+      multiply_tiles<Block::kMinimumsFirst>(a, b, groups, n);
+    };
+    constexpr int kLast = kTokenTiles - kMost;
+    if constexpr (kWithin) {
+      static_assert(kGroups == 1);
+      QGEN_UNROLL
+      for (int n = 0; n < kLast; n += kMost) multiply_some(n);
+      if (window < kWindows - 1) return multiply_some(kLast);
+      Tokens<kMost> b;
+      Parts<kMost> parts;
+      load_tiles(x, window, kLast, b);
+      meet();
+      QGEN_UNROLL
+      for (int s = 0; s < kLane / 4; ++s) {
+        if (s == 1) copy();
+        multiply_columns(a, b, s, parts, kLast);
+      }
+      return add_parts<Block::kMinimumsFirst>(groups, 0, parts, kLast);
+    }
+    if constexpr (Block::kOverlaps && !kMeetsWithin) {
       if (tiles == kTokenTiles) {
         QGEN_UNROLL
-        for (int n = 0; n < kTokenTiles; n += Block::kTilesAtOnce)
-          multiply_tiles<Block::kMinimumsFirst, Block::kTilesAtOnce>(a, x, window, groups, n);
+        for (int n = 0; n < kTokenTiles; n += kMost) multiply_some(n);
         return;
       }
     }
     QGEN_UNROLL
-    for (int n = 0; n < kTokenTiles; n += Block::kTilesAtOnce) {
-      if (n < tiles)  // no break: sums are registers
-        multiply_tiles<Block::kMinimumsFirst, Block::kTilesAtOnce>(a, x, window, groups, n);
+    for (int n = 0; n < kTokenTiles; n += kMost) {
+      if (n < tiles) multiply_some(n);  // no break: sums are registers
     }
   }
 
  private:
-  // Of kMost tiles of tokens from `first` on. kMinimumsFirst: minimums are added before scaled sums, as gemv() does it,
-  // and not behind, which takes fewer registers.
+  using Rows = uint32_t[kLane / 4][2][4];  // operands of a window
+  template <int kMost>
+  using Tokens = uint32_t[kMost][kLane / 4][2];  // of kMost tiles of tokens
+  // Sums of a group, which are still to be scaled.
+  template <int kMost>
+  struct Parts {
+    float x_sum[kMost][4] = {}, product[kMost][2][4] = {};
+  };
+
+  // Of tiles of tokens from `first` on. kMinimumsFirst: minimums are added before scaled sums, as gemv() does it, and
+  // not behind, which takes fewer registers.
   template <bool kMinimumsFirst, int kMost>
-  QGEN_DEVICE void multiply_tiles(const uint32_t (&a)[kLane / 4][2][4], const uint16_t* x, int window,
-                                  const Groups& groups, int first) {
-    uint32_t b[kMost][kLane / 4][2];
-    QGEN_UNROLL
-    for (int n = 0; n < kMost; ++n)
-      load_inputs(x, Tile::token_warp() * kWarpTokens + (first + n) * 8 + lane_index() / 4, window, b[n]);
+  QGEN_DEVICE void multiply_tiles(const Rows& a, const Tokens<kMost>& b, const Groups& groups, int first) {
     QGEN_UNROLL
     for (int of = 0; of < kGroups; ++of) {
-      [[maybe_unused]] float x_sum[kMost][4] = {}, part[kMost][2][4] = {};
+      Parts<kMost> parts;
       QGEN_UNROLL
-      for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) {
+      for (int s = of * kGroupSteps; s < (of + 1) * kGroupSteps; ++s) multiply_columns(a, b, s, parts, first);
+      add_parts<kMinimumsFirst>(groups, of, parts, first);
+    }
+  }
+  template <int kMost>
+  QGEN_DEVICE void multiply_columns(const Rows& a, const Tokens<kMost>& b, int s, Parts<kMost>& parts, int first) {
+    QGEN_UNROLL
+    for (int n = 0; n < kMost; ++n) {
+      if constexpr (Tile::kMinimums) add_inputs(parts.x_sum[n], b[n][s]);
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i)
+        multiply_add<kCodes>(kGrouped ? parts.product[n][i] : sum[i][first + n], a[s][i], b[n][s]);
+    }
+  }
+  template <bool kMinimumsFirst, int kMost>
+  QGEN_DEVICE void add_parts(const Groups& groups, int of, const Parts<kMost>& parts, int first) {
+    if constexpr (!kGrouped) return;
+    QGEN_UNROLL
+    for (int n = 0; n < kMost; ++n) {
+      QGEN_UNROLL
+      for (int i = 0; i < 2; ++i) {
         QGEN_UNROLL
-        for (int n = 0; n < kMost; ++n) {
-          if constexpr (Tile::kMinimums) add_inputs(x_sum[n], b[n][s]);
-          QGEN_UNROLL
-          for (int i = 0; i < 2; ++i) multiply_add<kCodes>(kGrouped ? part[n][i] : sum[i][first + n], a[s][i], b[n][s]);
-        }
-      }
-      if constexpr (kGrouped) {
-        QGEN_UNROLL
-        for (int n = 0; n < kMost; ++n) {
-          QGEN_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            QGEN_UNROLL
-            for (int j = 0; j < 4; ++j) {
-              float& to = sum[i][first + n][j];
-              if constexpr (Tile::kMinimums && kMinimumsFirst)
-                to = fused_product(groups[i][j / 2].minimum(of), x_sum[n][j], to);
-              to = fused_product(groups[i][j / 2].scale(of), part[n][i][j], to);
-              if constexpr (Tile::kMinimums && !kMinimumsFirst)
-                to = fused_product(groups[i][j / 2].minimum(of), x_sum[n][j], to);
-            }
-          }
+        for (int j = 0; j < 4; ++j) {
+          float& to = sum[i][first + n][j];
+          if constexpr (Tile::kMinimums && kMinimumsFirst)
+            to = fused_product(groups[i][j / 2].minimum(of), parts.x_sum[n][j], to);
+          to = fused_product(groups[i][j / 2].scale(of), parts.product[n][i][j], to);
+          if constexpr (Tile::kMinimums && !kMinimumsFirst)
+            to = fused_product(groups[i][j / 2].minimum(of), parts.x_sum[n][j], to);
         }
       }
     }
@@ -175,6 +219,12 @@ struct GemmWarp {
     }
   }
 
+  template <int kMost>
+  QGEN_DEVICE static void load_tiles(const uint16_t* x, int window, int first, Tokens<kMost>& b) {
+    QGEN_UNROLL
+    for (int n = 0; n < kMost; ++n)
+      load_inputs(x, Tile::token_warp() * kWarpTokens + (first + n) * 8 + lane_index() / 4, window, b[n]);
+  }
   // This lane's columns of a window of a token.
   QGEN_DEVICE static void load_inputs(const uint16_t* x, int token, int window, uint32_t (&b)[kLane / 4][2]) {
     const int q = lane_index() % 4;
@@ -353,45 +403,72 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
   [[maybe_unused]] typename Warp::Groups ahead[kWindowsAtOnce];
 
   QGEN_UNROLL
-  for (int s = 0; s < Tile::kStages - 1; ++s) copy_step(s, true, false);
-  if constexpr (kAhead) load_step(0, ahead);
+  for (int s = 0; s < Tile::kStages; ++s) copy_step(s, true, false);
+  if constexpr (kGrouped && !kOneWindow) load_step(0, kAhead ? ahead : groups);
   wait_for_inputs();
   QGEN_UNROLL
-  for (int s = 0; s < Tile::kStages - 1; ++s) {
+  for (int s = 0; s < Tile::kStages; ++s) {
     copy_step(s, false, true);
     copy_async_commit();
   }
-  QGEN_UNROLL_BY(1)
-  for (int step = 0; step < steps; ++step) {
-    if constexpr (kAhead) {
-      QGEN_UNROLL
-      for (int i = 0; i < kWindowsAtOnce * 4; ++i) groups[i / 4][i / 2 % 2][i % 2] = ahead[i / 4][i / 2 % 2][i % 2];
-      if (step + 1 < steps) load_step(step + 1, ahead);
-    } else if constexpr (kGrouped && !kOneWindow) {
-      load_step(step, groups);
-    }
-    copy_async_wait<Tile::kStages - 2>();
-    barrier();  // all copies of this step have arrived, and no thread still reads the stage that is written next
-    copy_step(step + Tile::kStages - 1, true, true);
-    copy_async_commit();
-    QGEN_UNROLL_BY(kWindowsAtOnce)
-    for (int window = 0; window < Warp::kWindows; ++window) {
-      typename Warp::Groups& of_window = groups[kOneWindow ? 0 : window];
-      if constexpr (kOneWindow) load_groups(step, window, of_window);
-      const int column = block.column_of(step, window);
-      const auto zero_bias = [&](int i, int h, int of) {
-        if constexpr (kGrouped) {
-          const Matrix& w = matrix(i);
-          // Behind the last column any will do.
-          const int tile = group[i][h] + (column >> block.like().group_shift) + of;
-          return i8_bias(column < block.like().cols ? zero_point_at<Tile>(w, tile) : 0);
-        } else {
-          return bias[i][h];
+  copy_async_wait<Tile::kStages - 1>();
+  barrier();
+  const auto multiply = [&]<bool kWithin>() {
+    [[maybe_unused]] typename Warp::Words next_words;
+    if constexpr (kWithin) Warp::load_window(codes_of(0), 0, next_words);
+    QGEN_UNROLL_BY(1)
+    for (int step = 0; step < steps; ++step) {
+      if constexpr (kAhead) {
+        QGEN_UNROLL
+        for (int i = 0; i < kWindowsAtOnce * 4; ++i) groups[i / 4][i / 2 % 2][i % 2] = ahead[i / 4][i / 2 % 2][i % 2];
+        if (step + 1 < steps) load_step(step + 1, ahead);
+      }
+      const auto meet = [&] {
+        copy_async_wait<Tile::kStages - 2>();
+        barrier();  // the next step's copies have arrived, and no thread still reads the stage that is written then
+        if constexpr (kWithin) {
+          if (step + 1 < steps) Warp::load_window(codes_of(step + 1), 0, next_words);
         }
       };
-      warp.template multiply_window<Block>(codes_of(step), x_of(step), window, of_window, block.tiles(), zero_bias);
+      const auto copy_next = [&] {
+        copy_step(step + Tile::kStages, true, true);
+        copy_async_commit();
+      };
+      QGEN_UNROLL_BY(kWindowsAtOnce)
+      for (int window = 0; window < Warp::kWindows; ++window) {
+        typename Warp::Groups& of_window = groups[kOneWindow ? 0 : window];
+        if constexpr (kOneWindow) load_groups(step, window, of_window);
+        const int column = block.column_of(step, window);
+        const auto zero_bias = [&](int i, int h, int of) {
+          if constexpr (kGrouped) {
+            const Matrix& w = matrix(i);
+            // Behind the last column any will do.
+            const int tile = group[i][h] + (column >> block.like().group_shift) + of;
+            return i8_bias(column < block.like().cols ? zero_point_at<Tile>(w, tile) : 0);
+          } else {
+            return bias[i][h];
+          }
+        };
+        typename Warp::Words own, &words = kWithin ? next_words : own;
+        if (!kWithin || window > 0) Warp::load_window(codes_of(step), window, words);
+        warp.template multiply_window<Block, kWithin>(words, x_of(step), window, of_window, block.tiles(), zero_bias,
+                                                      meet, copy_next);
+      }
+      block.end_step(step, warp);
+      if constexpr (kGrouped && !kAhead && !kOneWindow) {
+        if (step + 1 < steps) load_step(step + 1, groups);
+      }
+      if constexpr (!kWithin) {
+        meet();
+        copy_next();
+      }
     }
-    block.end_step(step, warp);
+  };
+  constexpr bool kCanMeetWithin = Block::kOverlaps && Warp::kMeetsWithin;
+  if (kCanMeetWithin && block.tiles() == Warp::kTokenTiles) {
+    multiply.template operator()<kCanMeetWithin>();
+  } else {
+    multiply.template operator()<false>();
   }
   copy_async_wait<0>();
 }

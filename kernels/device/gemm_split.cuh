@@ -167,9 +167,9 @@ class SplitGemmBlock {
   // The first of the block's tokens in a tile of columns of a warp: the warps' tiles by turns, so that few tokens keep
   // both busy.
   QGEN_DEVICE static int token_of(int tile, int warp) { return (tile / 2 * Tile::kTokenWarps + warp) * 8; }
-  // step / slice_steps_ by a product, which is exact as long as 16 slice_steps_^2 are below 2^31: for 11 million
-  // columns.
-  QGEN_DEVICE int slice_of(int step) const { return int(uint64_t{uint32_t(step)} * inverse_steps_ >> 31); }
+  // step / slice_steps_ by the upper half of a product, which is exact as long as 16 slice_steps_^2 are below 2^31: for
+  // 11 million columns.
+  QGEN_DEVICE int slice_of(int step) const { return int(upper_product(2 * uint32_t(step), inverse_steps_)); }
 
   // use(total, partial) for the thread's sums; `partial`: where those of a slice are in memory.
   template <typename Use>

@@ -194,6 +194,8 @@ QGEN_DEVICE float round_to_even(float value) { return rintf(value); }
 // code whose bits must agree between kernels uses these.
 QGEN_DEVICE float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 QGEN_DEVICE float fused_product(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// The upper half of a product of 64 bits.
+QGEN_DEVICE uint32_t upper_product(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 // 2 to the power of `value`; subnormal values and results are zero.
 QGEN_DEVICE float exp2_fast(float value) {
   float power;

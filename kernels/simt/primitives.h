@@ -154,6 +154,7 @@ inline uint8_t e4m3_bits(float value) {
   return uint8_t(value != value ? 0x7F : best | (std::signbit(value) ? 0x80 : 0));
 }
 inline float round_to_even(float value) { return std::nearbyint(value); }
+inline uint32_t upper_product(uint32_t a, uint32_t b) { return uint32_t(uint64_t{a} * b >> 32); }
 // A GPU makes zeros of subnormal numbers.
 inline float exp2_fast(float value) { return std::exp2(value); }
 // By way of a rounded exponent of two, as GPUs have it.
