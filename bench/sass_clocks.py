@@ -160,6 +160,8 @@ def main():
     results = []
     for body in loops_of(found[0], options.products) if found else ():
         products = sum(one.name in ("HMMA", "IMMA") for one in body)
+        if options.products not in (None, products):
+            continue
         total, waits = clocks(body, options.blocks, warps)
         each = total / products / (options.blocks * warps / 4)  # of a scheduler
         results.append((each, total, products, body, waits))

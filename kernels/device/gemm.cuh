@@ -88,9 +88,9 @@ struct GemmWarp {
 
   // += the products of the codes of window `window` of a step, whose inputs are in shared memory at `x`, for the first
   // `tiles` tiles of tokens and up to Block::kTilesAtOnce - 1 behind them. zero_bias(i, h, group): i8_bias() of the
-  // zero point of a group of the window. kWithin: for all tiles, and of the last window meet() is called as soon as
-  // nothing of the step is read any more, copy() behind it, and the rest of the products come last.
-  template <typename Block, bool kWithin, typename ZeroBias, typename Meet, typename Copy>
+  // zero point of a group of the window. kTurns > 0: so many times kTilesAtOnce tiles, and of the last window meet() is
+  // called as soon as nothing of the step is read any more, copy() behind it, and the rest of the products come last.
+  template <typename Block, int kTurns, typename ZeroBias, typename Meet, typename Copy>
   QGEN_DEVICE void multiply_window(const Words& words, const uint16_t* x, int window, const Groups& groups, int tiles,
                                    const ZeroBias& zero_bias, const Meet& meet, const Copy& copy) {
     constexpr int kMost = Block::kTilesAtOnce;
@@ -118,9 +118,9 @@ struct GemmWarp {
       load_tiles(x, window, n, b);
       multiply_tiles<Block::kMinimumsFirst>(a, b, groups, n);
     };
-    constexpr int kLast = kTokenTiles - kMost;
-    if constexpr (kWithin) {
+    if constexpr (kTurns > 0) {
       static_assert(kGroups == 1);
+      constexpr int kLast = (kTurns - 1) * kMost;
       QGEN_UNROLL
       for (int n = 0; n < kLast; n += kMost) multiply_some(n);
       if (window < kWindows - 1) return multiply_some(kLast);
@@ -413,12 +413,14 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
   }
   copy_async_wait<Tile::kStages - 1>();
   barrier();
-  const auto multiply = [&]<bool kWithin>() {
+  // kTurns: as in multiply_window(); 0: the warp has no tiles, and only copies.
+  const auto multiply = [&]<int kTurns>() {
+    constexpr bool kWithin = kTurns > 0;
     [[maybe_unused]] typename Warp::Words next_words;
     if constexpr (kWithin) Warp::load_window(codes_of(0), 0, next_words);
     QGEN_UNROLL_BY(1)
     for (int step = 0; step < steps; ++step) {
-      if constexpr (kAhead) {
+      if constexpr (kAhead && kTurns != 0) {
         QGEN_UNROLL
         for (int i = 0; i < kWindowsAtOnce * 4; ++i) groups[i / 4][i / 2 % 2][i % 2] = ahead[i / 4][i / 2 % 2][i % 2];
         if (step + 1 < steps) load_step(step + 1, ahead);
@@ -435,7 +437,7 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
         copy_async_commit();
       };
       QGEN_UNROLL_BY(kWindowsAtOnce)
-      for (int window = 0; window < Warp::kWindows; ++window) {
+      for (int window = 0; window < (kTurns == 0 ? 0 : Warp::kWindows); ++window) {
         typename Warp::Groups& of_window = groups[kOneWindow ? 0 : window];
         if constexpr (kOneWindow) load_groups(step, window, of_window);
         const int column = block.column_of(step, window);
@@ -451,10 +453,10 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
         };
         typename Warp::Words own, &words = kWithin ? next_words : own;
         if (!kWithin || window > 0) Warp::load_window(codes_of(step), window, words);
-        warp.template multiply_window<Block, kWithin>(words, x_of(step), window, of_window, block.tiles(), zero_bias,
-                                                      meet, copy_next);
+        warp.template multiply_window<Block, kTurns>(words, x_of(step), window, of_window, block.tiles(), zero_bias,
+                                                     meet, copy_next);
       }
-      block.end_step(step, warp);
+      if constexpr (kTurns != 0) block.end_step(step, warp);
       if constexpr (kGrouped && !kAhead && !kOneWindow) {
         if (step + 1 < steps) load_step(step + 1, groups);
       }
@@ -464,11 +466,20 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
       }
     }
   };
-  constexpr bool kCanMeetWithin = Block::kOverlaps && Warp::kMeetsWithin;
-  if (kCanMeetWithin && block.tiles() == Warp::kTokenTiles) {
-    multiply.template operator()<kCanMeetWithin>();
+  constexpr int kAsMany = -1, kMost = Block::kTilesAtOnce, kMostTurns = Warp::kTokenTiles / kMost;
+  if constexpr (Block::kOverlaps && Warp::kMeetsWithin) {
+    const int turns = (block.tiles() + kMost - 1) / kMost;
+    if (turns == kMostTurns) {
+      multiply.template operator()<kMostTurns>();
+    } else if constexpr (kMostTurns > 2) {
+      multiply.template operator()<kAsMany>();
+    } else if (turns > 0) {
+      multiply.template operator()<1>();
+    } else {
+      multiply.template operator()<0>();
+    }
   } else {
-    multiply.template operator()<false>();
+    multiply.template operator()<kAsMany>();
   }
   copy_async_wait<0>();
 }
