@@ -404,7 +404,7 @@ def split_launch(gpu, p, texts, times, kernels=None):
     known = tiles.clocks[p.codes]
     clocks = known[min((c for c in known if c >= columns), default=max(known))]
     copied = 64 * (rows * (2 if p.codes == "bf16" else 1) + 4 * of_block)
-    step = max(clocks, copied / gpu.l2_bytes_clock) / gpu.clock / 1e3 + tiles.wait
+    step = max(tiles.times * clocks, copied / gpu.l2_bytes_clock) / gpu.clock / 1e3 + tiles.wait
     memory = p.bytes / gpu.rate
     product = gap(gpu) + gpu.latency + max(all_steps * step, memory)
     inputs = small_launch(gpu, "", Straight(2, 300, 0), 8.0 * texts * p.cols).total
@@ -554,20 +554,21 @@ def prefill(gpu, model, tokens, kernels=None):
     gates = tokens * sum(p.rows[0] for p in products if p.gated)
     inputs, outputs = (inputs + 4 * gates, outputs) if at_once else (inputs, outputs + 12 * gates)
     speed = gpu.rate * data.COPY_SHARE
+    dequantize_share = (kernels or {}).get("dequantize share", data.DEQUANTIZE_SHARE)
     per_layer = 3 * sum(len(p.rows) for p in products) + 6  # launches
     mixture = {}
     if experts:
         of_experts = 2.0 * tokens * model.layers * sum(p.chosen * sum(p.rows) * p.cols for p in experts)
         # Inputs read and rounded; inner rows written, read, rounded and read; products written and read.
         between = tokens * sum(p.chosen * (p.rows[0] * 12 if p.gated else p.rows[0] * 8) for p in experts)
-        mixture["experts in tiles"] = of_experts / (gpu.tensor_f16 * 1e6 * data.TILE_EXPERTS_SHARE)
+        mixture["experts in tiles"] = of_experts / (gpu.tensor_f16 * 1e6 * (kernels or {}).get("experts share", data.TILE_EXPERTS_SHARE))
         mixture["between the experts' products"] = model.layers * between / speed
         per_layer += 7
     return {
         "matrix products (cuBLASLt)": flops / (gpu.tensor_f16 * 1e6 * data.LIBRARY_SHARE),
         **mixture,
         "attention in tiles": model.layers * tile_attention(gpu, attention, tokens, kernels),
-        "weights written out as F16": batches * model.layers * copied * 3 / speed,
+        "weights written out as F16": batches * model.layers * copied * 3 / (gpu.rate * dequantize_share),
         "inputs rounded to F16": model.layers * inputs / speed,
         "epilogues": model.layers * outputs / speed,
         "between launches": batches * model.layers * per_layer * (data.DRAIN + gpu.node),
@@ -648,7 +649,7 @@ def measured_rows():
     gpu = GPUS["h200"]
     models = {row.model: model_of_config(row.model, "f16") for row in data.MEASURED}
     for row in data.MEASURED:
-        model, kernels = models[row.model], None if row.third_day else data.KERNELS_THEN
+        model, kernels = models[row.model], data.KERNELS_THIRD_DAY if row.third_day else data.KERNELS_THEN
         if row.launches:
             launches = [launch for launch in token(gpu, model, 0, (), kernels, row.texts) if launch.name in row.launches]
             us = [launch.staged if row.staged else launch.total - gap(gpu) for launch in launches]

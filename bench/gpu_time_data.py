@@ -154,32 +154,37 @@ class TileAttention:
 
 # Around the loop: eight rounds of four queries with 730 instructions each and 600 more, read off; before, 16 queries of 280 one after the
 # other, estimated.
-TILE_ATTENTION_WAIT = 6.0  # set by 681 us of a layer's 4096 tokens, 32 heads of 128, in 17 % of which processors had no block
-TILE_ATTENTION = TileAttention(128, {64: 11.0, 128: 10.6, 256: 13.4}, 6400, TILE_ATTENTION_WAIT)
-TILE_ATTENTION_THEN = TileAttention(64, {128: 15.3}, 4900, 15.0)  # the wait: of 334 us of 2048 tokens
+TILE_ATTENTION_WAIT = 5.6  # set by 681 us of a layer's 4096 tokens, 32 heads of 128, in 17 % of which processors had no block
+TILE_ATTENTION = TileAttention(128, {64: 11.4, 128: 11.0, 256: 12.6}, 6400, TILE_ATTENTION_WAIT)
+TILE_ATTENTION_THEN = TileAttention(64, {128: 15.3}, 4900, 15.0)  # clocks without barriers; the wait: of 334 us of 2048 tokens
 MMA_FLOPS = 4096
 
 @dataclass(frozen=True)
 class SplitTiles:
     """Next tokens of 9 to 64 texts (split gemm): a block of eight warps goes through steps of 64 columns. By codes: rows and tokens of a
-    block, and clocks of a step by the columns that a warp multiplies, two a token (bench/sass_clocks.py, two warps, on 9.0)."""
+    block, and clocks of a step by the columns that a warp multiplies, two a token (bench/sass_clocks.py, on 9.0)."""
 
     rows: dict
     tokens: dict
     clocks: dict
     shares_rest: bool  # tiles that make no whole round are shared by blocks; else few tiles by 16 blocks each, and others by none
-    wait: float  # us of a step beyond its loop
+    times: float = 1  # as long as these clocks
+    wait: float = 0  # us of a step beyond them
 
 
-# Set by gate and up of 64 texts. In the kernel that ran first words of codes met in banks, which the clocks do not know, and pieces of 64
-# bytes came from memory one by one, asked for two steps ahead, behind scales and sums of slices. What today's waits for is not known.
-SPLIT_WAIT, SPLIT_WAIT_THEN = 0.78, 0.92
+# Both set by gate and up of 64 texts. In the kernel of the second day first words of codes met in banks, and pieces of 64 bytes came from
+# memory one by one, asked for two steps ahead, behind scales and sums of slices; its clocks are those of a loop without barriers.
+# Attention and the experts' tiles took 1.4 times as long as their loops as well: what all three wait for beyond them is not known.
+SPLIT_TIMES, SPLIT_WAIT_THEN = 1.33, 0.92
 SPLIT_TILES = SplitTiles(
     {"fp8": 256, "int8": 256, "bf16": 128}, {"fp8": 32, "int8": 32, "bf16": 64},
-    {"fp8": {32: 1060, 64: 1145}, "int8": {32: 966, 64: 1102}, "bf16": {16: 880, 32: 1043, 48: 1260, 64: 1486}}, True, SPLIT_WAIT)
+    {"fp8": {32: 1099, 64: 1483}, "int8": {32: 1294, 64: 1527}, "bf16": {16: 1352, 32: 1680, 48: 1981, 64: 1742}}, True, SPLIT_TIMES)
+SPLIT_TILES_THIRD_DAY = SplitTiles(
+    SPLIT_TILES.rows, SPLIT_TILES.tokens,
+    {"fp8": {32: 1437, 64: 1940}, "int8": {32: 1539, 64: 1967}, "bf16": {16: 1427, 32: 1569, 48: 1861, 64: 1979}}, True, SPLIT_TIMES)
 SPLIT_TILES_THEN = SplitTiles(
     dict.fromkeys(("fp8", "int8", "bf16"), 128), dict.fromkeys(("fp8", "int8", "bf16"), 64),
-    {"fp8": {16: 1068, 32: 1258, 48: 1474, 64: 1722}, "bf16": {16: 1041, 32: 1278, 48: 1562, 64: 1822}}, False, SPLIT_WAIT_THEN)
+    {"fp8": {16: 1068, 32: 1258, 48: 1474, 64: 1722}, "bf16": {16: 1041, 32: 1278, 48: 1562, 64: 1822}}, False, wait=SPLIT_WAIT_THEN)
 SPLIT_BORDERS = 6  # steps that a block's beginning and end take: estimated, as in kernels/device/gemm_split.cu
 
 # Executed after the wait: estimated from the machine code and the source.
@@ -203,8 +208,15 @@ CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {q
 
 # Prefill, shares of the tensor cores' peak.
 LIBRARY_SHARE = 0.75  # measured: the products of 4096 tokens of 8B, one by one, and 8192 x 8192
-TILE_EXPERTS_SHARE = 0.13  # set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full
+# Set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full. Today by the clocks of the loop, 14.5 then, 10.7
+# now.
+TILE_EXPERTS_SHARE_THEN = 0.13
+TILE_EXPERTS_SHARE = TILE_EXPERTS_SHARE_THEN * 14.5 / 10.7
 COPY_SHARE = 0.55  # of the memory's speed: set by the layers of 8B that are written out (237 us), for all kernels that convert
+DEQUANTIZE_SHARE = 0.75  # estimated: whole lines, all loads of a thread at once, instructions for about 100 us of these layers
+# What ran on the third day and has changed since, but for products of up to two tokens.
+KERNELS_THIRD_DAY = {"split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
+KERNELS_THEN |= {"experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
 
 
 @dataclass(frozen=True)
@@ -220,7 +232,7 @@ class MeasuredRow:
     context: int = 0
     prompt: int = 0  # tokens
     texts: int = 1  # whose next tokens run together
-    third_day: bool = False  # against today's kernels, though products of up to two tokens have changed since
+    third_day: bool = False  # against KERNELS_THIRD_DAY; else against KERNELS_THEN
     sets: str = ""
     why: str = ""
 
@@ -257,8 +269,8 @@ MEASURED = [
     MeasuredRow("35B-A3B FP8, decoding at 0", "35b-a3b-fp8", 259.9, sets="loads of recurrences, which were not timed alone"),
     MeasuredRow("8B FP8, a prompt of 512", "8b-fp8", 20907, prompt=512, why="what the library takes for 512 tokens was not measured"),
     MeasuredRow("8B FP8, a prompt of 4096", "8b-fp8", 27563, prompt=4096),
-    MeasuredRow("30B-A3B FP8, a prompt of 2048", "30b-a3b-fp8", 22123, prompt=2048, sets="TILE_EXPERTS_SHARE"),
-    MeasuredRow("28th: 8B FP8, 64 texts: gate and up", "8b-fp8", 161, ("gate, up",), texts=64, third_day=True, sets="SPLIT_WAIT"),
+    MeasuredRow("30B-A3B FP8, a prompt of 2048", "30b-a3b-fp8", 22123, prompt=2048, sets="TILE_EXPERTS_SHARE_THEN"),
+    MeasuredRow("28th: 8B FP8, 64 texts: gate and up", "8b-fp8", 161, ("gate, up",), texts=64, third_day=True, sets="SPLIT_TIMES"),
     MeasuredRow("28th: 8B FP8, the next tokens of two texts", "8b-fp8", 721, texts=2, third_day=True),
     MeasuredRow("28th: of three", "8b-fp8", 1004, texts=3, third_day=True, why="what 3 to 8 tokens cost beyond the model is not known"),
     MeasuredRow("28th: of four", "8b-fp8", 1206, texts=4, third_day=True, why="what 3 to 8 tokens cost beyond the model is not known"),
@@ -269,7 +281,7 @@ MEASURED = [
     MeasuredRow("28th: at 32768", "30b-a3b-fp8", 266.9, context=32768, third_day=True, why="products of one token have changed since"),
     MeasuredRow("28th: 35B-A3B FP8, decoding at 0", "35b-a3b-fp8", 355.1, third_day=True, why="products of one token have changed since"),
     MeasuredRow("28th: at 4096", "35b-a3b-fp8", 359.3, context=4096, third_day=True, why="products of one token have changed since"),
-    MeasuredRow("28th: 8B FP8, the next tokens of 16 texts", "8b-fp8", 2020, texts=16, third_day=True),
+    MeasuredRow("28th: 8B FP8, the next tokens of 16 texts", "8b-fp8", 2020, texts=16, third_day=True, why="as of 64"),
     MeasuredRow("28th: of 32", "8b-fp8", 2908, texts=32, third_day=True, why="as of 64"),
     MeasuredRow("28th: of 64", "8b-fp8", 3589, texts=64, third_day=True, why="products explain a third, what else it waits for is not known"),
     MeasuredRow("28th: 8B FP8, a prompt of 512", "8b-fp8", 18685, prompt=512, third_day=True,

@@ -5,11 +5,32 @@
 
 namespace qgen::QGEN_BACKEND {
 
+namespace {
+
+// A kernel for all widths of groups.
+template <typename Grid>
+using PieceGrid = GridTraits<Grid::kCodes, 16, Grid::kGrouped ? 1 : 0, Grid::kForm, Grid::kMinimums>;
+
+bool has_copied_pieces(const DequantizeArgs& args) {
+  const Matrix& w = args.w;
+  const bool rows_together = w.group_rows % kCopyRows == 0 && (w.row_origin + args.first_row) % kCopyRows == 0;
+  return grid_kind(w) != GridKind::kAny && w.column_order == nullptr && w.cols % kCopyPiece == 0 &&
+         (w.group_rows == 1 || rows_together);
+}
+
+}  // namespace
+
 void dequantize_to_fp16(Stream& stream, const DequantizeArgs& args) {
   const Dim grid{blocks_of(args.stride, kCopyThreads * kCopyColumns), blocks_of(args.rows, kCopyRows)};
+  const auto start = [&](auto kernel) { launch(stream, "dequantize", kernel, grid, kCopyThreads, 0, args); };
+  if (has_copied_pieces(args)) {
+    with_grid(args.w, [&]<typename Grid>() {
+      if constexpr (kCodeBytes<Grid::kCodes> == 1) start(dequantize_pieces_kernel<PieceGrid<Grid>>);
+    });
+    return;
+  }
   with_codes(args.w.kind, [&]<Codes kCodes>() {
-    if constexpr (kCodeBytes<kCodes> == 1)
-      launch(stream, "dequantize", dequantize_kernel<kCodes>, grid, kCopyThreads, 0, args);
+    if constexpr (kCodeBytes<kCodes> == 1) start(dequantize_kernel<kCodes>);
   });
 }
 

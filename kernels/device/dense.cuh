@@ -6,65 +6,83 @@
 
 namespace qgen::QGEN_BACKEND {
 
-// Of a thread: 16 codes of some neighbouring rows, whose loads are under way together.
-constexpr int kCopyThreads = 128, kCopyColumns = 16, kCopyRows = 4;
+// Of a thread: pieces of 8 codes of some neighbouring rows. The pieces of a warp are neighbours, so that it reads and
+// writes whole lines.
+constexpr int kCopyThreads = 128, kCopyPiece = 8, kCopyPieces = 2, kCopyRows = 4;
+constexpr int kCopyColumns = kCopyPiece * kCopyPieces;
+QGEN_DEVICE int copy_column(int piece) {
+  return (int(block_index().x) * kCopyPieces + piece) * kCopyThreads * kCopyPiece + thread_index() * kCopyPiece;
+}
 
+// Where has_copied_pieces(): whole pieces, each of one group, and rows of a thread that have a group each or one
+// together. All of a thread's loads are under way before the first of them is used.
+template <typename Grid>
+QGEN_KERNEL(kCopyThreads, 1)
+dequantize_pieces_kernel(const DequantizeArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const Matrix& w = args.w;
+  const int begin = int(block_index().y) * kCopyRows,
+            rows = args.rows - begin < kCopyRows ? args.rows - begin : kCopyRows, first_row = args.first_row + begin;
+  const int first_tile = first_group(w, first_row), tiles_of_row = w.group_rows == 1 ? w.grid_cols : 0;
+  Bytes8 codes[kCopyPieces][kCopyRows];
+  GroupLoads<Grid> group[kCopyPieces][kCopyRows];
+  float row_scale[kCopyPieces][kCopyRows], zero_point[kCopyPieces][kCopyRows];
+  QGEN_UNROLL
+  for (int i = 0; i < kCopyPieces * kCopyRows; ++i) {
+    const int piece = i / kCopyRows, r = i % kCopyRows, column = copy_column(piece);
+    if (column >= w.cols || r >= rows) continue;
+    codes[piece][r] = load_once8(w.codes + (first_row + r) * w.row_bytes + column);
+    const int tile = first_tile + r * tiles_of_row + (Grid::kGrouped ? column >> w.group_shift : 0);
+    if constexpr (Grid::kGrouped) group[piece][r].load(w, tile);
+    row_scale[piece][r] = Grid::kGrouped ? 0 : scale_at(w, tile);
+    zero_point[piece][r] = zero_point_at<Grid>(w, tile);
+  }
+  QGEN_UNROLL
+  for (int i = 0; i < kCopyPieces * kCopyRows; ++i) {
+    const int piece = i / kCopyRows, r = i % kCopyRows, column = copy_column(piece);
+    if (column >= args.stride || r >= rows) continue;
+    Bytes16 pairs = {};
+    if (column < w.cols) {
+      const float by = (Grid::kGrouped ? group[piece][r].scale(0) : row_scale[piece][r]) * args.factor;
+      QGEN_UNROLL
+      for (int four = 0; four < 2; ++four) {
+        uint32_t halves[2];
+        four_codes<Grid::kCodes>(codes[piece][r].word[four], i8_bias(zero_point[piece][r]), halves[0], halves[1]);
+        QGEN_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
+          if constexpr (Grid::kMinimums) {
+            const float add = group[piece][r].minimum(0) * args.factor;
+            low = fused_product(low, by, add);
+            high = fused_product(high, by, add);
+          } else {
+            low *= by;
+            high *= by;
+          }
+          pairs.word[2 * four + j] = f16_pair(low, high);
+        }
+      }
+    }
+    *reinterpret_cast<Bytes16*>(args.out + int64_t{begin + r} * args.stride + column) = pairs;
+  }
+}
+
+// All others.
 template <Codes kCodes>
 QGEN_KERNEL(kCopyThreads, 1)
 dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   const Matrix& w = args.w;
-  const int begin = int(block_index().y) * kCopyRows,
-            rows = args.rows - begin < kCopyRows ? args.rows - begin : kCopyRows;
-  const int first = (int(block_index().x) * kCopyThreads + thread_index()) * kCopyColumns;
-  if (first >= args.stride) return;
-  const int first_row = args.first_row + begin;
-  uint16_t* const out = args.out + begin * args.stride;
-  const bool one_tile = w.grid_cols == 1 && w.row_period == 0;  // of all columns
-  if (w.column_order != nullptr || (!one_tile && w.group_cols % kCopyColumns != 0) || first + kCopyColumns > w.cols) {
-    QGEN_UNROLL_BY(1)
-    for (int i = 0; i < rows * kCopyColumns; ++i) {
-      const int r = i / kCopyColumns, k = first + i % kCopyColumns;
-      if (k >= args.stride) continue;
-      const int to = w.column_order != nullptr && k < w.cols ? w.column_order[k] : k;
-      out[r * args.stride + to] = k < w.cols ? f16_bits(element<kCodes>(w, first_row + r, k) * args.factor) : 0;
-    }
-    return;
-  }
-  // All of one tile.
-  const int column_tile = one_tile ? 0 : first / w.group_cols;
-  Bytes16 codes[kCopyRows];
-  float scale[kCopyRows], zero_point[kCopyRows], minimum[kCopyRows];
-  QGEN_UNROLL
-  for (int r = 0; r < kCopyRows; ++r) {
-    if (r >= rows) continue;
-    const int64_t tile = int64_t(first_group(w, first_row + r)) + column_tile;
-    codes[r] = load_once16(w.codes + (first_row + r) * w.row_bytes + first);
-    scale[r] = scale_at(w, tile);
-    zero_point[r] = w.zero_point != nullptr ? w.zero_point[tile] : 0;
-    minimum[r] = minimum_at(w, tile);
-  }
-  QGEN_UNROLL
-  for (int r = 0; r < kCopyRows; ++r) {
-    if (r >= rows) continue;
-    const float by = scale[r] * args.factor, add = minimum[r] * args.factor;
-    QGEN_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      Bytes16 pairs;
-      QGEN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        uint32_t halves[2];
-        four_codes<kCodes>(codes[r].word[2 * h + i], i8_bias(0), halves[0], halves[1]);
-        QGEN_UNROLL
-        for (int j = 0; j < 2; ++j) {
-          const float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
-          pairs.word[2 * i + j] =
-              f16_pair(fused_product(low - zero_point[r], by, add), fused_product(high - zero_point[r], by, add));
-        }
-      }
-      *reinterpret_cast<Bytes16*>(out + r * args.stride + first + h * 8) = pairs;
-    }
+  const int begin = int(block_index().y) * kCopyRows, left = args.rows - begin;
+  QGEN_UNROLL_BY(1)
+  for (int i = 0; i < kCopyRows * kCopyColumns; ++i) {
+    const int r = i / kCopyColumns, k = copy_column(i / kCopyPiece % kCopyPieces) + i % kCopyPiece;
+    if (r >= left || k >= args.stride) continue;
+    const int to = w.column_order != nullptr && k < w.cols ? w.column_order[k] : k;
+    args.out[int64_t{begin + r} * args.stride + to] =
+        k < w.cols ? f16_bits(element<kCodes>(w, args.first_row + begin + r, k) * args.factor) : 0;
   }
 }
 

@@ -115,6 +115,14 @@ QGEN_DEVICE Bytes16 load_once16(const void* p) {
                : "memory");
   return v;
 }
+QGEN_DEVICE Bytes8 load_once8(const void* p) {
+  Bytes8 v;
+  asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.word[0]), "=r"(v.word[1])
+               : "l"(p)
+               : "memory");
+  return v;
+}
 
 // Brings the 128 bytes around `p` into L2.
 QGEN_DEVICE void fetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }

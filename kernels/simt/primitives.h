@@ -112,6 +112,10 @@ inline Bytes16 load_once16(const void* p) {
   check_alignment(p, 16);
   return *static_cast<const Bytes16*>(p);
 }
+inline Bytes8 load_once8(const void* p) {
+  check_alignment(p, 8);
+  return *static_cast<const Bytes8*>(p);
+}
 inline float f16_value(uint16_t bits) { return f16_to_float(bits); }
 inline float bf16_value(uint16_t bits) { return bf16_to_float(bits); }
 inline uint16_t f16_bits(float value) { return float_to_f16(value); }
