@@ -540,7 +540,8 @@ def tile_attention(gpu, a, tokens, kernels=None):
 
 def prefill(gpu, model, tokens, kernels=None):
     """us of a prompt by groups of kernels, at 16-bit activations with cuBLASLt. `kernels`: as token() has it."""
-    at_once = (kernels or {}).get("gates at once", True)
+    kernels = kernels or {}
+    at_once = kernels.get("gates at once", True)
     # Tokens that go through the plan together: more where memory is plenty.
     batches = math.ceil(tokens / (4096 if at_once and gpu.shared_kb > 128 else 2048))
     products = [step for step in model.kinds[0].steps if isinstance(step, Product) and not step.chosen]
@@ -554,14 +555,14 @@ def prefill(gpu, model, tokens, kernels=None):
     gates = tokens * sum(p.rows[0] for p in products if p.gated)
     inputs, outputs = (inputs + 4 * gates, outputs) if at_once else (inputs, outputs + 12 * gates)
     speed = gpu.rate * data.COPY_SHARE
-    dequantize_share = (kernels or {}).get("dequantize share", data.DEQUANTIZE_SHARE)
+    dequantize_share = kernels.get("dequantize share", data.DEQUANTIZE_SHARE)
     per_layer = 3 * sum(len(p.rows) for p in products) + 6  # launches
     mixture = {}
     if experts:
         of_experts = 2.0 * tokens * model.layers * sum(p.chosen * sum(p.rows) * p.cols for p in experts)
         # Inputs read and rounded; inner rows written, read, rounded and read; products written and read.
         between = tokens * sum(p.chosen * (p.rows[0] * 12 if p.gated else p.rows[0] * 8) for p in experts)
-        mixture["experts in tiles"] = of_experts / (gpu.tensor_f16 * 1e6 * (kernels or {}).get("experts share", data.TILE_EXPERTS_SHARE))
+        mixture["experts in tiles"] = of_experts / (gpu.tensor_f16 * 1e6 * kernels.get("experts share", data.TILE_EXPERTS_SHARE))
         mixture["between the experts' products"] = model.layers * between / speed
         per_layer += 7
     return {

@@ -147,15 +147,15 @@ class TileAttention:
     """Attention of prompts: two blocks of four warps on a multiprocessor, each with `queries` of a head."""
 
     queries: int
-    clocks: dict  # of a scheduler for a product of 16 x 8 x 16, by the elements of a head: bench/sass_clocks.py, two warps, on 9.0
+    clocks: dict  # of a scheduler for a product of 16 x 8 x 16, by the elements of a head: bench/sass_clocks.py, on 9.0
     around: int  # instructions of a warp before and behind its loop: norm and rotation of its queries, results
     wait: float  # clocks of a product beyond these
 
 
 # Around the loop: eight rounds of four queries with 730 instructions each and 600 more, read off; before, 16 queries of 280 one after the
 # other, estimated.
-TILE_ATTENTION_WAIT = 5.6  # set by 681 us of a layer's 4096 tokens, 32 heads of 128, in 17 % of which processors had no block
-TILE_ATTENTION = TileAttention(128, {64: 11.4, 128: 11.0, 256: 12.6}, 6400, TILE_ATTENTION_WAIT)
+TILE_ATTENTION_WAIT = 5.2  # set by 681 us of a layer's 4096 tokens, 32 heads of 128, in 17 % of which processors had no block
+TILE_ATTENTION = TileAttention(128, {64: 11.5, 128: 11.4, 256: 14.0}, 6400, TILE_ATTENTION_WAIT)
 TILE_ATTENTION_THEN = TileAttention(64, {128: 15.3}, 4900, 15.0)  # clocks without barriers; the wait: of 334 us of 2048 tokens
 MMA_FLOPS = 4096
 
@@ -172,13 +172,13 @@ class SplitTiles:
     wait: float = 0  # us of a step beyond them
 
 
-# Both set by gate and up of 64 texts. In the kernel of the second day first words of codes met in banks, and pieces of 64 bytes came from
-# memory one by one, asked for two steps ahead, behind scales and sums of slices; its clocks are those of a loop without barriers.
-# Attention and the experts' tiles took 1.4 times as long as their loops as well: what all three wait for beyond them is not known.
+# Both set by gate and up of 64 texts, with SPLIT_BORDERS. In the kernel of the second day first words of codes met in banks, and pieces of
+# 64 bytes came from memory one by one, asked for two steps ahead, behind scales and sums of slices; its clocks are those of a loop without
+# barriers. What a step waits for beyond its loop is not known.
 SPLIT_TIMES, SPLIT_WAIT_THEN = 1.33, 0.92
 SPLIT_TILES = SplitTiles(
     {"fp8": 256, "int8": 256, "bf16": 128}, {"fp8": 32, "int8": 32, "bf16": 64},
-    {"fp8": {32: 1099, 64: 1483}, "int8": {32: 1294, 64: 1527}, "bf16": {16: 1352, 32: 1680, 48: 1981, 64: 1742}}, True, SPLIT_TIMES)
+    {"fp8": {32: 1003, 64: 1610}, "int8": {32: 1101, 64: 1704}, "bf16": {16: 1170, 32: 1418, 48: 1582, 64: 1804}}, True, SPLIT_TIMES)
 SPLIT_TILES_THIRD_DAY = SplitTiles(
     SPLIT_TILES.rows, SPLIT_TILES.tokens,
     {"fp8": {32: 1437, 64: 1940}, "int8": {32: 1539, 64: 1967}, "bf16": {16: 1427, 32: 1569, 48: 1861, 64: 1979}}, True, SPLIT_TIMES)
@@ -191,6 +191,16 @@ SPLIT_BORDERS = 6  # steps that a block's beginning and end take: estimated, as 
 SMALL = {"norm": Straight(1, 260, 3), "route": Straight(1, 650, 8), "add choices": Straight(3, 150, 4),
          "convolve": Straight(2, 200, 3), "recur": Straight(2, 750, 8), "gate": Straight(1, 250, 4), "sum": Straight(2, 100, 3)}
 FUSED = {"convolve", "gate", "sum"}  # done by the recurrence and by the shared expert's last product
+
+# Prefill, shares of the tensor cores' peak.
+LIBRARY_SHARE = 0.75  # measured: the products of 4096 tokens of 8B, one by one, and 8192 x 8192
+# Set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full. Today by the clocks of the loop, 14.5 then, 10.5
+# now.
+TILE_EXPERTS_SHARE_THEN = 0.13
+TILE_EXPERTS_SHARE = TILE_EXPERTS_SHARE_THEN * 14.5 / 10.5
+COPY_SHARE = 0.55  # of the memory's speed: set by the layers of 8B that are written out (237 us), for all kernels that convert
+DEQUANTIZE_SHARE = 0.75  # estimated: whole lines, all loads of a thread at once, instructions for about 100 us of these layers
+
 # What ran on the H200, where the kernel has changed since: a norm that jumped over the gate and the sum of each value, a route that
 # wrote weights and read them back, attention that asked for what comes in its second round after the first and multiplied by lanes,
 # experts that left no registers to the next kernel, a norm of its own before router and experts, tokens that were begun once the
@@ -201,22 +211,13 @@ KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "a
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
                 "matrices": False, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
                 "split": SPLIT_TILES_THEN, "scores at once": False, "inputs at once": False, "gates at once": False,
-                "tile attention": TILE_ATTENTION_THEN, "recur": Straight(111, 500, 12)}
+                "tile attention": TILE_ATTENTION_THEN, "recur": Straight(111, 500, 12),
+                "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
+# What ran on the third day and has changed since, but for products of up to two tokens.
+KERNELS_THIRD_DAY = {"split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}
-
-# Prefill, shares of the tensor cores' peak.
-LIBRARY_SHARE = 0.75  # measured: the products of 4096 tokens of 8B, one by one, and 8192 x 8192
-# Set by the prompt of 30B: mma.m16n8k16, codes converted in registers, tiles half full. Today by the clocks of the loop, 14.5 then, 10.7
-# now.
-TILE_EXPERTS_SHARE_THEN = 0.13
-TILE_EXPERTS_SHARE = TILE_EXPERTS_SHARE_THEN * 14.5 / 10.7
-COPY_SHARE = 0.55  # of the memory's speed: set by the layers of 8B that are written out (237 us), for all kernels that convert
-DEQUANTIZE_SHARE = 0.75  # estimated: whole lines, all loads of a thread at once, instructions for about 100 us of these layers
-# What ran on the third day and has changed since, but for products of up to two tokens.
-KERNELS_THIRD_DAY = {"split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
-KERNELS_THEN |= {"experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
 
 
 @dataclass(frozen=True)

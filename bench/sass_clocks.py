@@ -6,9 +6,9 @@
 A warp issues its instructions in order: each the clocks behind the one before that ptxas gave it, and when the barriers it names are free,
 which loads set (both are in the upper bits of an instruction); when its unit is free; and, behind a barrier of the block, when all warps of
 the block are there. A scheduler issues one a clock; its four share what moves shared memory. Latencies are estimates. Caches of
-instructions, conflicts of banks and copies that come late are not looked at: an H200 took 1.39 to 1.50 times as long for three kernels
-(bench/README.md). The shortest way through the loop is taken that leaves out no copy, product or barrier: without masks, caps and other
-rare cases. Of a kernel with several loops, as those that have one for whole tiles, the fastest.
+instructions, conflicts of banks and copies that come late are not looked at: an H200 took 1.4 to 1.5 times as long for three kernels
+(bench/README.md). The shortest way through the loop is taken that leaves out no copy, product or barrier, or with --products no copy or
+barrier: without masks, caps and other rare cases. Of a kernel with several loops, as those that have one for whole tiles, the fastest.
 """
 
 import argparse
@@ -80,7 +80,9 @@ def loops_of(code, products=None):
             ways_on = [i + 1]
             ahead = place.get(target[i], 0)
             if i < ahead <= end and not any(needed.search(text) for _, text, _ in code[i + 1 : ahead]):
-                ways_on = [ahead] if code[i][1].startswith("BRA") else [i + 1, ahead]
+                ways_on = [ahead] if code[i][1].startswith("BRA 0x") else [i + 1, ahead]
+            elif code[i][1].startswith("BRA 0x"):
+                ways_on = []
             for left in range(wanted + 1):
                 behind = max(0, left - counted[i])
                 ways = [(shortest[to, behind][0] + 1, to) for to in ways_on if (to, behind) in shortest]
@@ -105,14 +107,15 @@ class Warp:
 
 
 def clocks(body, blocks, warps):
-    """Of a round of all warps, the mean of the second half of ROUNDS; and what a warp waits for, (instruction, what): clocks."""
+    """Of a round of the first block's warps while the others go on, the mean of the second half of ROUNDS; and what they wait for,
+    (instruction, what): clocks of all."""
     all_warps = [Warp(number, number // warps) for number in range(blocks * warps)]
     free, scheduler, last = defaultdict(float), [0.0] * 4, [None] * 4
-    met, waits, ends = defaultdict(list), Counter(), [0.0] * (ROUNDS + 1)
+    met, waits, ends, running = defaultdict(list), Counter(), [0.0] * (ROUNDS + 1), warps  # running: of the first block
     while True:
         best = None
         for number, warp in enumerate(all_warps):
-            if warp.at == ROUNDS * len(body):
+            if warp.block == 0 and warp.at == ROUNDS * len(body):
                 continue
             one, when, why = body[warp.at % len(body)], warp.next, ""
             if warp.at and body[(warp.at - 1) % len(body)].name == "BAR":
@@ -128,11 +131,12 @@ def clocks(body, blocks, warps):
             order = (when, last[warp.scheduler] is not warp, number)  # that which issued last first
             if best is None or order < best[0]:
                 best = (order, why, warp, one, unit)
-        if best is None:
+        if running == 0:
             half = ROUNDS // 2
             return (ends[ROUNDS] - ends[half]) / (ROUNDS - half), waits
         (when, *_), why, warp, one, unit = best
-        waits[warp.at % len(body), why] += when - warp.next
+        if warp.block == 0:
+            waits[warp.at % len(body), why] += when - warp.next
         start = max(free[unit], when) if one.unit else when
         if one.unit:
             free[unit] = start + one.clocks
@@ -144,14 +148,15 @@ def clocks(body, blocks, warps):
             met[warp.block, warp.meets].append(when)
         scheduler[warp.scheduler], last[warp.scheduler] = when + 1, warp
         warp.next, warp.at = when + max(one.stall, 1), warp.at + 1
-        if warp.at % len(body) == 0:
+        if warp.block == 0 and warp.at % len(body) == 0:
             ends[warp.at // len(body)] = max(ends[warp.at // len(body)], warp.next)
+            running -= warp.at == ROUNDS * len(body)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernel", help="a regular expression, of its mangled name")
-    parser.add_argument("--blocks", type=int, default=1, metavar="N", help="that a multiprocessor has [1]; with eight warps together")
+    parser.add_argument("--blocks", type=int, default=1, choices=(1, 2, 4, 8), help="of a multiprocessor, eight warps in all [1]")
     parser.add_argument("--products", type=int, metavar="N", help="of a round, where kernels have ways with more or fewer [all there are]")
     parser.add_argument("--most", type=float, metavar="CLOCKS", help="exit code 1 where a matrix product takes more")
     options = parser.parse_args()
@@ -176,7 +181,7 @@ def main():
         units[one.unit] += one.clocks * all_warps / (1 if one.unit == "shared" else 4) / total
     print("busy: " + ", ".join(f"{unit} {100 * share:.0f} %" for unit, share in units.most_common() if unit))
     for (i, why), spent in Counter({key: spent for key, spent in waits.items() if key[1]}).most_common(8):
-        print(f"  {spent / all_warps / ROUNDS:5.1f} clocks for {why}: {body[i].text}")
+        print(f"  {spent / warps / ROUNDS:5.1f} clocks for {why}: {body[i].text}")
     if options.most and each > options.most:
         sys.exit(f"sass_clocks: {each:.2f} clocks a matrix product (expected at most {options.most})")
 

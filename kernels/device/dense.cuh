@@ -14,7 +14,7 @@ QGEN_DEVICE int copy_column(int piece) {
   return (int(block_index().x) * kCopyPieces + piece) * kCopyThreads * kCopyPiece + thread_index() * kCopyPiece;
 }
 
-// Where has_copied_pieces(): whole pieces, each of one group, and rows of a thread that have a group each or one
+// Of weights whose pieces are whole and of one group each, where the rows of a thread have a group each or one
 // together. All of a thread's loads are under way before the first of them is used.
 template <typename Grid>
 QGEN_KERNEL(kCopyThreads, 1)
@@ -27,15 +27,14 @@ dequantize_pieces_kernel(const DequantizeArgs args, const LaunchTimes times) {
   const int first_tile = first_group(w, first_row), tiles_of_row = w.group_rows == 1 ? w.grid_cols : 0;
   Bytes8 codes[kCopyPieces][kCopyRows];
   GroupLoads<Grid> group[kCopyPieces][kCopyRows];
-  float row_scale[kCopyPieces][kCopyRows], zero_point[kCopyPieces][kCopyRows];
+  float zero_point[kCopyPieces][kCopyRows];
   QGEN_UNROLL
   for (int i = 0; i < kCopyPieces * kCopyRows; ++i) {
     const int piece = i / kCopyRows, r = i % kCopyRows, column = copy_column(piece);
     if (column >= w.cols || r >= rows) continue;
     codes[piece][r] = load_once8(w.codes + (first_row + r) * w.row_bytes + column);
-    const int tile = first_tile + r * tiles_of_row + (Grid::kGrouped ? column >> w.group_shift : 0);
-    if constexpr (Grid::kGrouped) group[piece][r].load(w, tile);
-    row_scale[piece][r] = Grid::kGrouped ? 0 : scale_at(w, tile);
+    const int tile = first_tile + r * tiles_of_row + (w.grid_cols > 1 ? column >> w.group_shift : 0);
+    group[piece][r].load(w, tile);
     zero_point[piece][r] = zero_point_at<Grid>(w, tile);
   }
   QGEN_UNROLL
@@ -44,11 +43,11 @@ dequantize_pieces_kernel(const DequantizeArgs args, const LaunchTimes times) {
     if (column >= args.stride || r >= rows) continue;
     Bytes16 pairs = {};
     if (column < w.cols) {
-      const float by = (Grid::kGrouped ? group[piece][r].scale(0) : row_scale[piece][r]) * args.factor;
+      const float by = group[piece][r].scale(0) * args.factor;
       QGEN_UNROLL
       for (int four = 0; four < 2; ++four) {
         uint32_t halves[2];
-        four_codes<Grid::kCodes>(codes[piece][r].word[four], i8_bias(zero_point[piece][r]), halves[0], halves[1]);
+        four_codes<Grid::kCodes>(codes[piece][r].word[four], i8_bias(0), halves[0], halves[1]);
         QGEN_UNROLL
         for (int j = 0; j < 2; ++j) {
           float low = f16_value(uint16_t(halves[j])), high = f16_value(uint16_t(halves[j] >> 16));
@@ -56,6 +55,9 @@ dequantize_pieces_kernel(const DequantizeArgs args, const LaunchTimes times) {
             const float add = group[piece][r].minimum(0) * args.factor;
             low = fused_product(low, by, add);
             high = fused_product(high, by, add);
+          } else if constexpr (Grid::kCodes == Codes::kI8 && Grid::kForm == ScaleForm::kF32) {
+            low = (low - zero_point[piece][r]) * by;  // which may be no integer
+            high = (high - zero_point[piece][r]) * by;
           } else {
             low *= by;
             high *= by;
@@ -68,7 +70,7 @@ dequantize_pieces_kernel(const DequantizeArgs args, const LaunchTimes times) {
   }
 }
 
-// All others.
+// Of others: orders of columns, rows whose columns are no multiple of a piece, groups down the columns.
 template <Codes kCodes>
 QGEN_KERNEL(kCopyThreads, 1)
 dequantize_kernel(const DequantizeArgs args, const LaunchTimes times) {

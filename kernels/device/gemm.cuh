@@ -3,6 +3,8 @@
 // scaled before it is added. gemm_split.cuh has the same tiles for tokens that have two columns each.
 #pragma once
 
+#include <utility>
+
 #include "kernels/device/codes.cuh"
 
 namespace qgen::QGEN_BACKEND {
@@ -10,6 +12,7 @@ namespace qgen::QGEN_BACKEND {
 constexpr int kStepColumns = 64;
 constexpr int kTileWarps = 8, kTileThreads = kTileWarps * kWarp;
 constexpr int kWarpRows = 32, kWarpTokens = 64;  // of a warp's part of a tile
+constexpr int kAsMany = -1;                      // turns of tiles of tokens, asked for before each
 
 // The GridTraits of a weight, and the tile that a block has of a product: as many warps have rows of their own, the
 // others the same rows and other tokens.
@@ -69,15 +72,15 @@ struct GemmWarp {
   // branch is between them.
   static constexpr bool kOverlaps = kAtOnce > 2;
   // Whether there are some for a step's last inputs and the next step's first codes as well, so that the tensor cores
-  // have something to do while warps meet and ask for copies.
-  static constexpr bool kMeetsWithin = kLane == 16 || kBytes == 2;
+  // have something to do while warps meet and ask for copies. Not for E5M2, which hardly any model has.
+  static constexpr bool kMeetsWithin = (kLane == 16 && kCodes != Codes::kE5M2) || kBytes == 2;
   using Groups = GroupLoads<Tile>[2][2];
-  using Words = uint32_t[2][2][kLane * kBytes / 4];  // codes of a window, of row tile i and half h
+  using WindowCodes = uint32_t[2][2][kLane * kBytes / 4];  // of row tile i and half h
 
   float sum[2][kTokenTiles][4] = {};
 
   // The codes of window `window` of a step in shared memory.
-  QGEN_DEVICE static void load_window(const uint8_t* codes, int window, Words& words) {
+  QGEN_DEVICE static void load_window(const uint8_t* codes, int window, WindowCodes& words) {
     QGEN_UNROLL
     for (int i = 0; i < 2; ++i) {
       QGEN_UNROLL
@@ -86,13 +89,14 @@ struct GemmWarp {
     }
   }
 
-  // += the products of the codes of window `window` of a step, whose inputs are in shared memory at `x`, for the first
-  // `tiles` tiles of tokens and up to Block::kTilesAtOnce - 1 behind them. zero_bias(i, h, group): i8_bias() of the
-  // zero point of a group of the window. kTurns > 0: so many times kTilesAtOnce tiles, and of the last window meet() is
-  // called as soon as nothing of the step is read any more, copy() behind it, and the rest of the products come last.
+  // += the products of the codes of window `window` of a step, whose inputs are in shared memory at `x`. zero_bias(i,
+  // h, group): i8_bias() of the zero point of a group of the window. kTurns > 0: for exactly kTurns times kTilesAtOnce
+  // tiles of tokens, and in the last window the warp calls meet() once its last reads of shared memory are done, then
+  // copy(), and then does the rest of its products. kAsMany: for the first `tiles` tiles and up to kTilesAtOnce - 1
+  // behind them.
   template <typename Block, int kTurns, typename ZeroBias, typename Meet, typename Copy>
-  QGEN_DEVICE void multiply_window(const Words& words, const uint16_t* x, int window, const Groups& groups, int tiles,
-                                   const ZeroBias& zero_bias, const Meet& meet, const Copy& copy) {
+  QGEN_DEVICE void multiply_window(const WindowCodes& words, const uint16_t* x, int window, const Groups& groups,
+                                   int tiles, const ZeroBias& zero_bias, const Meet& meet, const Copy& copy) {
     constexpr int kMost = Block::kTilesAtOnce;
     Rows a;
     QGEN_UNROLL
@@ -130,21 +134,22 @@ struct GemmWarp {
       meet();
       QGEN_UNROLL
       for (int s = 0; s < kLane / 4; ++s) {
+        static_assert(kLane / 4 > 1);
         if (s == 1) copy();
         multiply_columns(a, b, s, parts, kLast);
       }
-      return add_parts<Block::kMinimumsFirst>(groups, 0, parts, kLast);
-    }
-    if constexpr (Block::kOverlaps && !kMeetsWithin) {
-      if (tiles == kTokenTiles) {
+      add_parts<Block::kMinimumsFirst>(groups, 0, parts, kLast);
+    } else {
+      const bool all = Block::kOverlaps && tiles == kTokenTiles;
+      if (all) {
         QGEN_UNROLL
         for (int n = 0; n < kTokenTiles; n += kMost) multiply_some(n);
-        return;
+      } else {
+        QGEN_UNROLL
+        for (int n = 0; n < kTokenTiles; n += kMost) {
+          if (n < tiles) multiply_some(n);  // no break: sums are registers
+        }
       }
-    }
-    QGEN_UNROLL
-    for (int n = 0; n < kTokenTiles; n += kMost) {
-      if (n < tiles) multiply_some(n);  // no break: sums are registers
     }
   }
 
@@ -182,19 +187,20 @@ struct GemmWarp {
   }
   template <bool kMinimumsFirst, int kMost>
   QGEN_DEVICE void add_parts(const Groups& groups, int of, const Parts<kMost>& parts, int first) {
-    if constexpr (!kGrouped) return;
-    QGEN_UNROLL
-    for (int n = 0; n < kMost; ++n) {
+    if constexpr (kGrouped) {
       QGEN_UNROLL
-      for (int i = 0; i < 2; ++i) {
+      for (int n = 0; n < kMost; ++n) {
         QGEN_UNROLL
-        for (int j = 0; j < 4; ++j) {
-          float& to = sum[i][first + n][j];
-          if constexpr (Tile::kMinimums && kMinimumsFirst)
-            to = fused_product(groups[i][j / 2].minimum(of), parts.x_sum[n][j], to);
-          to = fused_product(groups[i][j / 2].scale(of), parts.product[n][i][j], to);
-          if constexpr (Tile::kMinimums && !kMinimumsFirst)
-            to = fused_product(groups[i][j / 2].minimum(of), parts.x_sum[n][j], to);
+        for (int i = 0; i < 2; ++i) {
+          QGEN_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            float& to = sum[i][first + n][j];
+            if constexpr (Tile::kMinimums && kMinimumsFirst)
+              to = fused_product(groups[i][j / 2].minimum(of), parts.x_sum[n][j], to);
+            to = fused_product(groups[i][j / 2].scale(of), parts.product[n][i][j], to);
+            if constexpr (Tile::kMinimums && !kMinimumsFirst)
+              to = fused_product(groups[i][j / 2].minimum(of), parts.x_sum[n][j], to);
+          }
         }
       }
     }
@@ -212,8 +218,8 @@ struct GemmWarp {
       QGEN_UNROLL
       for (int s = 0; s < kWords; ++s) word[s] = *reinterpret_cast<const uint32_t*>(at(16 * s + 4 * q));
     } else {
-      using Words = std::conditional_t<kWords == 4, Bytes16, Bytes8>;
-      const Words v = *reinterpret_cast<const Words*>(at(kLane * q));
+      using Load = std::conditional_t<kWords == 4, Bytes16, Bytes8>;
+      const Load v = *reinterpret_cast<const Load*>(at(kLane * q));
       QGEN_UNROLL
       for (int s = 0; s < kWords; ++s) word[s] = v.word[s];
     }
@@ -413,10 +419,10 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
   }
   copy_async_wait<Tile::kStages - 1>();
   barrier();
-  // kTurns: as in multiply_window(); 0: the warp has no tiles, and only copies.
+  // kTurns: as in multiply_window(). 0: the warp has no tiles, and only copies.
   const auto multiply = [&]<int kTurns>() {
     constexpr bool kWithin = kTurns > 0;
-    [[maybe_unused]] typename Warp::Words next_words;
+    [[maybe_unused]] typename Warp::WindowCodes next_words;
     if constexpr (kWithin) Warp::load_window(codes_of(0), 0, next_words);
     QGEN_UNROLL_BY(1)
     for (int step = 0; step < steps; ++step) {
@@ -436,29 +442,31 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
         copy_step(step + Tile::kStages, true, true);
         copy_async_commit();
       };
-      QGEN_UNROLL_BY(kWindowsAtOnce)
-      for (int window = 0; window < (kTurns == 0 ? 0 : Warp::kWindows); ++window) {
-        typename Warp::Groups& of_window = groups[kOneWindow ? 0 : window];
-        if constexpr (kOneWindow) load_groups(step, window, of_window);
-        const int column = block.column_of(step, window);
-        const auto zero_bias = [&](int i, int h, int of) {
-          if constexpr (kGrouped) {
-            const Matrix& w = matrix(i);
-            // Behind the last column any will do.
-            const int tile = group[i][h] + (column >> block.like().group_shift) + of;
-            return i8_bias(column < block.like().cols ? zero_point_at<Tile>(w, tile) : 0);
-          } else {
-            return bias[i][h];
-          }
-        };
-        typename Warp::Words own, &words = kWithin ? next_words : own;
-        if (!kWithin || window > 0) Warp::load_window(codes_of(step), window, words);
-        warp.template multiply_window<Block, kTurns>(words, x_of(step), window, of_window, block.tiles(), zero_bias,
-                                                     meet, copy_next);
-      }
-      if constexpr (kTurns != 0) block.end_step(step, warp);
-      if constexpr (kGrouped && !kAhead && !kOneWindow) {
-        if (step + 1 < steps) load_step(step + 1, groups);
+      if constexpr (kTurns != 0) {
+        QGEN_UNROLL_BY(kWindowsAtOnce)
+        for (int window = 0; window < Warp::kWindows; ++window) {
+          typename Warp::Groups& of_window = groups[kOneWindow ? 0 : window];
+          if constexpr (kOneWindow) load_groups(step, window, of_window);
+          [[maybe_unused]] const int column = block.column_of(step, window);
+          const auto zero_bias = [&](int i, int h, int of) {
+            if constexpr (kGrouped) {
+              const Matrix& w = matrix(i);
+              // Behind the last column any will do.
+              const int tile = group[i][h] + (column >> block.like().group_shift) + of;
+              return i8_bias(column < block.like().cols ? zero_point_at<Tile>(w, tile) : 0);
+            } else {
+              return bias[i][h];
+            }
+          };
+          typename Warp::WindowCodes own, &words = kWithin ? next_words : own;
+          if (!kWithin || window > 0) Warp::load_window(codes_of(step), window, words);
+          warp.template multiply_window<Block, kTurns>(words, x_of(step), window, of_window, block.tiles(), zero_bias,
+                                                       meet, copy_next);
+        }
+        block.end_step(step, warp);
+        if constexpr (kGrouped && !kAhead && !kOneWindow) {
+          if (step + 1 < steps) load_step(step + 1, groups);
+        }
       }
       if constexpr (!kWithin) {
         meet();
@@ -466,18 +474,13 @@ QGEN_DEVICE void multiply_steps(Block& block, GemmWarp<Tile>& warp, const Wait& 
       }
     }
   };
-  constexpr int kAsMany = -1, kMost = Block::kTilesAtOnce, kMostTurns = Warp::kTokenTiles / kMost;
   if constexpr (Block::kOverlaps && Warp::kMeetsWithin) {
+    constexpr int kMost = Block::kTilesAtOnce, kMostTurns = Warp::kTokenTiles / kMost;
     const int turns = (block.tiles() + kMost - 1) / kMost;
-    if (turns == kMostTurns) {
-      multiply.template operator()<kMostTurns>();
-    } else if constexpr (kMostTurns > 2) {
-      multiply.template operator()<kAsMany>();
-    } else if (turns > 0) {
-      multiply.template operator()<1>();
-    } else {
-      multiply.template operator()<0>();
+    [&]<int... kTurns>(std::integer_sequence<int, kTurns...>) {
+      ((turns == kTurns ? multiply.template operator()<kTurns>() : void()), ...);
     }
+    (std::make_integer_sequence<int, kMostTurns + 1>{});
   } else {
     multiply.template operator()<kAsMany>();
   }

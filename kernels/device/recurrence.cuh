@@ -235,7 +235,7 @@ recur_kernel(const RecurArgs args, const LaunchTimes times) {
     if (writes && args.gate.x != nullptr)
       own_token.gates[own] = args.gate.x[t * args.gate.stride + h * args.gate.head_stride + column];
     if (thread_index() == 0) {
-      // By way of a variable: what a function returns into shared memory itself the executor does not see.
+      // By way of a variable: the executor does not see what a callee itself writes to where its result goes.
       const RecurRates rates =
           rates_of(kDelta, args.decay[t * args.decay_stride + h], kDelta ? args.rate[t * args.rate_stride + h] : 0,
                    args.a_log[h], args.decay_bias[h]);

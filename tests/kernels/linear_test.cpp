@@ -79,8 +79,8 @@ TEST_CASE("kernels: layers of every code and grid, for one, a few and many token
     std::vector<Weight> weights;
     weights.push_back(random_weight(random, s.codes, s.rows, s.cols, s.group_rows, s.group_cols, s.zero_points));
     Layers layers(std::move(weights));
-    for (const int tokens : {1, 2, 3, 4, 5, 8, 11, 130}) {
-      if (tokens > 100 && s.cols > 1000) continue;
+    for (const int tokens : {1, 2, 3, 4, 5, 8, 11, 45, 130}) {
+      if (tokens > 40 && s.cols > 1000) continue;
       INFO(text(s, tokens));
       const bool many = tokens > LinearDispatch::kMostGemvTokens;
       // Inputs of many tokens have 11 bits, 8 with weights in BF16.
@@ -175,9 +175,10 @@ TEST_CASE("kernels: blocks of Q8_0") {
     std::vector<Weight> weights;
     weights.push_back(random_blocks(random, rows, cols));
     Layers layers(std::move(weights));
-    for (const int tokens : {1, 8, 20}) {
+    for (const int tokens : {1, 8, 20, library_gemm_limits().fewest_tokens + 16}) {
       INFO(rows, "x", cols, " ", tokens, " tokens");
-      CHECK(layer_error(layers, tokens, {}, false, true, random) < (tokens > 16 ? 5e-4 : 1e-6));
+      const Way way{Activations::k16Bit, tokens > 20};
+      CHECK(layer_error(layers, tokens, way, false, true, random) < (tokens > 16 ? 5e-4 : 1e-6));
     }
   }
 }
@@ -227,6 +228,24 @@ TEST_CASE("kernels: layers of many tokens through the library of dense products"
         }
       }
     }
+  }
+}
+
+TEST_CASE("kernels: zero points that are no integers, through the library of dense products") {
+  if (library_is_missing()) return;
+  std::mt19937 random(12);
+  for (const int64_t group : {64, 20}) {
+    std::vector<Weight> weights;
+    weights.push_back(random_weight(random, Codes::kI8, 34, 320, 1, group, false));
+    weights[0].zero_point = weights[0].scale;
+    std::vector<float> zeros(size_t(weights[0].scale.rows * weights[0].scale.cols));
+    for (float& value : zeros) value = std::uniform_real_distribution<float>(-8, 8)(random);
+    set_values(weights[0].zero_point, std::move(zeros));
+    Layers layers(std::move(weights));
+    CHECK(grid_kind(layers.matrix(0)) == GridKind::kAny);
+    const int tokens = library_gemm_limits().fewest_tokens + 16;
+    INFO("groups of ", group);
+    CHECK(layer_error(layers, tokens, {Activations::k16Bit, true}, false, true, random) < 1.5e-3);
   }
 }
 
