@@ -11,21 +11,20 @@ A model is a name (0.6b, 4b, 8b or 32b, -fp8, -int8 or -bf16, or 30b-a3b-fp8, 27
 what `qgen inspect MODEL --steps --json` prints. gpu_time_data.py has all constants with their sources.
 
 A launch takes the time from the end of the kernel before it to its own end. Its latency is what it takes beyond reading its bytes
-from memory at the speed of a long read. Grids, blocks, shared memory and loads under way are those of kernels/device on 2026-11-27,
+from memory at the speed of a long read. Grids, blocks, shared memory and loads under way are those of kernels/device on 2026-11-28,
 for one token or with --texts for the next tokens of up to 64 texts.
 """
 
 import argparse
-import json
 import math
 import sys
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import gpu_time_data as data
 from gpu_time_data import GPUS, Gpu, Straight
+from gpu_time_models import Attention, Model, Product, Recurrence, Small, config_of, model_of_config, model_of_plan, queries_of
 
-CONFIGS = Path(__file__).resolve().parent / "configs"
 WITHIN = 0.15
 
 CHANGES = {
@@ -33,209 +32,6 @@ CHANGES = {
     "room": "attention leaves registers for the next kernel's blocks as well",
     "mapped": "inputs and report in the host's memory, mapped: no copies between two tokens",
 }
-
-
-# ------------------------------------------------------------------------------------------------ what a model is made of
-
-
-@dataclass(frozen=True)
-class Product:
-    """A launch of gemv(): matrices of `rows` each by `cols`."""
-
-    name: str
-    rows: tuple
-    cols: int
-    codes: str  # "fp8" with a scale for 128 x 128, "int8" with one a row, "bf16"
-    gated: bool = False
-    norm: bool = False
-    chosen: int = 0  # experts, each with these matrices: a launch of multiply_chosen()
-    beside: bool = False  # runs beside the launch before it, with the same inputs
-
-    @property
-    def bytes(self):
-        """Of codes and scales."""
-        return max(1, self.chosen) * self._bytes_of_one
-
-    @property
-    def _bytes_of_one(self):
-        size, total = 2 if self.codes == "bf16" else 1, 0
-        for rows in self.rows:
-            scales = {"bf16": 0, "int8": rows, "fp8": math.ceil(rows / 128) * math.ceil(self.cols / 128)}[self.codes]
-            total += rows * self.cols * size + 4 * scales
-        return total
-
-
-@dataclass(frozen=True)
-class Attention:
-    """A launch of attend()."""
-
-    name: str
-    heads: int
-    kv_heads: int
-    head_dim: int
-    cache: str  # "f16" or "fp8"
-
-    def bytes(self, context):
-        element = 2 if self.cache == "f16" else 1
-        factors = 0 if self.cache == "f16" else 8
-        return (context + 1) * self.kv_heads * (2 * self.head_dim * element + factors)
-
-
-@dataclass(frozen=True)
-class Small:
-    """A launch that hardly reads: see Straight."""
-
-    name: str
-    code: Straight
-    bytes: float = 0.0
-    blocks: int = 1
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Layers that are alike."""
-
-    count: int
-    steps: list
-
-
-@dataclass(frozen=True)
-class Model:
-    name: str
-    vocab: int
-    hidden: int
-    kinds: list  # of layers
-    head: Product
-
-    @property
-    def layers(self):
-        return sum(kind.count for kind in self.kinds)
-
-    def all_of(self, what):
-        """(times, step) of all steps that are a Product, an Attention or a Small."""
-        return [(kind.count, step) for kind in self.kinds for step in kind.steps if isinstance(step, what)]
-
-    @property
-    def weight_bytes(self):
-        """That a token reads."""
-        return sum(times * step.bytes for times, step in self.all_of(Product)) + self.head.bytes
-
-    @property
-    def code_bytes(self):
-        """Of all kernels of a layer, which come back layer after layer."""
-        names = {self.code_of(step) for kind in self.kinds for step in kind.steps}
-        return 16 * sum(data.CODE[name] for name in names)
-
-    @staticmethod
-    def code_of(step):
-        """The name of a step's kernel in gpu_time_data.py."""
-        if isinstance(step, Product):
-            return "experts" if step.chosen else step.codes
-        return f"attend {queries_of(step)}" if isinstance(step, Attention) else step.name
-
-    @property
-    def is_cold(self):
-        """Whether a kernel's instructions have left the multiprocessor when its turn comes again."""
-        return self.code_bytes > data.INSTRUCTION_CACHE
-
-
-def codes_of(method):
-    known = {"bf16": "bf16", "int8 channel": "int8", "fp8 block 128x128": "fp8"}
-    if method not in known:
-        sys.exit(f"gpu_time: weights of '{method}' are not modelled (expected {', '.join(known)})")
-    return known[method]
-
-
-def config_of(name):
-    """The config.json of qwen3-NAME or of another version, qwen3.5-NAME; None where there is not exactly one."""
-    found = [path for path in CONFIGS.glob("qwen3*/config.json") if path.parent.name.split("-", 1)[1] == name]
-    return found[0] if len(found) == 1 else None
-
-
-def model_of_config(name, cache):
-    """From bench/configs."""
-    config = json.loads(config_of(name).read_text())
-    method = config.get("quantization_config", {}).get("quant_method", "bf16")
-    codes = {"fp8": "fp8", "compressed-tensors": "int8", "bf16": "bf16"}.get(method)
-    if codes is None:
-        sys.exit(f"gpu_time: weights of '{method}' are not modelled (expected fp8, compressed-tensors or none)")
-    config = config.get("text_config", config)
-    hidden, ffn, vocab = config["hidden_size"], config.get("intermediate_size"), config["vocab_size"]
-    heads, kv_heads, dim = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
-    gates = heads * dim if config.get("attn_output_gate") else 0
-    attention = [
-        Product("qkv", (heads * dim + gates, kv_heads * dim, kv_heads * dim), hidden, codes, norm=True),
-        Attention("attend", heads, kv_heads, dim, cache),
-        Product("o", (hidden,), heads * dim, codes),
-    ]
-    if experts := config.get("num_experts"):
-        chosen, ffn = config["num_experts_per_tok"], config["moe_intermediate_size"]
-        shared = config.get("shared_expert_intermediate_size", 0)
-        network = [
-            Small("norm", data.SMALL["norm"]),
-            Product("router", (experts + (1 if shared else 0),), hidden, "bf16"),
-            *([Product("shared in", (shared, shared), hidden, codes, gated=True, beside=True)] if shared else []),
-            Small("route", data.SMALL["route"]),
-            Product("experts in", (ffn, ffn), hidden, codes, gated=True, chosen=chosen),
-            Product("experts out", (hidden,), ffn, codes, chosen=chosen),
-            Small("add choices", data.SMALL["add choices"], 4.0 * chosen * hidden, math.ceil(hidden / 256)),
-        ]
-        if shared:
-            network += [Product("shared out", (hidden,), shared, codes), Small("sum", data.SMALL["sum"])]
-    else:
-        network = [
-            Product("gate, up", (ffn, ffn), hidden, codes, gated=True, norm=True),
-            Product("down", (hidden,), ffn, codes),
-        ]
-    layers, every = config["num_hidden_layers"], config.get("full_attention_interval", 1)
-    kinds = [Layer(layers // every, attention + network)]
-    if every > 1:
-        keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
-        values = config["linear_num_value_heads"] * config["linear_value_head_dim"]
-        states = 2 * 4.0 * values * config["linear_key_head_dim"]  # read and written
-        delta = [
-            Product("delta in", (2 * keys + values, values), hidden, codes, norm=True),
-            Product("rates", (2 * config["linear_num_value_heads"],), hidden, "bf16", norm=True, beside=True),
-            Small("convolve", data.SMALL["convolve"]),
-            Small("recur", data.SMALL["recur"], states, config["linear_num_value_heads"]),
-            Small("gate", data.SMALL["gate"]),
-            Product("o", (hidden,), values, codes),
-        ]
-        kinds.insert(0, Layer(layers - layers // every, delta + network))
-    head = Product("head", (vocab,), hidden, "bf16", norm=True)
-    return Model(name, vocab, hidden, kinds, head)
-
-
-def model_of_plan(path, cache):
-    """From `qgen inspect MODEL --steps --json`: dense models whose layers are alike."""
-    plan = json.loads(Path(path).read_text())
-    shape = plan["shape"]
-
-    def product(step):
-        weights = step["weights"]
-        last = weights[-1]["name"].split(".")[-1].removesuffix("_proj")
-        gated = any(kind in step["step"] for kind in ("silu", "gelu")) and len(weights) == 2
-        name = "qkv" if len(weights) == 3 else "gate, up" if gated else last
-        return Product(name, tuple(w["shape"][0] for w in weights), weights[0]["shape"][1], codes_of(weights[0]["method"]),
-                       gated, step["step"].startswith("norm"))
-
-    kinds = {}  # of each layer's steps
-    for step in plan["steps"]:
-        kinds.setdefault(step["layer"], []).append((step["step"], [w["shape"] for w in step.get("weights", [])]))
-    if any(kind != kinds[0] for layer, kind in kinds.items() if layer is not None):
-        sys.exit(f"gpu_time: {path}: layers of several kinds are not modelled")
-    steps, head = [], None
-    for step in plan["steps"]:
-        if step["layer"] == 0:
-            if "attend" in step["step"]:
-                steps.append(Attention("attend", shape["heads"], shape["kv_heads"], shape["head_dim"], cache))
-            elif "linear" in step["step"]:
-                steps.append(product(step))
-            else:
-                sys.exit(f"gpu_time: {path}: step '{step['step']}' is not modelled (expected norm, linear and attend)")
-        elif step["layer"] is None and "linear" in step["step"]:
-            head = replace(product(step), name="head")
-    return Model(plan["model"], shape["vocabulary"], shape["hidden"], [Layer(shape["layers"], steps)], head)
 
 
 # ------------------------------------------------------------------------------------------------ what a launch takes
@@ -412,10 +208,6 @@ def split_launch(gpu, p, texts, times, kernels=None):
     return Launch(p.name, times, size, blocks, memory, inputs + product - memory, 0.0, {"inputs split": inputs, "loop": all_steps * step})
 
 
-def queries_of(a):
-    return min(8, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
-
-
 def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=True, shared=True, texts=1):
     """A launch of attend() for a token of each text, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor.
     `matrices`: whether a cache of F16 goes through matrix products; `shared`: then splits without keys take queries of others."""
@@ -538,43 +330,61 @@ def tile_attention(gpu, a, tokens, kernels=None):
     return clocks / gpu.clock / 1e3
 
 
+def recurrence(gpu, r, tokens, kernels):
+    """us of a layer's convolution, recurrence and gate for a prompt."""
+    chunks = kernels.get("recur chunks", data.RECUR_CHUNKS)
+    blocks = math.ceil(r.heads * r.value_dim / chunks.columns)
+    most = math.ceil(blocks / gpu.sms)  # of a multiprocessor
+    rounds, side_by_side = math.ceil(most / 2), min(most, 2)
+    walk = math.ceil(tokens / chunks.tokens) * rounds * chunks.clocks[side_by_side] * chunks.times / gpu.clock / 1e3
+    prepared = tokens / chunks.tokens * r.key_heads * chunks.prepare / (4 * gpu.sms) / data.ISSUE / gpu.clock / 1e3
+    # Keys, queries and values read and written by the convolution; values by the recurrence; a gate read as well.
+    rows = 2 * (2 * r.key_heads * r.key_dim + r.heads * r.value_dim) + 3 * r.heads * r.value_dim
+    return walk + prepared + 4.0 * tokens * rows / (gpu.rate * data.COPY_SHARE)
+
+
 def prefill(gpu, model, tokens, kernels=None):
     """us of a prompt by groups of kernels, at 16-bit activations with cuBLASLt. `kernels`: as token() has it."""
     kernels = kernels or {}
     at_once = kernels.get("gates at once", True)
     # Tokens that go through the plan together: more where memory is plenty.
     batches = math.ceil(tokens / (4096 if at_once and gpu.shared_kb > 128 else 2048))
-    products = [step for step in model.kinds[0].steps if isinstance(step, Product) and not step.chosen]
-    experts = [step for step in model.kinds[0].steps if isinstance(step, Product) and step.chosen]
-    attention = next(step for _, step in model.all_of(Attention))
-    flops = 2.0 * tokens * model.layers * sum(sum(p.rows) * p.cols for p in products)
-    copied = sum(sum(p.rows) * p.cols for p in products if p.codes != "bf16")
-    inputs = tokens * sum(p.cols for p in products) * (4 + 2)  # F32 read, F16 written
-    # The row that a product is added to and the product read; one row written. The same of a gate, or it is read by the next inputs.
-    outputs = tokens * sum(p.rows[0] * 12 for p in products if len(p.rows) == 1)
-    gates = tokens * sum(p.rows[0] for p in products if p.gated)
-    inputs, outputs = (inputs + 4 * gates, outputs) if at_once else (inputs, outputs + 12 * gates)
     speed = gpu.rate * data.COPY_SHARE
     dequantize_share = kernels.get("dequantize share", data.DEQUANTIZE_SHARE)
-    per_layer = 3 * sum(len(p.rows) for p in products) + 6  # launches
-    mixture = {}
-    if experts:
-        of_experts = 2.0 * tokens * model.layers * sum(p.chosen * sum(p.rows) * p.cols for p in experts)
-        # Inputs read and rounded; inner rows written, read, rounded and read; products written and read.
-        between = tokens * sum(p.chosen * (p.rows[0] * 12 if p.gated else p.rows[0] * 8) for p in experts)
-        mixture["experts in tiles"] = of_experts / (gpu.tensor_f16 * 1e6 * kernels.get("experts share", data.TILE_EXPERTS_SHARE))
-        mixture["between the experts' products"] = model.layers * between / speed
-        per_layer += 7
-    return {
-        "matrix products (cuBLASLt)": flops / (gpu.tensor_f16 * 1e6 * data.LIBRARY_SHARE),
-        **mixture,
-        "attention in tiles": model.layers * tile_attention(gpu, attention, tokens, kernels),
-        "weights written out as F16": batches * model.layers * copied * 3 / (gpu.rate * dequantize_share),
-        "inputs rounded to F16": model.layers * inputs / speed,
-        "epilogues": model.layers * outputs / speed,
-        "between launches": batches * model.layers * per_layer * (data.DRAIN + gpu.node),
-        "head, copies, host": product_launch(gpu, model.head, ()).total + data.HOST,
-    }
+    us = Counter()
+    for kind in model.kinds:
+        products = [step for step in kind.steps if isinstance(step, Product) and not step.chosen]
+        experts = [step for step in kind.steps if isinstance(step, Product) and step.chosen]
+        flops = 2.0 * tokens * sum(sum(p.rows) * p.cols for p in products)
+        copied = sum(sum(p.rows) * p.cols for p in products if p.codes != "bf16")
+        inputs = tokens * sum(p.cols for p in products) * (4 + 2)  # F32 read, F16 written
+        # The row that a product is added to and the product read; one row written. The same of a gate, or it is read by the next inputs.
+        outputs = tokens * sum(p.rows[0] * 12 for p in products if len(p.rows) == 1)
+        gates = tokens * sum(p.rows[0] for p in products if p.gated)
+        inputs, outputs = (inputs + 4 * gates, outputs) if at_once else (inputs, outputs + 12 * gates)
+        launches = 3 * sum(len(p.rows) for p in products) + 6
+        groups = Counter({"matrix products (cuBLASLt)": flops / (gpu.tensor_f16 * 1e6 * data.LIBRARY_SHARE)})
+        if experts:
+            of_experts = 2.0 * tokens * sum(p.chosen * sum(p.rows) * p.cols for p in experts)
+            # Inputs read and rounded; inner rows written, read, rounded and read; products written and read.
+            between = tokens * sum(p.chosen * (p.rows[0] * 12 if p.gated else p.rows[0] * 8) for p in experts)
+            share = kernels.get("experts share", data.TILE_EXPERTS_SHARE)
+            groups["experts in tiles"] = of_experts / (gpu.tensor_f16 * 1e6 * share)
+            groups["between the experts' products"] = between / speed
+            launches += 7
+        for step in kind.steps:
+            if isinstance(step, Attention):
+                groups["attention in tiles"] += tile_attention(gpu, step, tokens, kernels)
+            if isinstance(step, Recurrence):
+                groups["recurrences, convolutions"] += recurrence(gpu, step, tokens, kernels)
+        groups["weights written out as F16"] = batches * copied * 3 / (gpu.rate * dequantize_share)
+        groups["inputs rounded to F16"] = inputs / speed
+        groups["epilogues"] = outputs / speed
+        groups["between launches"] = batches * launches * (data.DRAIN + gpu.node)
+        for name, of_layer in groups.items():
+            us[name] += kind.count * of_layer
+    us["head, copies, host"] = product_launch(gpu, model.head, ()).total + data.HOST
+    return us
 
 
 # ------------------------------------------------------------------------------------------------ other programs
@@ -766,8 +576,7 @@ def main():
         return print_what_if(gpu, model, contexts)
     for context in contexts:
         print_prediction(gpu, model, context, changes, options.texts)
-    if len(model.kinds) == 1:  # recurrences in chunks are not modelled
-        print_prefill(gpu, model, options.prefill)
+    print_prefill(gpu, model, options.prefill)
 
 
 if __name__ == "__main__":

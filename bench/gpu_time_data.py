@@ -201,6 +201,24 @@ TILE_EXPERTS_SHARE = TILE_EXPERTS_SHARE_THEN * 14.5 / 10.5
 COPY_SHARE = 0.55  # of the memory's speed: set by the layers of 8B that are written out (237 us), for all kernels that convert
 DEQUANTIZE_SHARE = 0.75  # estimated: whole lines, all loads of a thread at once, instructions for about 100 us of these layers
 
+
+@dataclass(frozen=True)
+class RecurChunks:
+    """Recurrences of prompts: a block goes through the chunks of a sequence."""
+
+    tokens: int  # of a chunk
+    columns: int  # of a block
+    clocks: dict  # of a chunk, by the blocks of a multiprocessor
+    prepare: int  # instructions of all warps that make ready what a chunk of a key head needs
+    times: float = 1  # as long as these clocks
+
+
+# Both by bench/sass_clocks.py with the way of a warp of keys, 1 and 2 blocks (3541, 2 x 3096); instructions read off. An H200 took 1.4 times
+# what it says of tiles, taken here as well.
+RECUR_CHUNKS = RecurChunks(32, 32, {1: 3541, 2: 6192}, 4 * 3200, 1.4)
+# Set by 13 % of the 244 ms of 27B's prompt of 2048 on the second day, with the kernel before it.
+RECUR_CHUNKS_THEN = RecurChunks(8, 64, {1: 4550, 2: 9100}, 0)
+
 # What ran on the H200, where the kernel has changed since: a norm that jumped over the gate and the sum of each value, a route that
 # wrote weights and read them back, attention that asked for what comes in its second round after the first and multiplied by lanes,
 # experts that left no registers to the next kernel, a norm of its own before router and experts, tokens that were begun once the
@@ -211,10 +229,11 @@ KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "a
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
                 "matrices": False, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
                 "split": SPLIT_TILES_THEN, "scores at once": False, "inputs at once": False, "gates at once": False,
-                "tile attention": TILE_ATTENTION_THEN, "recur": Straight(111, 500, 12),
+                "tile attention": TILE_ATTENTION_THEN, "recur": Straight(111, 500, 12), "recur chunks": RECUR_CHUNKS_THEN,
                 "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
 # What ran on the third day and has changed since, but for products of up to two tokens.
-KERNELS_THIRD_DAY = {"split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
+KERNELS_THIRD_DAY = {"split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE,
+                     "recur chunks": RECUR_CHUNKS_THEN}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}
@@ -290,6 +309,10 @@ MEASURED = [
     MeasuredRow("28th: 8B FP8, a prompt of 4096", "8b-fp8", 28757, prompt=4096, third_day=True),
     MeasuredRow("28th: 30B-A3B FP8, a prompt of 2048", "30b-a3b-fp8", 24018, prompt=2048, third_day=True),
     MeasuredRow("28th: 30B-A3B FP8, a prompt of 4096", "30b-a3b-fp8", 24257, prompt=4096, third_day=True),
+    MeasuredRow("28th: 27B FP8, a prompt of 2048", "27b-fp8", 7900, prompt=2048, third_day=True),
+    MeasuredRow("28th: 35B-A3B FP8, a prompt of 2048", "35b-a3b-fp8", 21300, prompt=2048, third_day=True,
+                why="products of 2048 tokens or less were not measured alone"),
+    MeasuredRow("28th: 35B-A3B FP8, a prompt of 4096", "35b-a3b-fp8", 23000, prompt=4096, third_day=True),
 ]
 
 

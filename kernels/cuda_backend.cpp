@@ -578,6 +578,7 @@ class CudaBackend : public Backend {
     args.queries = work_.queries;
     args.rates = work_.rates;
     args.products = work_.key_products;
+    args.solved = work_.solved;
     args.state = work_.fixed[size_t(step.state)];
     args.y = at(step.out);
     args.y_stride = stride(step.out);
@@ -594,8 +595,8 @@ class CudaBackend : public Backend {
     args.key_dim = int(step.key_dim);
     args.value_dim = int(step.value_dim);
     args.tokens = int(batch.tokens.size());
-    args.in_chunks =
-        batch.kernels == Kernels::kByCount && batch.segments.size() == 1 && size_t(args.tokens) > kMostGemvTokens;
+    args.in_chunks = batch.kernels == Kernels::kByCount && options_.activations != Activations::kF32 &&
+                     batch.segments.size() == 1 && size_t(args.tokens) > kMostGemvTokens;
     recur(device_.stream(), args);
   }
 

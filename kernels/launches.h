@@ -445,12 +445,16 @@ struct HeadRows {
 };
 constexpr int kMaxKeyDim = 256;     // of a linear recurrence
 constexpr int kMostGatedDim = 128;  // of its values, where they are normalized and multiplied by a gate in passing
-// Tokens that go together where it goes in chunks; products of each with keys.
-constexpr int kRecurChunk = 8, kRecurProducts = 2 * kRecurChunk;
+// Tokens that go together where it goes in chunks. A matrix of theirs, (kRecurChunk, kRecurChunk), is zero above its
+// diagonal: of its eight tiles of (16, 8) six are kept.
+constexpr int kRecurChunk = 32, kRecurTiles = 6, kRecurTileFloats = kRecurTiles * 16 * 8;
+// Chunks of tokens in so many segments, each of which begins one, at most.
+constexpr int64_t most_recur_chunks(int64_t tokens, int64_t segments) { return tokens / kRecurChunk + segments; }
 // A linear recurrence (model/step.h, RecurStep).
 struct RecurArgs {
-  bool delta = false;      // kGatedDelta
-  bool in_chunks = false;  // faster for many tokens; a token's result then depends on where the call's tokens begin
+  bool delta = false;  // kGatedDelta
+  // Faster for many tokens, in products of TF32; a token's result then depends on where the call's tokens begin.
+  bool in_chunks = false;
   HeadRows q, k, v;
   const float* decay = nullptr;  // (tokens, decay_stride)
   const float* rate = nullptr;   // (tokens, rate_stride), of kGatedDelta
@@ -459,8 +463,10 @@ struct RecurArgs {
   const float* skip = nullptr;                          // (heads) or null
   bool key_heads_repeat = false, unit_keys = false;
   float eps = 0, scale = 1;
-  // Work space: (tokens, key_heads, key_dim); (tokens, heads, 2): decay and rate; (tokens, key_heads, kRecurProducts).
-  float *keys = nullptr, *queries = nullptr, *rates = nullptr, *products = nullptr;
+  // Work space of chunks: (tokens, key_heads, key_dim); (tokens, heads, 2): the sum of a chunk's logarithms of decays
+  // up to the token, and its rate; (chunks, key_heads, kRecurTileFloats); (chunks, heads, kRecurTileFloats), of
+  // kGatedDelta.
+  float *keys = nullptr, *queries = nullptr, *rates = nullptr, *products = nullptr, *solved = nullptr;
   float* state = nullptr;  // (slots, heads, key_dim, value_dim)
   float* y = nullptr;      // (tokens, y_stride)
   int64_t y_stride = 0;

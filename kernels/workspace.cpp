@@ -156,7 +156,8 @@ void Workspace::lay_out_attention(DeviceLayout& memory) {
 
 // Mixtures, recurrences and layers of separate heads.
 void Workspace::lay_out_experts(DeviceLayout& memory) {
-  int64_t of_keys = 0, of_rates = 0, of_products = 0, key_heads = 0;
+  int64_t of_keys = 0, of_rates = 0, of_products = 0, of_solved = 0, key_heads = 0;
+  const int64_t chunks = most_recur_chunks(batch_tokens, options_.sequences);
   std::vector<ExpertsSizes> mixtures;
   std::vector<HeadsSizes> heads;
   experts.clear();
@@ -173,7 +174,9 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
       of_keys = std::max(of_keys, batch_tokens * recur->key_heads * recur->key_dim);
       of_rates = std::max(of_rates, batch_tokens * recur->heads * 2);
       key_heads = std::max(key_heads, recur->key_heads);
-      of_products = std::max(of_products, batch_tokens * recur->key_heads * kRecurProducts);
+      of_products = std::max(of_products, chunks * recur->key_heads * kRecurTileFloats);
+      if (recur->kind == RecurStep::Kind::kGatedDelta)
+        of_solved = std::max(of_solved, chunks * recur->heads * kRecurTileFloats);
     }
   }
   experts_dispatch.lay_out(memory, mixtures, heads, batch_tokens, options_.activations);
@@ -181,6 +184,7 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
   queries = memory.take<float>(of_keys);
   rates = memory.take<float>(of_rates);
   key_products = memory.take<float>(of_products);
+  solved = memory.take<float>(of_solved);
   recur_counter = memory.take<uint32_t>(key_heads * options_.sequences);
 }
 

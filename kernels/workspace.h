@@ -72,7 +72,8 @@ class Workspace {
   float* next_scores = nullptr;
   std::vector<ExpertBanks> experts;  // one a step
   std::vector<float*> fixed;         // (slots, elements) of each state of fixed size
-  float *keys = nullptr, *queries = nullptr, *rates = nullptr, *key_products = nullptr;  // see RecurArgs
+  float *keys = nullptr, *queries = nullptr, *rates = nullptr, *key_products = nullptr,
+        *solved = nullptr;  // see RecurArgs
   uint32_t* recur_counter = nullptr;
   float* gathered = nullptr;  // inputs of scored tokens that are no neighbours
   float *wide_q = nullptr, *wide_k = nullptr, *wide_v = nullptr;

@@ -241,6 +241,23 @@ QGEN_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The nearest number of TF32, 11 bits.
+QGEN_DEVICE float tf32_value(float value) {
+  uint32_t rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+  return __uint_as_float(rounded);
+}
+// c += a b for a (16, 8), b (8, 8), c (16, 8) of TF32, as PTX lays down for mma.m16n8k8: a holds rows g and g + 8 by
+// turns at columns q and then q + 4; b the same columns as its rows at column g; c as above. Matrices of 8 rows of four
+// floats come as these by load_matrices().
+QGEN_DEVICE void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 // Four matrices of 8 rows of 8 16-bit elements from shared memory: lane l says where row l % 8 of matrix l / 8 begins,
 // and gets elements 2q and 2q + 1 of row g of each, or, transposed, of column g.
 QGEN_DEVICE void load_matrices(uint32_t (&out)[4], const void* row) {

@@ -1,6 +1,7 @@
 #include "kernels/device/recurrence.cuh"
 
 #include "kernels/device/launch.cuh"
+#include "kernels/device/recurrence_chunks.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
@@ -33,12 +34,14 @@ void recur_by_tokens(Stream& stream, const RecurArgs& args) {
                                : recur_by_tokens<256 / kKeyWarps, kColumnWarps>(stream, args);
 }
 
-template <int kFours>
+template <int kKeys, int kColumns, int kStages>
 void recur_in_chunks(Stream& stream, const RecurArgs& args) {
-  const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kChunkColumns), unsigned(args.segments.count)};
-  static_assert(RecurChunk<kFours>::kSize * sizeof(float) <= kMostSharedBytes);
-  launch(stream, "recur chunks", args.delta ? recur_chunks_kernel<true, kFours> : recur_chunks_kernel<false, kFours>,
-         grid, kChunkWarps * kWarp, size_t(RecurChunk<kFours>::kSize) * sizeof(float), args);
+  using Shared = RecurChunks<kKeys, kColumns, kStages>;
+  const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kColumns), unsigned(args.segments.count)};
+  launch(stream, "recur chunks",
+         args.delta ? recur_chunks_kernel<true, kKeys, kColumns, kStages>
+                    : recur_chunks_kernel<false, kKeys, kColumns, kStages>,
+         grid, kChunkWarps * kWarp, Shared::kSize * sizeof(float), args);
 }
 
 }  // namespace
@@ -55,16 +58,15 @@ void recur(Stream& stream, const RecurArgs& args) {
     static_assert(kMostGatedDim == 4 * kWarp);
     return args.value_dim > 2 * kWarp ? recur_by_tokens<4>(stream, args) : recur_by_tokens<2>(stream, args);
   }
-  launch(stream, "recur inputs", recur_inputs_kernel, {unsigned(args.tokens)}, kInputWarps * kWarp, 0, args);
-  launch(stream, "recur products", recur_products_kernel,
-         {blocks_of(args.tokens, kRecurChunk), unsigned(args.key_heads)}, kProductsWarps * kWarp,
-         size_t(3 * kRecurChunk - 1) * size_t(args.key_dim + 4) * sizeof(float), args);
-  const unsigned fours = blocks_of(args.key_dim, 4 * kChunkWarps);
-  static_assert(kMaxKeyDim <= 8 * 4 * kChunkWarps);
-  return fours <= 1   ? recur_in_chunks<1>(stream, args)
-         : fours <= 2 ? recur_in_chunks<2>(stream, args)
-         : fours <= 4 ? recur_in_chunks<4>(stream, args)
-                      : recur_in_chunks<8>(stream, args);
+  const int key_row = int(round_up(args.key_dim, kStep));
+  launch(stream, "recur prepare", recur_prepare_kernel,
+         {unsigned(most_recur_chunks(args.tokens, args.segments.count)), unsigned(args.key_heads)},
+         kPrepareWarps * kWarp, size_t(RecurPrepare::size(key_row)) * sizeof(float), args);
+  // Keys of 256 leave shared memory for the inputs of one chunk and half of the columns.
+  static_assert(RecurPrepare::size(kMaxKeyDim) * sizeof(float) <= kMostSharedBytes && kMaxKeyDim == 256);
+  return args.key_dim <= 64    ? recur_in_chunks<64, 32, 2>(stream, args)
+         : args.key_dim <= 128 ? recur_in_chunks<128, 32, 2>(stream, args)
+                               : recur_in_chunks<256, 16, 1>(stream, args);
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -185,6 +185,7 @@ struct Block {
 };
 
 Order order = Order::kAscending;
+bool tf32_is_rounded = true;
 thread_local Block* block = nullptr;
 thread_local Thread* self = nullptr;
 thread_local std::vector<std::unique_ptr<Fibre>> fibres;
@@ -249,6 +250,8 @@ void run_block(std::mt19937& random) {
 }  // namespace
 
 void set_order(Order wanted) { order = wanted; }
+void set_tf32_rounding(bool rounds) { tf32_is_rounded = rounds; }
+bool rounds_tf32() { return tf32_is_rounded; }
 
 void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*), const void* launch,
          const LaunchKind& kind) {

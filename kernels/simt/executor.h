@@ -25,6 +25,8 @@ struct Dim {
 // each.
 enum class Order { kAscending, kDescending, kShuffled };
 void set_order(Order order);
+// Whether products of TF32 have operands of 11 bits, as on a GPU, or all 24: what is wrong then beyond rounding shows.
+void set_tf32_rounding(bool rounds);
 
 // Runs `thread(launch)` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which
 // are thrown as std::logic_error.
@@ -65,6 +67,7 @@ struct Place {
 };
 Place place();
 std::byte* shared();
+bool rounds_tf32();
 // A clock that goes on by 10 with each look at it.
 uint64_t read_clock();
 // Ends the run with an error.

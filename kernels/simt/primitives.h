@@ -172,11 +172,12 @@ inline float log1p_exact(float value) { return std::log1p(value); }
 inline float root_exact(float value) { return std::sqrt(value); }
 inline float rsqrt_exact(float value) { return 1 / std::sqrt(value); }
 
-// `sum` and eight products as a tensor core adds them: all are cut off 24 bits below the largest, added, and the result
+// `sum` and products as a tensor core adds them: all are cut off 24 bits below the largest, added, and the result
 // is cut off to F32, toward zero. Chains of products drift by that, where rounding would cancel out. (Measured on
 // A100s: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7:e330,
 // 2021.)
-inline float add_products(float sum, const double (&products)[8]) {
+template <size_t kCount>
+float add_products(float sum, const double (&products)[kCount]) {
   double largest = std::abs(sum), plain = sum;
   for (const double p : products) {
     largest = std::max(largest, std::abs(p));  // passes over NaN
@@ -227,6 +228,39 @@ QGEN_UNCHECKED void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&
 }
 inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<f16_value>(c, a, b); }
 inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<bf16_value>(c, a, b); }
+
+// To nearest, halves away from zero.
+inline float tf32_value(float value) {
+  constexpr uint32_t kBelow = 0x1FFF;
+  const uint32_t bits = float_bits(value);
+  return !rounds_tf32() || (bits & 0x7F800000) == 0x7F800000 ? value : bits_float((bits + (kBelow + 1) / 2) & ~kBelow);
+}
+// c += a b for a (16, 8), b (8, 8), c (16, 8) of TF32, in the registers of mma.m16n8k8: a holds rows g and g + 8 by
+// turns at columns q and then q + 4; b the same columns as its rows at column g. Four products are added at a time.
+QGEN_UNCHECKED inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  float given[6];
+  for (int i = 0; i < 6; ++i) {
+    given[i] = bits_float(i < 4 ? a[i] : b[i - 4]);
+    if (float_bits(given[i]) != float_bits(tf32_value(given[i])))
+      stop("an operand of a product of TF32 that is not rounded");
+  }
+  const std::byte* slots = exchange(given, sizeof(given));
+  const auto of_lane = [&](int lane) { return reinterpret_cast<const float*>(slots + size_t(lane) * kExchangeBytes); };
+  const int g = lane_index() / 4, q = lane_index() % 4;
+  for (int half = 0; half < 2; ++half) {
+    for (int j = 0; j < 2; ++j) {
+      double upper[4], lower[4];
+      for (int owner = 0; owner < 4; ++owner) {
+        const float* const row = of_lane(4 * g + owner) + 2 * half;
+        const float of_column = of_lane(4 * (2 * q + j) + owner)[4 + half];
+        upper[owner] = double(row[0]) * of_column;
+        lower[owner] = double(row[1]) * of_column;
+      }
+      c[j] = add_products(c[j], upper);
+      c[2 + j] = add_products(c[2 + j], lower);
+    }
+  }
+}
 
 QGEN_UNCHECKED inline void load_matrices(uint32_t (&out)[4], const void* row) {
   check_alignment(row, 16);

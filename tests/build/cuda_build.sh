@@ -43,6 +43,8 @@ if command -v cuobjdump > /dev/null; then
   }
   clocks attend 'attend_tiles_kernelILNS0_9CacheKindE0ELi128E' 11.8 --blocks 2
   clocks experts_grouped 'grouped_kernel.*CodesE4ELi16ELi1E' 11 --products 64
+  # The way of a warp of keys.
+  clocks recurrence 'recur_chunks_kernelILb1ELi128E' 33 --products 56
   clocks gemm_split 'split_gemm_kernel.*CodesE4ELi16ELi1E' 13 --products 64
 else
   echo "cuda: no cuobjdump here, machine code was not looked at"

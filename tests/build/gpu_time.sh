@@ -16,7 +16,7 @@ grep -q "tok/s" "$folder/by-plan"
 python3 bench/gpu_time.py check > "$folder/check"
 grep "^36 of 50 within 15 %: 28 of 37" "$folder/check"
 python3 bench/gpu_time.py measured > "$folder/measured"
-grep "^23 of 40 within 15 %. 8 more rows" "$folder/measured"
+grep "^25 of 43 within 15 %. 8 more rows" "$folder/measured"
 for model in 8b-fp8 30b-a3b-fp8 27b-fp8 35b-a3b-fp8; do
   python3 bench/gpu_time.py table --model "$model" > "$folder/table"
   grep -q "^| H200 | [0-9]" "$folder/table"
@@ -29,6 +29,7 @@ if grep "^| norm " "$folder/changed"; then exit 1; fi
 python3 bench/gpu_time.py predict --model 35b-a3b-fp8 --context 0 > "$folder/hybrid"
 grep -q "^| delta in, rates | 30 " "$folder/hybrid"
 grep -q "^| attend | 10 " "$folder/hybrid"
+grep -q "^| recurrences, convolutions | [0-9]" "$folder/hybrid"
 if grep -E "^\| (convolve|gate|sum) " "$folder/hybrid"; then exit 1; fi
 for tiles in 16:96 64:192; do
   python3 bench/gpu_time.py predict --model 8b-fp8 --context 0 --texts ${tiles%:*} > "$folder/texts"

@@ -1,0 +1,618 @@
+// Linear recurrences of many tokens, kRecurChunk at a time: in matrix products of TF32, whose sums and states are F32.
+//
+// With G_t the sum of the logarithms of a chunk's decays up to token t, P_t = exp(G_t), D_ti = exp(G_t - G_i) and
+// S the state (keys, values) that the chunk begins with, the delta rule's changes c (tokens, values) are
+//   (I + A) c = diag(rate) (V - diag(P) K S),  A_ti = rate_t D_ti (k_t . k_i) for i < t, else 0,
+// so that they are T (V - diag(P) K S) for T = (I + A)^-1 diag(rate), which needs no state: one kernel makes it for all
+// chunks at once. A second one goes through the chunks of a segment:
+//   c = T (V - diag(P) K S),  or rate_t v_t without `delta`
+//   out_t = P_t S^T q_t + sum over i <= t of D_ti (k_i . q_t) c_i + skip v_t
+//   S = P_last S + sum over t of D_last,t k_t c_t^T
+// (Yang et al. 2024, "Gated Delta Networks", section 3.3; Dao and Gu 2024, "Transformers are SSMs", section 6.)
+#pragma once
+
+#include "kernels/device/recurrence.cuh"
+
+namespace qgen::QGEN_BACKEND {
+
+static_assert(kRecurChunk == kWarp);
+constexpr int kTile = 16;  // rows of a left operand of a matrix product
+constexpr int kStep = 8;   // its columns; rows and columns of the right one
+
+// Floats from row to row of operands in shared memory, for rows of a multiple of eight: load_matrices() then finds
+// eight rows in different banks.
+constexpr int padded_row(int floats) { return floats + 4; }
+constexpr int kChunkRow = padded_row(kRecurChunk);
+
+// Of what has tokens as its left operand's columns and its right one's rows, those of a step stand in the order of 0,
+// 2, 4, 6, 1, 3, 5, 7: a lane has two neighbours, and four lanes of keys in rows of 32 n + 4 floats meet in no bank.
+QGEN_DEVICE constexpr int place_of(int token) { return token / kStep * kStep + token % 2 * 4 + token % kStep / 2; }
+
+// A matrix (kRecurChunk, kRecurChunk) that is zero above its diagonal, as left operands of products, without those
+// tiles that are zero: each (kTile, kStep), four floats a lane. Rows: of tile row m (0 or 1).
+constexpr int kTileFloats = kTile * kStep;
+static_assert(kRecurTiles * kTileFloats == kRecurTileFloats);
+QGEN_DEVICE constexpr int steps_of(int m) { return (m + 1) * kTile / kStep; }
+QGEN_DEVICE constexpr int tile_of(int m, int step) { return m * steps_of(0) + step; }
+
+// Which tokens a chunk has: of all those of a call, counted from the first segment's first.
+struct Chunk {
+  int segment, first, tokens;
+};
+QGEN_DEVICE int chunks_of(const Segments& segments, int s) {
+  return (segments.first[s + 1] - segments.first[s] + kRecurChunk - 1) / kRecurChunk;
+}
+// Chunk `number`; no tokens: there are not so many.
+QGEN_DEVICE Chunk chunk_of(const Segments& segments, int number) {
+  for (int s = 0; s < segments.count; ++s) {
+    const int chunks = chunks_of(segments, s);
+    if (number < chunks) {
+      const int first = segments.first[s] + number * kRecurChunk, left = segments.first[s + 1] - first;
+      return {s, first, left < kRecurChunk ? left : kRecurChunk};
+    }
+    number -= chunks;
+  }
+  return {0, 0, 0};
+}
+
+// Adds products of a left operand with two right ones, as load_matrices() brings them.
+QGEN_DEVICE void multiply_pair(float (&first)[4], float (&second)[4], const uint32_t (&a)[4], const uint32_t (&b)[4]) {
+  const uint32_t of_first[2] = {b[0], b[1]}, of_second[2] = {b[2], b[3]};
+  mma_tf32(first, a, of_first);
+  mma_tf32(second, a, of_second);
+}
+
+// The sum of the lanes up to this one.
+QGEN_DEVICE float sum_up_to(float value) {
+  float sum = value, of_group = value;
+  for (int mask = 1; mask < kWarp; mask *= 2) {
+    const float other = shuffle_xor(of_group, mask);
+    if (lane_index() & mask) sum += other;
+    of_group += other;
+  }
+  return sum;
+}
+
+constexpr int kPrepareWarps = 4;
+
+// What recur_prepare_kernel() has in shared memory (floats): keys and queries, and in their place later what each warp
+// solves; products.
+struct RecurPrepare {
+  static constexpr int kProducts = kRecurChunk * kChunkRow;  // of keys with keys; of queries with keys behind them
+  static constexpr int kSolve = kRecurChunk * kChunkRow + 2 * kRecurChunk;  // a matrix, rates
+  static constexpr int rows(int key_row) {
+    const int inputs = 2 * kRecurChunk * padded_row(key_row), solve = kPrepareWarps * kSolve;
+    return inputs > solve ? inputs : solve;
+  }
+  static constexpr int size(int key_row) { return rows(key_row) + 2 * kProducts; }
+};
+
+// A warp's rows of a chunk's keys, and behind them queries, in TF32 to `rows` and to where they go from there; divided
+// by their lengths where that is wanted. Zeros of tokens that there are not.
+QGEN_DEVICE void prepare_rows(const RecurArgs& args, const Chunk& chunk, int key_head, int key_row, float* rows) {
+  const int row_floats = padded_row(key_row), lane = lane_index();
+  QGEN_UNROLL_BY(2)
+  for (int row = warp_index(); row < 2 * kRecurChunk; row += kPrepareWarps) {
+    const HeadRows& from = row < kRecurChunk ? args.k : args.q;
+    const int t = row % kRecurChunk;
+    const bool there = t < chunk.tokens;
+    const float* const x = from.x + (chunk.first + (there ? t : 0)) * from.stride + key_head * from.head_stride;
+    for (int i = lane; i < key_row; i += kWarp) {
+      const bool inside = there && i < args.key_dim;
+      copy_async4(rows + row * row_floats + i, x + (inside ? i : 0), inside);
+    }
+  }
+  copy_async_commit();
+  copy_async_wait<0>();
+  warp_barrier();
+  QGEN_UNROLL_BY(2)
+  for (int row = warp_index(); row < 2 * kRecurChunk; row += kPrepareWarps) {
+    const bool of_key = row < kRecurChunk;
+    const int t = row % kRecurChunk;
+    float* const x = rows + row * row_floats;
+    float factor = of_key ? 1 : args.scale, squares = 0;
+    if (args.unit_keys) {
+      for (int i = lane * 4; i < key_row; i += kWarp * 4) {
+        const Floats4 four = load_floats4(x + i);
+        QGEN_UNROLL
+        for (int j = 0; j < 4; ++j) squares = fused_product(four.at[j], four.at[j], squares);
+      }
+      factor *= rsqrt_exact(sum_lanes(squares) + args.eps);
+    }
+    float* const out =
+        (of_key ? args.keys : args.queries) + (int64_t(chunk.first + t) * args.key_heads + key_head) * args.key_dim;
+    for (int i = lane * 4; i < key_row; i += kWarp * 4) {
+      Floats4 four = load_floats4(x + i);
+      QGEN_UNROLL
+      for (int j = 0; j < 4; ++j) four.at[j] = tf32_value(four.at[j] * factor);
+      store_floats4(x + i, four);
+      if (t < chunk.tokens && i < args.key_dim) store_floats4(out + i, four);
+    }
+  }
+}
+
+// Products of keys with keys, or behind them of queries with keys, (kRecurChunk, kChunkRow), up to the diagonal and
+// around it: a warp has kTile rows of either.
+QGEN_DEVICE void multiply_rows(bool delta, const float* rows, int key_row, float* products) {
+  static_assert(kPrepareWarps == 2 * kRecurChunk / kTile);
+  const int row_floats = padded_row(key_row), lane = lane_index(), which = warp_index() / 2, m = warp_index() % 2;
+  if (which == 0 && !delta) return;
+  float sum[2 * kTile / kStep][4] = {};
+  const float* const left = rows + (which * kRecurChunk + m * kTile + lane % kTile) * row_floats + lane / kTile * 4;
+  const float* const right = rows + (lane / kTile * kStep + lane % 8) * row_floats + lane / 8 % 2 * 4;
+  for (int i = 0; i < key_row; i += kStep) {
+    uint32_t a[4];
+    load_matrices(a, left + i);
+    QGEN_UNROLL
+    for (int pair = 0; pair < 2; ++pair) {
+      if (pair > m) continue;
+      uint32_t b[4];  // of two times kStep keys
+      load_matrices(b, right + pair * 2 * kStep * row_floats + i);
+      multiply_pair(sum[2 * pair], sum[2 * pair + 1], a, b);
+    }
+  }
+  float* const out = products + which * RecurPrepare::kProducts + m * kTile * kChunkRow;
+  QGEN_UNROLL
+  for (int n = 0; n < 2 * kTile / kStep; ++n) {
+    QGEN_UNROLL
+    for (int i = 0; i < 4; ++i) out[(lane / 4 + i / 2 * 8) * kChunkRow + n * kStep + lane % 4 * 2 + i % 2] = sum[n][i];
+  }
+}
+
+// A warp turns a matrix (kRecurChunk, kChunkRow) of what is below the diagonal of A into T: a lane a column, from its
+// first row to its last. `rate`: of the lane's token.
+QGEN_DEVICE void solve(float* matrix, float rate) {
+  const int lane = lane_index();
+  float column[kRecurChunk];
+  QGEN_UNROLL
+  for (int t = 0; t < kRecurChunk; ++t) {
+    float sum[4] = {};
+    QGEN_UNROLL
+    for (int first = 0; first < t; first += 4) {
+      const Floats4 row = load_floats4(matrix + t * kChunkRow + first);
+      QGEN_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        if (first + j < t) sum[j] = fused_product(row.at[j], column[first + j], sum[j]);
+      }
+    }
+    column[t] = (t == lane ? 1.0f : 0.0f) - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+  }
+  warp_barrier();
+  QGEN_UNROLL
+  for (int t = 0; t < kRecurChunk; ++t) matrix[t * kChunkRow + lane] = tf32_value(column[t] * rate);
+}
+
+// Tile `tile` of a matrix (kRecurChunk, kChunkRow) as a left operand.
+QGEN_DEVICE void store_tile(const float* matrix, int tile, float* out) {
+  const int m = tile < steps_of(0) ? 0 : 1, step = tile - tile_of(m, 0);
+  const float* const from = matrix + (m * kTile + lane_index() / 4) * kChunkRow + step * kStep + lane_index() % 4 * 2;
+  store_floats4(out + tile * kTileFloats + lane_index() * 4,
+                {{from[0], from[8 * kChunkRow], from[1], from[8 * kChunkRow + 1]}});
+}
+
+// Of a chunk (x of the grid) and a key head (y): keys and queries in TF32; products of queries with keys; and of each
+// of its heads the decays' sums, the rates and T.
+QGEN_KERNEL(kPrepareWarps* kWarp, 2) recur_prepare_kernel(const RecurArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int number = int(block_index().x), key_head = int(block_index().y);
+  const Chunk chunk = chunk_of(args.segments, number);
+  if (chunk.tokens == 0) return;
+  const int warp = warp_index(), lane = lane_index(), key_row = int(round_up(args.key_dim, kStep));
+  float* const shared = shared_memory<float>();
+  float* const products = shared + RecurPrepare::rows(key_row);
+  prepare_rows(args, chunk, key_head, key_row, shared);
+  barrier();
+  multiply_rows(args.delta, shared, key_row, products);
+  barrier();
+  float* const out = args.products + (int64_t(number) * args.key_heads + key_head) * kRecurTileFloats;
+  for (int tile = warp; tile < kRecurTiles; tile += kPrepareWarps)
+    store_tile(products + RecurPrepare::kProducts, tile, out);
+
+  // A warp a head, a lane a token.
+  float* const matrix = shared + warp * RecurPrepare::kSolve;
+  float* const decays = matrix + kRecurChunk * kChunkRow;
+  float* const rates = decays + kRecurChunk;
+  const int sharing = args.heads / args.key_heads;
+  const int64_t token = chunk.first + lane;
+  QGEN_UNROLL_BY(1)
+  for (int i = warp; i < sharing; i += kPrepareWarps) {
+    const int h = args.key_heads_repeat ? i * args.key_heads + key_head : key_head * sharing + i;
+    const RecurRates own = lane < chunk.tokens ? rates_of(args, token, h) : RecurRates{0, 0};
+    constexpr float kLog2E = 1.4426950408889634f;
+    const float decay = sum_up_to(own.log_decay * kLog2E);
+    if (lane < chunk.tokens) {
+      float* const of_token = args.rates + (token * args.heads + h) * 2;
+      of_token[0] = decay;
+      of_token[1] = own.rate;
+    }
+    if (!args.delta) continue;
+    decays[lane] = decay;
+    rates[lane] = own.rate;
+    warp_barrier();
+    QGEN_UNROLL_BY(4)
+    for (int t = 0; t < kRecurChunk; ++t) {
+      matrix[t * kChunkRow + lane] =
+          lane < t ? rates[t] * exp2_fast(decays[t] - decay) * products[t * kChunkRow + lane] : 0;
+    }
+    warp_barrier();
+    solve(matrix, own.rate);
+    warp_barrier();
+    QGEN_UNROLL_BY(1)
+    for (int tile = 0; tile < kRecurTiles; ++tile)
+      store_tile(matrix, tile, args.solved + (int64_t(number) * args.heads + h) * kRecurTileFloats);
+    warp_barrier();
+  }
+}
+
+constexpr int kChunkWarps = 8;  // half of them bring what keys give, the others what queries give
+
+// What the shared memory of recur_chunks_kernel() has where (floats), of kColumns columns of a head. kStages: chunks
+// whose inputs it has.
+template <int kKeys, int kColumns, int kStages>
+struct RecurChunks {
+  static_assert(kKeys % kTile == 0 && kColumns % kTile == 0);
+  static constexpr int kRow = padded_row(kKeys);
+  // Of a chunk: keys, then queries; decays' sums, then rates.
+  static constexpr int kQueries = kRecurChunk * kRow, kRates = 2 * kQueries, kStage = kRates + 2 * kRecurChunk;
+  // With a row for each column: the state; what T is multiplied by; changes.
+  static constexpr int kState = kStages * kStage, kNew = kState + kColumns * kRow;
+  static constexpr int kChange = kNew + kColumns * kChunkRow, kSize = kChange + kColumns * kChunkRow;
+  static_assert(kSize * sizeof(float) <= kMostSharedBytes);
+
+  // Tiles of the state: rows of keys, kStep columns. Warps side by side have the same rows.
+  static constexpr int kKeyTiles = kKeys / kTile, kColumnSteps = kColumns / kStep;
+  static constexpr int kKeyWarps = kKeyTiles < kChunkWarps ? kKeyTiles : kChunkWarps;
+  static constexpr int kOwnTiles = kKeyTiles / kKeyWarps, kOwnSteps = kColumnSteps * kKeyWarps / kChunkWarps;
+  static_assert(kOwnTiles * kOwnSteps * kChunkWarps == kKeyTiles * kColumnSteps);
+};
+
+// A block's walk through the chunks of a segment, for kColumns columns of a head, whose state its warps have in
+// registers. Keys: of whole 4 elements.
+template <bool kDelta, int kKeys, int kColumns, int kStages>
+class RecurWalk {
+ public:
+  using Shared = RecurChunks<kKeys, kColumns, kStages>;
+  struct State {
+    float tile[Shared::kOwnTiles][Shared::kOwnSteps][4];
+  };
+
+  QGEN_DEVICE RecurWalk(const RecurArgs& args, int segment, int head, int first_column)
+      : args_(args),
+        head_(head),
+        first_column_(first_column),
+        first_(args.segments.first[segment]),
+        end_(args.segments.first[segment + 1]) {
+    const int key_head = key_head_of(args, head);
+    int64_t number = 0;  // of the chunk, among all
+    for (int s = 0; s < segment; ++s) number += chunks_of(args.segments, s);
+    matrices_ = (kDelta && of_keys() ? args.solved + (number * args.heads + head) * kRecurTileFloats
+                                     : args.products + (number * args.key_heads + key_head) * kRecurTileFloats) +
+                lane_index() * 4;
+    keys_ = (int64_t(first_ + copied_row()) * args.key_heads + key_head) * args.key_dim + copied_key();
+    rates_ = args.rates + (int64_t(first_) * args.heads + head) * 2 + thread_index() % 2;
+    values_ = args.v.x + (first_ + token()) * args.v.stride + head * args.v.head_stride + first_column + column();
+    results_ = args.y + (first_ + token()) * args.y_stride + int64_t(head) * args.value_dim + first_column + column();
+    skip_ = args.skip != nullptr ? args.skip[head] : 0;
+  }
+
+  QGEN_DEVICE int left() const { return end_ - first_; }
+  QGEN_DEVICE int tokens() const { return left() < kRecurChunk ? left() : kRecurChunk; }
+  // A token of the segment as one of the chunk; none of it: negative, or as many as tokens() or more.
+  QGEN_DEVICE int in_chunk(int token) const { return token - first_; }
+  QGEN_DEVICE void go_on() {
+    first_ += kRecurChunk;
+    stage_ = (stage_ + 1) % kStages;
+  }
+
+  QGEN_DEVICE void load(State& state, int slot) const {
+    for_state(state, slot, [](float& own, bool there, const float* from) { own = there ? *from : 0; });
+  }
+  QGEN_DEVICE void keep(State& state, int slot) const {
+    for_state(state, slot, [](float own, bool there, float* to) {
+      if (there) *to = own;
+    });
+  }
+
+  // The inputs of a chunk of `tokens` on their way, and those of the next one when it is called again. Keys and queries
+  // are zero behind the last token, sums of decays stay as they are.
+  QGEN_DEVICE void ask(int tokens) {
+    float* const stage = shared_memory<float>() + asked_ * Shared::kStage;
+    const bool inside = copied_key() < args_.key_dim;
+    const int64_t stride = int64_t(args_.key_heads) * args_.key_dim;
+    QGEN_UNROLL
+    for (int which = 0; which < 2; ++which) {
+      const float* const from = (which == 0 ? args_.keys : args_.queries) + keys_;
+      float* const to = stage + which * Shared::kQueries + copied_row() * Shared::kRow + copied_key();
+      QGEN_UNROLL
+      for (int row = 0; row < kRecurChunk; row += kCopiedRows) {
+        const bool there = inside && copied_row() + row < tokens;
+        copy_async16(to + row * Shared::kRow, from + (there ? row * stride : 0), there);
+      }
+    }
+    if (const int t = thread_index() / 2; t < kRecurChunk) {
+      copy_async4(stage + Shared::kRates + thread_index() % 2 * kRecurChunk + t,
+                  rates_ + int64_t(t < tokens ? t : tokens - 1) * args_.heads * 2, true);
+    }
+    copy_async_commit();
+    asked_ = (asked_ + 1) % kStages;
+    keys_ += kRecurChunk * stride;
+    rates_ += int64_t(kRecurChunk) * args_.heads * 2;
+  }
+
+  QGEN_DEVICE void ask_next() {
+    const int behind = left() - kRecurChunk;
+    if (behind > 0) ask(behind < kRecurChunk ? behind : kRecurChunk);
+  }
+
+  // What the warp takes of the chunk from global memory: T or the products of queries with keys, and values.
+  QGEN_DEVICE void load_inputs() {
+    if (kDelta || !of_keys()) {
+      for_steps([&](int step) { tiles_[step] = load_floats4(matrices_ + tile_of(tile_row(), step) * kTileFloats); });
+    }
+    const bool wanted = of_keys() || skip_ != 0;
+    for_sums([&](int n, int i) {
+      const float* const from = values_ + i / 2 * 8 * args_.v.stride + n * kStep + i % 2;
+      values_of_[n][i] = wanted && is_there(n, i) ? *from : 0;
+    });
+    matrices_ += int64_t(kDelta && of_keys() ? args_.heads : args_.key_heads) * kRecurTileFloats;
+    values_ += kRecurChunk * args_.v.stride;
+  }
+
+  QGEN_DEVICE void put_state(const State& state) const {
+    float* const to =
+        shared_memory<float>() + Shared::kState + (own_column() + 2 * pair()) * Shared::kRow + own_key() + row();
+    for_tiles([&](int m, int n, int i) {
+      to[(n * kStep + i % 2) * Shared::kRow + m * kTile + i / 2 * 8] = tf32_value(state.tile[m][n][i]);
+    });
+  }
+
+  // diag(P) K S, or diag(P) Q S.
+  QGEN_DEVICE void multiply_state() {
+    for_sums([&](int n, int i) { sums_[n][i] = 0; });
+    if (!kDelta && of_keys()) return;
+    const float* const left = stage() + (of_keys() ? 0 : Shared::kQueries) +
+                              (tile_row() * kTile + lane_index() % kTile) * Shared::kRow + lane_index() / kTile * 4;
+    QGEN_UNROLL_BY(16)
+    for (int step = 0; step < kKeys / kStep; ++step) {
+      uint32_t a[4];
+      load_matrices(a, left + step * kStep);
+      multiply(a, Shared::kState, Shared::kRow, step);
+    }
+    QGEN_UNROLL
+    for (int below = 0; below < 2; ++below) {
+      const float decay = exp2_fast(decay_of(token() + 8 * below));
+      QGEN_UNROLL
+      for (int n = 0; n < kSteps; ++n) {
+        QGEN_UNROLL
+        for (int i = 0; i < 2; ++i) sums_[n][2 * below + i] *= decay;
+      }
+    }
+  }
+
+  // Makes the changes, or decays the products of queries with keys.
+  QGEN_DEVICE void make_changes() {
+    if constexpr (kDelta) {
+      if (of_keys()) put_rows(Shared::kNew, [&](int n, int i) { return values_of_[n][i] - sums_[n][i]; });
+      barrier();
+      if (of_keys()) {
+        for_sums([&](int n, int i) { sums_[n][i] = 0; });
+        multiply_tiles(Shared::kNew);
+        put_rows(Shared::kChange, [&](int n, int i) { return sums_[n][i]; });
+      }
+    } else if (of_keys()) {
+      put_rows(Shared::kChange, [&](int n, int i) { return rate_of(token() + i / 2 * 8) * values_of_[n][i]; });
+    }
+    if (of_keys()) return;
+    for_steps([&](int step) {
+      QGEN_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int t = token() + i % 2 * 8, of_key = step * kStep + 2 * pair() + i / 2;
+        float& product = tiles_[step].at[i];
+        product = of_key <= t ? tf32_value(exp2_fast(decay_of(t) - decay_of(of_key)) * product) : 0;
+      }
+    });
+  }
+
+  QGEN_DEVICE void write_results() {
+    if (!of_keys()) {
+      multiply_tiles(Shared::kChange);
+      for_sums([&](int n, int i) {
+        float* const to = results_ + i / 2 * 8 * args_.y_stride + n * kStep + i % 2;
+        if (is_there(n, i)) *to = fused_product(skip_, values_of_[n][i], sums_[n][i]);
+      });
+    }
+    results_ += kRecurChunk * args_.y_stride;
+  }
+
+  // The state behind token `last` of the chunk; kAll: that is its last one.
+  template <bool kAll>
+  QGEN_DEVICE void advance(State& state, int last) const {
+    const float of_last = decay_of(last), all = exp2_fast(of_last);
+    for_tiles([&](int m, int n, int i) { state.tile[m][n][i] *= all; });
+    QGEN_UNROLL
+    for (int step = 0; step < kRecurChunk / kStep; ++step) {
+      float decay[2];
+      QGEN_UNROLL
+      for (int j = 0; j < 2; ++j) {
+        const int t = step * kStep + 2 * pair() + j;
+        decay[j] = kAll || t <= last ? exp2_fast(of_last - decay_of(t)) : 0;
+      }
+      uint32_t b[Shared::kOwnSteps / 2][4];
+      QGEN_UNROLL
+      for (int n = 0; n < Shared::kOwnSteps / 2; ++n)
+        load_columns(b[n], Shared::kChange, kChunkRow, own_column() + 2 * n * kStep, step);
+      QGEN_UNROLL
+      for (int m = 0; m < Shared::kOwnTiles; ++m) {
+        const float* const key = stage() + (step * kStep + 2 * pair()) * Shared::kRow + own_key() + m * kTile + row();
+        uint32_t a[4];
+        QGEN_UNROLL
+        for (int i = 0; i < 4; ++i) a[i] = float_bits(tf32_value(key[i / 2 * Shared::kRow + i % 2 * 8] * decay[i / 2]));
+        QGEN_UNROLL
+        for (int n = 0; n < Shared::kOwnSteps / 2; ++n)
+          multiply_pair(state.tile[m][2 * n], state.tile[m][2 * n + 1], a, b[n]);
+      }
+    }
+  }
+
+ private:
+  // Half of the warps bring what keys give, the others what queries give: a tile's rows of tokens, half of the columns.
+  static constexpr int kSteps = Shared::kColumnSteps / 2;
+  QGEN_DEVICE static bool of_keys() { return warp_index() < kChunkWarps / 2; }
+  QGEN_DEVICE static int tile_row() { return warp_index() / 2 % 2; }
+  QGEN_DEVICE static int first_of_half() { return warp_index() % 2 * kSteps * kStep; }
+  // Of a lane's elements of a tile of sums: rows row() and row() + 8, columns 2 pair() and the next.
+  QGEN_DEVICE static int row() { return lane_index() / 4; }
+  QGEN_DEVICE static int pair() { return lane_index() % 4; }
+  QGEN_DEVICE static int token() { return tile_row() * kTile + row(); }
+  QGEN_DEVICE static int column() { return first_of_half() + 2 * pair(); }
+  // use(n, i) for the lane's sums: element i of tile n.
+  template <typename Use>
+  QGEN_DEVICE static void for_sums(const Use& use) {
+    QGEN_UNROLL
+    for (int n = 0; n < kSteps; ++n) {
+      QGEN_UNROLL
+      for (int i = 0; i < 4; ++i) use(n, i);
+    }
+  }
+  QGEN_DEVICE bool is_there(int n, int i) const {
+    return token() + i / 2 * 8 < left() && first_column_ + column() + n * kStep + i % 2 < args_.value_dim;
+  }
+  // use(step) for the tiles of the warp's rows in matrices of the chunk.
+  template <typename Use>
+  QGEN_DEVICE static void for_steps(const Use& use) {
+    QGEN_UNROLL
+    for (int step = 0; step < steps_of(1); ++step) {
+      if (step < steps_of(tile_row())) use(step);
+    }
+  }
+
+  // The warp's tiles of the state, warps side by side have the same keys: use(tile of keys, step of columns, element).
+  QGEN_DEVICE static int own_key() { return warp_index() % Shared::kKeyWarps * Shared::kOwnTiles * kTile; }
+  QGEN_DEVICE static int own_column() { return warp_index() / Shared::kKeyWarps * Shared::kOwnSteps * kStep; }
+  template <typename Use>
+  QGEN_DEVICE static void for_tiles(const Use& use) {
+    QGEN_UNROLL
+    for (int m = 0; m < Shared::kOwnTiles; ++m) {
+      QGEN_UNROLL
+      for (int n = 0; n < Shared::kOwnSteps; ++n) {
+        QGEN_UNROLL
+        for (int i = 0; i < 4; ++i) use(m, n, i);
+      }
+    }
+  }
+  // use(element, whether there is such a one, where) for those of a slot.
+  template <typename Use>
+  QGEN_DEVICE void for_state(State& state, int slot, const Use& use) const {
+    const int first_key = own_key() + row(), first = first_column_ + own_column() + 2 * pair();
+    float* const at =
+        args_.state + ((int64_t(slot) * args_.heads + head_) * args_.key_dim + first_key) * args_.value_dim + first;
+    for_tiles([&](int m, int n, int i) {
+      const int key = m * kTile + i / 2 * 8, of_column = n * kStep + i % 2;
+      use(state.tile[m][n][i], first_key + key < args_.key_dim && first + of_column < args_.value_dim,
+          at + int64_t(key) * args_.value_dim + of_column);
+    });
+  }
+
+  // Each thread copies 16 bytes of every kCopiedRows-th row of keys and queries.
+  static constexpr int kRowThreads = kKeys / 4, kCopiedRows = kChunkWarps * kWarp / kRowThreads;
+  static_assert(kRecurChunk % kCopiedRows == 0);
+  QGEN_DEVICE static int copied_row() { return thread_index() / kRowThreads; }
+  QGEN_DEVICE static int copied_key() { return thread_index() % kRowThreads * 4; }
+  QGEN_DEVICE const float* stage() const { return shared_memory<float>() + stage_ * Shared::kStage; }
+  QGEN_DEVICE float decay_of(int t) const { return stage()[Shared::kRates + t]; }
+  QGEN_DEVICE float rate_of(int t) const { return stage()[Shared::kRates + kRecurChunk + t]; }
+
+  // Step `step` of the 2 * kStep columns from `first` on that are rows of `row_floats`, from `rows` on in shared
+  // memory, as right operands of two products.
+  QGEN_DEVICE static void load_columns(uint32_t (&b)[4], int rows, int row_floats, int first, int step) {
+    const int lane = lane_index();
+    load_matrices(b, shared_memory<float>() + rows + (first + lane / kTile * kStep + lane % 8) * row_floats +
+                         step * kStep + lane / 8 % 2 * 4);
+  }
+  // Adds a left operand's tile times the warp's columns to its sums.
+  QGEN_DEVICE void multiply(const uint32_t (&a)[4], int rows, int row_floats, int step) {
+    if constexpr (kSteps % 2 == 0) {
+      QGEN_UNROLL
+      for (int n = 0; n < kSteps; n += 2) {
+        uint32_t b[4];
+        load_columns(b, rows, row_floats, first_of_half() + n * kStep, step);
+        multiply_pair(sums_[n], sums_[n + 1], a, b);
+      }
+    } else {
+      static_assert(kSteps == 1);
+      const float* const own =
+          shared_memory<float>() + rows + (first_of_half() + row()) * row_floats + step * kStep + pair();
+      const uint32_t b[2] = {float_bits(own[0]), float_bits(own[4])};
+      mma_tf32(sums_[0], a, b);
+    }
+  }
+  QGEN_DEVICE void multiply_tiles(int rows) {
+    for_steps([&](int step) {
+      uint32_t a[4];
+      QGEN_UNROLL
+      for (int i = 0; i < 4; ++i) a[i] = float_bits(tiles_[step].at[i]);
+      multiply(a, rows, kChunkRow, step);
+    });
+  }
+  // of(n, i) as the right operand of products, a row a column.
+  template <typename Of>
+  QGEN_DEVICE static void put_rows(int rows, const Of& of) {
+    float* const to = shared_memory<float>() + rows + column() * kChunkRow + place_of(token());
+    for_sums([&](int n, int i) { to[(n * kStep + i % 2) * kChunkRow + i / 2 * 8] = tf32_value(of(n, i)); });
+  }
+
+  const RecurArgs& args_;
+  const int head_, first_column_;
+  int first_;  // token of the chunk
+  const int end_;
+  int stage_ = 0, asked_ = 0;  // where inputs of the chunk are in shared memory, and where those of the next go
+  // Of the chunk, or of the next one to be asked for.
+  const float *matrices_, *rates_, *values_;
+  int64_t keys_;
+  float* results_;
+  float skip_;
+  Floats4 tiles_[steps_of(1)] = {};
+  float values_of_[kSteps][4], sums_[kSteps][4];
+};
+
+// A block has kColumns columns of a head (x of the grid) of a segment (y).
+template <bool kDelta, int kKeys, int kColumns, int kStages>
+QGEN_KERNEL(kChunkWarps* kWarp, kKeys > 128 ? 1 : 2)
+recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
+  using Walk = RecurWalk<kDelta, kKeys, kColumns, kStages>;
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int segment = int(block_index().y), blocks = (args.value_dim + kColumns - 1) / kColumns;
+  Walk walk(args, segment, int(block_index().x) / blocks, int(block_index().x) % blocks * kColumns);
+  if (walk.left() == 0) return;
+  const int marked = args.segments.marked[segment];
+  typename Walk::State state;
+  walk.load(state, args.segments.slot[segment]);
+  walk.ask(walk.tokens());
+  QGEN_UNROLL_BY(1)
+  for (; walk.left() > 0; walk.go_on()) {
+    walk.load_inputs();
+    walk.put_state(state);
+    copy_async_wait<0>();
+    barrier();
+    if (kStages > 1) walk.ask_next();
+    walk.multiply_state();
+    walk.make_changes();
+    barrier();
+    walk.write_results();
+    if (const int last = walk.in_chunk(marked); last >= 0 && last < walk.tokens()) {
+      auto then = state;
+      walk.template advance<false>(then, last);
+      walk.keep(then, args.segments.mark_slot[segment]);
+    }
+    walk.template advance<true>(state, walk.tokens() - 1);
+    if (kStages == 1) {
+      barrier();
+      walk.ask_next();
+    }
+  }
+  walk.keep(state, args.segments.new_slot[segment]);
+}
+
+}  // namespace qgen::QGEN_BACKEND
