@@ -208,9 +208,10 @@ def split_launch(gpu, p, texts, times, kernels=None):
     return Launch(p.name, times, size, blocks, memory, inputs + product - memory, 0.0, {"inputs split": inputs, "loop": all_steps * step})
 
 
-def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=True, shared=True, texts=1):
-    """A launch of attend() for a token of each text, as kernels/device/attend.cuh has it: two blocks of eight warps on a multiprocessor.
-    `matrices`: whether a cache of F16 goes through matrix products; `shared`: then splits without keys take queries of others."""
+def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=256, shared=True, texts=1):
+    """A launch of attend() for a token of each text, as kernels/device/attend.cuh has it: two blocks on a multiprocessor, of eight warps
+    mostly. `matrices`: heads of up to so many elements in F16 go through matrix products; `shared`: then splits without keys take queries
+    of others."""
     queries = queries_of(a)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
     splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))  # by the shape alone
@@ -219,23 +220,25 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     parts = math.ceil(keys / of_block)
     blocks = a.kv_heads * tiles * parts * texts
     # A tile of a warp: 16 keys at most, as few as let all warps have some.
-    matrices = matrices and a.cache == "f16" and a.head_dim <= 128
+    matrices = a.cache == "f16" and a.head_dim <= matrices
+    width = 128 if a.head_dim <= 128 else 256
+    block_warps = data.MATRIX_WARPS[width] if matrices else 8
     if matrices and shared:
         sharing = 1
         while sharing < 4 and 2 * sharing <= queries and 2 * sharing * parts <= splits:
             sharing *= 2
         queries, blocks = math.ceil(queries / sharing), blocks * sharing
-    warps = 2 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
-    tile_keys = min(16, max(2 if matrices or queries > 4 else 4, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / 8)))))
-    rounds = math.ceil(min(of_block, keys) / (8 * tile_keys))
-    of_tile = data.MATRIX_TILE_INSTRUCTIONS if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16 * a.head_dim / 128
+    warps = block_warps / 4 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
+    tile_keys = min(16, max(2 if matrices or queries > 4 else 4, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / block_warps)))))
+    rounds = math.ceil(min(of_block, keys) / (block_warps * tile_keys))
+    of_tile = data.MATRIX_TILE_INSTRUCTIONS[width] if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16 * a.head_dim / 128
     # Without other rounds no next tile is copied; lanes share a key's elements where there are few keys.
-    of_first = of_tile - data.MATRIX_COPY_INSTRUCTIONS if matrices else of_tile * (1 + tile_keys / 16) / 2
-    hop, two_rounds = gpu.l2_latency, queries + 2 > 8
+    of_first = of_tile - data.MATRIX_COPY_INSTRUCTIONS[width] if matrices else of_tile * (1 + tile_keys / 16) / 2
+    hop = gpu.l2_latency
     jumps = code.jumps * hop if cold else 0.0
 
     start = gap(gpu) if gpu.early else gap(gpu) + straight(gpu, data.ATTEND_PROLOGUE, warps)
-    prepared = code.instructions * (2 if two_rounds else 1)
+    prepared = code.instructions * math.ceil((queries + 2) / block_warps)
     # The position, the page of the keys; in cold code half of what has to be fetched.
     staged = start + code.hops * hop + jumps / 2 + straight(gpu, prepared, warps)
     arithmetic = straight(gpu, of_first, warps) if rounds == 1 else issued(gpu, rounds * of_tile, warps)
@@ -285,7 +288,7 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
         for step in steps:
             if isinstance(step, Attention):
                 code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
-                launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", True),
+                launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", 256),
                                           kernels.get("shared queries", True), texts)
             elif isinstance(step, Small):
                 code = kernels.get(step.name, step.code)

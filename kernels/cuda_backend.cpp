@@ -657,9 +657,8 @@ class CudaBackend : public Backend {
     args.y_stride = stride(step.out);
     // By the shape of the step alone: a token comes out the same in every batch.
     const int blocks = kBlocksPerProcessor * device_.properties().processors;
-    args.splits = std::clamp(
-        blocks / (args.kv_heads * query_tiles(args.heads / args.kv_heads, std::max(args.key_dim, args.value_dim))), 1,
-        Workspace::kMostSplits);
+    const int tiles = query_tiles(args.cache.kind, args.heads / args.kv_heads, std::max(args.key_dim, args.value_dim));
+    args.splits = std::clamp(blocks / (args.kv_heads * tiles), 1, Workspace::kMostSplits);
     args.partial = work_.partial;
     args.counter = work_.counter;
     return args;

@@ -519,7 +519,8 @@ struct AttendArgs {
   float* partial = nullptr;     // (tokens, heads, splits, padded(value_dim)), then (tokens, heads, splits, 2)
   uint32_t* counter = nullptr;  // (tokens of the launch, heads)
 };
-int query_tiles(int queries, int dim);  // of one key-value head; dim: the larger one of key_dim and value_dim
+// Of one key-value head; dim: the larger one of key_dim and value_dim.
+int query_tiles(CacheKind kind, int queries, int dim);
 // Norm and rotation of the keys, and keys and values into the cache.
 void store_keys(Stream& stream, const AttendArgs& args);
 // For each token its queries' norm, rotation and attention; with `store`, for tokens of sequences of their own, also

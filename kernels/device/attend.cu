@@ -25,9 +25,9 @@ int width_of(int dim) {
   return width > kMediumWidth ? kWidest : width;
 }
 
-int queries_at_once(int group, int dim) {
+int queries_at_once(CacheKind kind, int group, int dim) {
   int queries = 1;
-  while (queries < group && queries < most_queries(width_of(dim))) queries *= 2;
+  while (queries < group && queries < most_queries(kind, width_of(dim))) queries *= 2;
   return queries;
 }
 
@@ -45,23 +45,23 @@ AttendTile tile_of(const AttendArgs& args, int queries, int width) {
   while (tile.shift < 5 && 1 << tile.shift < units) ++tile.shift;
   const auto bytes = [&](int keys) { return 2 * keys * tile.pitch; };
   tile.keys = keys_at_once(queries, width);
-  while (tile.keys < kMostTileKeys && attend_warps(width) * bytes(2 * tile.keys) <= kMostBytes) tile.keys *= 2;
+  const int warps = attend_warps(args.cache.kind, width);
+  while (tile.keys < kMostTileKeys && warps * bytes(2 * tile.keys) <= kMostBytes) tile.keys *= 2;
   tile.warp_bytes = larger_of(bytes(tile.keys), int(round_up(queries * (row + 2) * 4, 32)));
   tile.stored_at = int(sizeof(AttendPlace)) + queries * width * kFour * 4;
   tile.weights_at = tile.stored_at + 2 * tile.prepared_row * 4;
-  tile.warps_at =
-      tile.weights_at + (in_matrices(args.cache.kind, width) ? matrix_query_bytes(tile.key_row)
-                                                             : attend_warps(width) * tile.keys * queries * 4);
-  tile.pages_at = tile.warps_at + attend_warps(width) * tile.warp_bytes;
+  tile.warps_at = tile.weights_at + (in_matrices(args.cache.kind, width) ? matrix_query_bytes(tile.key_row)
+                                                                         : warps * tile.keys * queries * 4);
+  tile.pages_at = tile.warps_at + warps * tile.warp_bytes;
   return tile;
 }
 
 template <CacheKind kKind, int kQueries, int kWidth>
 void launch_attend(Stream& stream, const AttendArgs& args, bool store) {
   const int group = args.heads / args.kv_heads;
-  const int tiles = query_tiles(group, larger_of(args.key_dim, args.value_dim));
+  const int tiles = query_tiles(kKind, group, larger_of(args.key_dim, args.value_dim));
   const AttendTile tile = tile_of(args, kQueries, kWidth);
-  constexpr int kThreads = attend_warps(kWidth) * kWarp;
+  constexpr int kThreads = attend_warps(kKind, kWidth) * kWarp;
   launch(stream, "attend", attend_kernel<kKind, kQueries, kWidth>,
          {unsigned(args.splits), unsigned(args.kv_heads * tiles), unsigned(args.tokens)}, kThreads,
          size_t(tile.pages_at + 4 * (split_pages(args.cache, args.splits) + 1)),
@@ -76,10 +76,10 @@ void launch_attend(Stream& stream, const AttendArgs& args, bool store, int queri
   } else {
     if (queries == 1) return launch_attend<kKind, 1, kWidth>(stream, args, store);
     if (queries == 2) return launch_attend<kKind, 2, kWidth>(stream, args, store);
-    if constexpr (most_queries(kWidth) >= 4) {
+    if constexpr (most_queries(kKind, kWidth) >= 4) {
       if (queries == 4) return launch_attend<kKind, 4, kWidth>(stream, args, store);
     }
-    if constexpr (most_queries(kWidth) >= 8) launch_attend<kKind, 8, kWidth>(stream, args, store);
+    if constexpr (most_queries(kKind, kWidth) >= 8) launch_attend<kKind, 8, kWidth>(stream, args, store);
   }
 }
 
@@ -94,8 +94,8 @@ void launch_tiles(Stream& stream, const AttendArgs& args) {
 
 }  // namespace
 
-int query_tiles(int queries, int dim) {
-  const int at_once = queries_at_once(queries, dim);
+int query_tiles(CacheKind kind, int queries, int dim) {
+  const int at_once = queries_at_once(kind, queries, dim);
   return (queries + at_once - 1) / at_once;
 }
 
@@ -108,7 +108,8 @@ void store_keys(Stream& stream, const AttendArgs& args) {
 
 void attend(Stream& stream, const AttendArgs& args, bool store) {
   with_kind(args.cache.kind, [&]<CacheKind kKind>() {
-    const int dim = larger_of(args.key_dim, args.value_dim), queries = queries_at_once(args.heads / args.kv_heads, dim);
+    const int dim = larger_of(args.key_dim, args.value_dim);
+    const int queries = queries_at_once(kKind, args.heads / args.kv_heads, dim);
     switch (width_of(dim)) {
       case 1: return launch_attend<kKind, 1>(stream, args, store, queries);
       case kMediumWidth: return launch_attend<kKind, kMediumWidth>(stream, args, store, queries);

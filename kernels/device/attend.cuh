@@ -2,7 +2,7 @@
 // is read once for all queries that share it, and the block that ends last puts the parts together. How keys are split
 // depends on the length alone, so a token comes out the same alone and among others. (Split keys: Flash-Decoding, Dao
 // et al. 2023.)
-// Keys in F16 with heads of up to 128 elements are multiplied in matrix products (attend_matrix.cuh), others by lanes.
+// Keys in F16 with heads of up to 256 elements are multiplied in matrix products (attend_matrix.cuh), others by lanes.
 // Each warp copies tiles of keys and values into shared memory of its own, the next keys while it is at the values and
 // the other way round. A token of a short text waits for memory and for instructions more than it computes: so what it
 // needs is asked for at once, and what is rarely needed stays out of the way.
@@ -18,11 +18,16 @@ constexpr int kMostTileKeys = 16;  // of a warp at once
 constexpr int kFour = 4 * kWarp;   // elements of a row that the lanes of a warp have four of each
 constexpr int kMediumWidth = 2;    // times kFour elements: a head of more is wide
 // Whether keys and values go through MatrixAttention. `width`: of a row, times kFour elements.
-constexpr bool in_matrices(CacheKind kind, int width) { return kind == CacheKind::kF16 && width == 1; }
-static_assert(kMostTileKeys == kMatrixKeys && kFour == kMatrixDim);
-// By a row's width: queries of one key-value head to a block at most, and its warps.
-constexpr int most_queries(int width) { return width > kMediumWidth ? 2 : width == kMediumWidth ? 4 : 8; }
-constexpr int attend_warps(int width) { return width > kMediumWidth ? 4 : 8; }
+constexpr bool in_matrices(CacheKind kind, int width) { return kind == CacheKind::kF16 && width <= kMediumWidth; }
+static_assert(kMostTileKeys == kMatrixKeys);
+// By a row's width: queries of one key-value head to a block at most, and its warps. Sums of matrix products of more
+// than kFour elements take the registers of twice as many warps.
+constexpr int most_queries(CacheKind kind, int width) {
+  return width > kMediumWidth ? 2 : width == kMediumWidth && !in_matrices(kind, width) ? 4 : 8;
+}
+constexpr int attend_warps(CacheKind kind, int width) {
+  return width > kMediumWidth || (width == kMediumWidth && in_matrices(kind, width)) ? 4 : 8;
+}
 // Of how many keys a lane has values in registers at once; the fewest keys of a warp's tile.
 constexpr int keys_at_once(int queries, int width) { return width > kMediumWidth || queries > 4 ? 2 : 4; }
 
@@ -87,9 +92,9 @@ struct AttendKernelArgs {
 
 // kWidth: times kFour elements are room for a row.
 template <CacheKind kKind, int kQueries, int kWidth>
-QGEN_KERNEL(attend_warps(kWidth) * kWarp, 2)
+QGEN_KERNEL(attend_warps(kKind, kWidth) * kWarp, 2)
 attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
-  constexpr int kWarps = attend_warps(kWidth), kThreads = kWarps * kWarp, kSlots = 4 * kWidth;
+  constexpr int kWarps = attend_warps(kKind, kWidth), kThreads = kWarps * kWarp, kSlots = 4 * kWidth;
   constexpr int kUnit = 16 / bytes_of_element(kKind);                  // elements in 16 bytes
   [[maybe_unused]] constexpr int kUnitsAtOnce = kQueries > 4 ? 1 : 2;  // of a key
   constexpr int kScored = kQueries < 4 ? kQueries : 4;                 // queries at once: with more, registers run out
@@ -146,7 +151,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     const bool there = item < prepared ? item < queries : rows.x != nullptr;
     head.load(head_of(rows, token, index_of(item)), there ? dim_of(item) : 0, args.rotation, token);
   };
-  constexpr int kRounds = kQueries + 2 > kWarps ? 2 : 1;
+  constexpr int kRounds = (kQueries + 2 + kWarps - 1) / kWarps;
   LaneHead<kSlots> heads[kRounds];
   const auto for_items = [&](const auto& use) {
     QGEN_UNROLL
@@ -278,7 +283,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     prepare_heads(head, args, norm_of(item), index_of(item), dim_of(item), row_of_item(item), of_query || of_key, out,
                   0);
     if (of_query) {
-      if constexpr (kMatrices) put_query(operands, key_row, item, out);
+      if constexpr (kMatrices) put_query<kQueryRow>(operands, key_row, item, out);
       return;
     }
     const uint32_t at = page_rows[last_page - first_page] + uint32_t(page_offset(cache, position));
@@ -304,12 +309,13 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
         reinterpret_cast<Bytes16*>(own_value)[unit] = reinterpret_cast<const Bytes16*>(own_key)[unit];
     }
   };
-  // A loop, not for_items(): its instructions are fetched once. The head of a second round takes the place of the
+  // A loop, not for_items(): its instructions are fetched once. The head of the next round takes the place of the
   // first.
   QGEN_UNROLL_BY(1)
   for (int item = warp; item < items; item += kWarps) {
     prepare(item, heads[0]);
-    heads[0] = heads[kRounds - 1];
+    QGEN_UNROLL
+    for (int round = 1; round < kRounds; ++round) heads[round - 1] = heads[round];
   }
   barrier();
   scope.inputs_are_staged();
@@ -339,7 +345,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     return args.temperature_beta != 0 ? query_scale(args, args.position[token]) : args.scale;
   };
   if constexpr (kMatrices) {
-    MatrixAttention attention(operands, key_row, row, layout.pitch, tile_keys, queries);
+    MatrixAttention<kQueryRow> attention(operands, key_row, row, layout.pitch, tile_keys, queries);
     const float scale = scale_of_scores();
     QGEN_UNROLL_BY(1)
     for (; base < keys.end; base += step) {
@@ -575,56 +581,53 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     if (all_parts) return;
     if (!ends_last(args.counter + place->counter, uint32_t(parts), &place->flag)) return;
     all_parts = true;
-    // A warp has one query, and shares its parts with the other warps that have it; several are under way at once.
+    // A warp has every so many queries, and shares their parts with the other warps that have them; several parts are
+    // under way at once.
     constexpr int kBatch = kWidth > kMediumWidth ? 2 : kWidth == 1 && (kQueries <= 4 || kMatrices) ? 16 : 8;
-    static_assert(kWarps % kQueries == 0);
     int at_once = kMatrices ? 1 : kQueries;  // queries
-    while (at_once < (kMatrices ? place->queries : kQueries)) at_once *= 2;
-    const int own_query = warp % at_once, stride = kWarps / at_once;
-    const int64_t first_part = part_of(place->first_head + (own_query < place->queries ? own_query : 0), 0);
-    float of_parts[kWidth][4] = {};
-    Running all = {kLowest, 0};
-    float* const part_shares = sums_of_warp;  // (kBatch)
+    while (at_once < kWarps && at_once < place->queries) at_once *= 2;
+    const int stride = kWarps / at_once;
     QGEN_UNROLL_BY(1)
-    for (int first = warp / at_once; first < parts; first += kBatch * stride) {
-      const int own_part = first + lane * stride;
-      const bool has_part = lane < kBatch && own_part < parts;
-      const float* const pair = part_pairs + (first_part + (has_part ? own_part : first)) * 2;
-      const float largest_of_part = pair[0], sum_of_part = pair[1];
-      Floats4 of_part[kBatch][kWidth];
-      const float* from = args.partial + (first_part + first) * row;
-      QGEN_UNROLL
-      for (int b = 0; b < kBatch; ++b) {
-        QGEN_UNROLL
-        for (int q = 0; q < kWidth; ++q) {
-          const int c = q * kFour + 4 * lane;
-          of_part[b][q] = load_floats4(from + (c < row ? c : 0));
+    for (int i = 0; i < place->queries; ++i) {
+      float of_parts[kWidth][4] = {};
+      Running all = {kLowest, 0};  // nothing of queries that are others'
+      if (i % at_once == warp % at_once) {
+        const int64_t first_part = part_of(place->first_head + i, 0);
+        float* const part_shares = sums_of_warp + i * row;  // (kBatch), where the sums will be
+        QGEN_UNROLL_BY(1)
+        for (int first = warp / at_once; first < parts; first += kBatch * stride) {
+          const int own_part = first + lane * stride;
+          const bool has_part = lane < kBatch && own_part < parts;
+          const float* const pair = part_pairs + (first_part + (has_part ? own_part : first)) * 2;
+          const float largest_of_part = pair[0], sum_of_part = pair[1];
+          Floats4 of_part[kBatch][kWidth];
+          const float* from = args.partial + (first_part + first) * row;
+          QGEN_UNROLL
+          for (int b = 0; b < kBatch; ++b) {
+            QGEN_UNROLL
+            for (int q = 0; q < kWidth; ++q) {
+              const int c = q * kFour + 4 * lane;
+              of_part[b][q] = load_floats4(from + (c < row ? c : 0));
+            }
+            if (first + (b + 1) * stride < parts) from += stride * row;
+          }
+          const float largest = larger(all.largest, largest_lane(has_part ? largest_of_part : kLowest));
+          const float share = has_part ? worth(largest_of_part, largest) : 0, old = worth(all.largest, largest);
+          all = {largest, all.sum * old + sum_lanes(has_part ? share * sum_of_part : 0)};
+          if (lane < kBatch) part_shares[lane] = share;
+          warp_barrier();
+          QGEN_UNROLL
+          for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] *= old;
+          QGEN_UNROLL
+          for (int b = 0; b < kBatch; ++b) {
+            const float of_this = part_shares[b];
+            QGEN_UNROLL
+            for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] += of_this * of_part[b][c / 4].at[c % 4];
+          }
+          warp_barrier();
         }
-        if (first + (b + 1) * stride < parts) from += stride * row;
       }
-      const float largest = larger(all.largest, largest_lane(has_part ? largest_of_part : kLowest));
-      const float share = has_part ? worth(largest_of_part, largest) : 0, old = worth(all.largest, largest);
-      all = {largest, all.sum * old + sum_lanes(has_part ? share * sum_of_part : 0)};
-      if (lane < kBatch) part_shares[lane] = share;
-      warp_barrier();
-      QGEN_UNROLL
-      for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] *= old;
-      QGEN_UNROLL
-      for (int b = 0; b < kBatch; ++b) {
-        const float of_this = part_shares[b];
-        QGEN_UNROLL
-        for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] += of_this * of_part[b][c / 4].at[c % 4];
-      }
-      warp_barrier();
-    }
-    // Nothing of the other queries.
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) {
-      const bool has = i == own_query;
-      float values[kWidth][4];
-      QGEN_UNROLL
-      for (int c = 0; c < kSlots; ++c) values[c / 4][c % 4] = has ? of_parts[c / 4][c % 4] : 0;
-      publish(i, values, {has ? all.largest : kLowest, has ? all.sum : 0});
+      publish(i, of_parts, all);
     }
   }
 }

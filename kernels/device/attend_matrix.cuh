@@ -10,7 +10,6 @@
 namespace qgen::QGEN_BACKEND {
 
 constexpr int kMatrixQueries = 8, kMatrixKeys = 16;  // of a product's rows, and of a tile at most
-constexpr int kMatrixDim = 128;                      // elements of a key or value at most
 
 // The queries of a block as operands, in its shared memory: for every 16 elements 16 bytes of each lane, then what each
 // query's products are to be multiplied by.
@@ -21,11 +20,13 @@ QGEN_DEVICE void clear_queries(uint8_t* operands, int key_row, int threads) {
   for (int i = thread_index(); i < matrix_query_bytes(key_row) / 16; i += threads)
     reinterpret_cast<Bytes16*>(operands)[i] = {};
 }
-// A warp puts query `number`, which lies in `x` (key_row), among them.
+// A warp puts query `number`, which lies in `x` (key_row, kDim at most), among them.
+template <int kDim>
 QGEN_DEVICE void put_query(uint8_t* operands, int key_row, int number, const float* x) {
-  float two[2][2] = {}, peak = 0;
+  constexpr int kPairs = kDim / (2 * kWarp);  // of a lane
+  float two[kPairs][2] = {}, peak = 0;
   QGEN_UNROLL
-  for (int s = 0; s < 2; ++s) {
+  for (int s = 0; s < kPairs; ++s) {
     const int c = 2 * (lane_index() + s * kWarp);
     QGEN_UNROLL
     for (int j = 0; j < 2; ++j) {
@@ -35,7 +36,7 @@ QGEN_DEVICE void put_query(uint8_t* operands, int key_row, int number, const flo
   }
   const PowerOfTwo range = f16_range(largest_lane(peak));
   QGEN_UNROLL
-  for (int s = 0; s < 2; ++s) {
+  for (int s = 0; s < kPairs; ++s) {
     const int c = 2 * (lane_index() + s * kWarp);
     if (c >= key_row) continue;
     Bytes8 parts;
@@ -48,7 +49,8 @@ QGEN_DEVICE void put_query(uint8_t* operands, int key_row, int number, const flo
 }
 
 // A warp's part of the keys: what they weigh, and their weighted values. With g = lane / 4 and q = lane % 4, a lane has
-// keys 2q and 2q + 1 of every 8, for query g.
+// keys 2q and 2q + 1 of every 8, for query g. kDim: elements of a key or value at most.
+template <int kDim>
 class MatrixAttention {
  public:
   // `pitch`: bytes from row to row of keys as of values, an odd multiple of 16, so that neighbours are in different
@@ -92,7 +94,7 @@ class MatrixAttention {
       const float largest = larger(running_.largest, highest), old = worth(running_.largest, largest);
       running_ = {largest, running_.sum * old};
       QGEN_UNROLL
-      for (int n = 0; n < kMatrixDim / 8; ++n) {
+      for (int n = 0; n < kDim / 8; ++n) {
         QGEN_UNROLL
         for (int i = 0; i < 4; ++i) sums_[n][i] *= old;
       }
@@ -125,7 +127,7 @@ class MatrixAttention {
   QGEN_DEVICE void store(float* out) const {
     const int g = lane_index() / 4, q = lane_index() % 4;
     QGEN_UNROLL
-    for (int n = 0; n < kMatrixDim / 8; ++n) {
+    for (int n = 0; n < kDim / 8; ++n) {
       const int c = n * 8 + 2 * q;
       if (c >= value_row_) continue;
       constexpr float kBack = 1 / kWeightRange;
@@ -152,15 +154,16 @@ class MatrixAttention {
   // one piece are under way with those of others.
   template <typename Use>
   QGEN_DEVICE static void for_pieces(int pieces, const Use& use) {
-    if (pieces == 8) {
+    constexpr int kPieces = kDim / 16;
+    if (pieces == kPieces) {
       QGEN_UNROLL
-      for (int piece = 0; piece < 8; ++piece) use(piece);
-    } else if (pieces == 4) {
+      for (int piece = 0; piece < kPieces; ++piece) use(piece);
+    } else if (pieces == kPieces / 2) {
       QGEN_UNROLL
-      for (int piece = 0; piece < 4; ++piece) use(piece);
+      for (int piece = 0; piece < kPieces / 2; ++piece) use(piece);
     } else {
       QGEN_UNROLL
-      for (int piece = 0; piece < kMatrixDim / 16; ++piece) {
+      for (int piece = 0; piece < kPieces; ++piece) {
         if (piece < pieces) use(piece);
       }
     }
@@ -178,10 +181,10 @@ class MatrixAttention {
   const int steps_, value_row_;
   const int key_at_, value_at_;  // bytes from a tile's beginning
   const bool is_query_;
-  float score_[2][4];                   // of 8 keys each: upper parts of queries, then lower ones
-  uint32_t weights_[4];                 // of the first 8 keys, upper and lower parts, then of the last 8
-  float sums_[kMatrixDim / 8][4] = {};  // with upper parts of weights, then with lower ones
-  Running running_ = {kLowest, 0};      // the sum: of the lane's keys
+  float score_[2][4];               // of 8 keys each: upper parts of queries, then lower ones
+  uint32_t weights_[4];             // of the first 8 keys, upper and lower parts, then of the last 8
+  float sums_[kDim / 8][4] = {};    // with upper parts of weights, then with lower ones
+  Running running_ = {kLowest, 0};  // the sum: of the lane's keys
 };
 
 }  // namespace qgen::QGEN_BACKEND

@@ -240,12 +240,16 @@ std::vector<Attention> attentions() {
       {5, 1, 64, 0, kF16, true, 8},
       {7, 1, 96, 0, kF16, false, 4},
       {11, 1, 32, 0, kF16, true, 9},
-      {8, 1, 64, 0, kF16, true, 8}};
+      {8, 1, 64, 0, kF16, true, 8},
+      // Blocks of four warps: three heads for some to prepare and two to put together; queries of five, in two splits.
+      {16, 2, 256, 0, kF16, true, 3},
+      {5, 1, 208, 0, kF16, false, 8}};
 }
 
 TEST_CASE("kernels: smoke, attention of one token, a few and many") {
   for (const Attention& shape : {Attention{6, 2, 64, 0, CacheKind::kF16, true, 4},
                                  {2, 1, 256, 0, CacheKind::kF16, true, 2},
+                                 {6, 1, 256, 0, CacheKind::kF16, true, 3},
                                  {4, 4, 128, 33, CacheKind::kE4M3, true, 7}}) {
     AttentionRun run(shape, 180);
     run.run(0, 8, Way::kFew);
