@@ -336,14 +336,14 @@ def tile_attention(gpu, a, tokens, kernels=None):
 def recurrence(gpu, r, tokens, kernels):
     """us of a layer's convolution, recurrence and gate for a prompt."""
     chunks = kernels.get("recur chunks", data.RECUR_CHUNKS)
-    blocks = math.ceil(r.heads * r.value_dim / chunks.columns)
+    blocks = r.heads * math.ceil(r.value_dim / chunks.columns)
     most = math.ceil(blocks / gpu.sms)  # of a multiprocessor
-    rounds, side_by_side = math.ceil(most / 2), min(most, 2)
-    walk = math.ceil(tokens / chunks.tokens) * rounds * chunks.clocks[side_by_side] * chunks.times / gpu.clock / 1e3
-    prepared = tokens / chunks.tokens * r.key_heads * chunks.prepare / (4 * gpu.sms) / data.ISSUE / gpu.clock / 1e3
-    # Keys, queries and values read and written by the convolution; values by the recurrence; a gate read as well.
+    pairs, alone = divmod(most, 2) if gpu.shared_kb > 2 * 92 else (0, most)
+    clocks = math.ceil(tokens / chunks.tokens) * (pairs * chunks.clocks[2] + alone * chunks.clocks[1]) * chunks.times
+    prepared = tokens / chunks.tokens * r.key_heads * chunks.prepare / (4 * gpu.sms) / data.ISSUE
+    # The convolution reads and writes keys, queries and values; the gate reads itself and results, and writes them.
     rows = 2 * (2 * r.key_heads * r.key_dim + r.heads * r.value_dim) + 3 * r.heads * r.value_dim
-    return walk + prepared + 4.0 * tokens * rows / (gpu.rate * data.COPY_SHARE)
+    return (clocks + prepared) / gpu.clock / 1e3 + 4.0 * tokens * rows / (gpu.rate * data.COPY_SHARE)
 
 
 def prefill(gpu, model, tokens, kernels=None):

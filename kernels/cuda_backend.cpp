@@ -596,7 +596,8 @@ class CudaBackend : public Backend {
     args.value_dim = int(step.value_dim);
     args.tokens = int(batch.tokens.size());
     args.in_chunks = batch.kernels == Kernels::kByCount && options_.activations != Activations::kF32 &&
-                     batch.segments.size() == 1 && size_t(args.tokens) > kMostGemvTokens;
+                     can_recur_in_chunks(step.key_dim) && batch.segments.size() == 1 &&
+                     size_t(args.tokens) > kMostGemvTokens;
     recur(device_.stream(), args);
   }
 

@@ -448,12 +448,12 @@ constexpr int kMostGatedDim = 128;  // of its values, where they are normalized 
 // Tokens that go together where it goes in chunks. A matrix of theirs, (kRecurChunk, kRecurChunk), is zero above its
 // diagonal: of its eight tiles of (16, 8) six are kept.
 constexpr int kRecurChunk = 32, kRecurTiles = 6, kRecurTileFloats = kRecurTiles * 16 * 8;
-// Chunks of tokens in so many segments, each of which begins one, at most.
-constexpr int64_t most_recur_chunks(int64_t tokens, int64_t segments) { return tokens / kRecurChunk + segments; }
+constexpr int64_t recur_chunks(int64_t tokens) { return (tokens + kRecurChunk - 1) / kRecurChunk; }
 // A linear recurrence (model/step.h, RecurStep).
 struct RecurArgs {
   bool delta = false;  // kGatedDelta
-  // Faster for many tokens, in products of TF32; a token's result then depends on where the call's tokens begin.
+  // Faster for many tokens of one segment, in products of TF32; a token's result then depends on where the call's
+  // tokens begin. Only where can_recur_in_chunks().
   bool in_chunks = false;
   HeadRows q, k, v;
   const float* decay = nullptr;  // (tokens, decay_stride)
@@ -463,9 +463,9 @@ struct RecurArgs {
   const float* skip = nullptr;                          // (heads) or null
   bool key_heads_repeat = false, unit_keys = false;
   float eps = 0, scale = 1;
-  // Work space of chunks: (tokens, key_heads, key_dim); (tokens, heads, 2): the sum of a chunk's logarithms of decays
-  // up to the token, and its rate; (chunks, key_heads, kRecurTileFloats); (chunks, heads, kRecurTileFloats), of
-  // kGatedDelta.
+  // Work space of chunks: (tokens, key_heads, key_dim); (tokens, heads, 2): the sum of the binary logarithms of a
+  // chunk's decays up to the token, and its rate; (chunks, key_heads, kRecurTileFloats); (chunks, heads,
+  // kRecurTileFloats), of kGatedDelta.
   float *keys = nullptr, *queries = nullptr, *rates = nullptr, *products = nullptr, *solved = nullptr;
   float* state = nullptr;  // (slots, heads, key_dim, value_dim)
   float* y = nullptr;      // (tokens, y_stride)
@@ -482,6 +482,7 @@ struct RecurArgs {
   Segments segments;
   int heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, tokens = 0;
 };
+constexpr bool can_recur_in_chunks(int64_t key_dim) { return key_dim % 4 == 0; }
 // Without chunks the state is read as early as attend() reads keys.
 void recur(Stream& stream, const RecurArgs& args);
 

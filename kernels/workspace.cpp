@@ -157,7 +157,7 @@ void Workspace::lay_out_attention(DeviceLayout& memory) {
 // Mixtures, recurrences and layers of separate heads.
 void Workspace::lay_out_experts(DeviceLayout& memory) {
   int64_t of_keys = 0, of_rates = 0, of_products = 0, of_solved = 0, key_heads = 0;
-  const int64_t chunks = most_recur_chunks(batch_tokens, options_.sequences);
+  const int64_t chunks = recur_chunks(batch_tokens);
   std::vector<ExpertsSizes> mixtures;
   std::vector<HeadsSizes> heads;
   experts.clear();
@@ -171,9 +171,10 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
       heads.push_back({separate->heads(), separate->cols()});
       banks.up = memory.take<Matrix>(separate->heads());
     } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
+      key_heads = std::max(key_heads, recur->key_heads);
+      if (options_.activations == Activations::kF32 || !can_recur_in_chunks(recur->key_dim)) continue;
       of_keys = std::max(of_keys, batch_tokens * recur->key_heads * recur->key_dim);
       of_rates = std::max(of_rates, batch_tokens * recur->heads * 2);
-      key_heads = std::max(key_heads, recur->key_heads);
       of_products = std::max(of_products, chunks * recur->key_heads * kRecurTileFloats);
       if (recur->kind == RecurStep::Kind::kGatedDelta)
         of_solved = std::max(of_solved, chunks * recur->heads * kRecurTileFloats);

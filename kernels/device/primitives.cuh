@@ -241,11 +241,16 @@ QGEN_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The nearest number of TF32, 11 bits.
-QGEN_DEVICE float tf32_value(float value) {
+// The nearest number of TF32, 11 bits, for operands: what the lower 13 bits hold means nothing to products, and is not
+// zero (9.0 adds half of the last bit and leaves the rest as it is).
+QGEN_DEVICE float tf32_operand(float value) {
   uint32_t rounded;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
   return __uint_as_float(rounded);
+}
+// The same as a number of F32.
+QGEN_DEVICE float tf32_value(float value) {
+  return __uint_as_float(__float_as_uint(tf32_operand(value)) & 0xFFFFE000u);
 }
 // c += a b for a (16, 8), b (8, 8), c (16, 8) of TF32, as PTX lays down for mma.m16n8k8: a holds rows g and g + 8 by
 // turns at columns q and then q + 4; b the same columns as its rows at column g; c as above. Matrices of 8 rows of four

@@ -37,11 +37,11 @@ void recur_by_tokens(Stream& stream, const RecurArgs& args) {
 template <int kKeys, int kColumns, int kStages>
 void recur_in_chunks(Stream& stream, const RecurArgs& args) {
   using Shared = RecurChunks<kKeys, kColumns, kStages>;
-  const Dim grid = {unsigned(args.heads) * blocks_of(args.value_dim, kColumns), unsigned(args.segments.count)};
   launch(stream, "recur chunks",
          args.delta ? recur_chunks_kernel<true, kKeys, kColumns, kStages>
                     : recur_chunks_kernel<false, kKeys, kColumns, kStages>,
-         grid, kChunkWarps * kWarp, Shared::kSize * sizeof(float), args);
+         {unsigned(args.heads) * blocks_of(args.value_dim, kColumns)}, kChunkWarps * kWarp,
+         Shared::kSize * sizeof(float), args);
 }
 
 }  // namespace
@@ -53,17 +53,16 @@ void convolve(Stream& stream, const ConvArgs& args) {
 }
 
 void recur(Stream& stream, const RecurArgs& args) {
-  if (!args.in_chunks || args.key_dim % 4 != 0) {
+  if (!args.in_chunks) {
     // All columns of a head where they are few enough, as its norm wants them.
     static_assert(kMostGatedDim == 4 * kWarp);
     return args.value_dim > 2 * kWarp ? recur_by_tokens<4>(stream, args) : recur_by_tokens<2>(stream, args);
   }
-  const int key_row = int(round_up(args.key_dim, kStep));
-  launch(stream, "recur prepare", recur_prepare_kernel,
-         {unsigned(most_recur_chunks(args.tokens, args.segments.count)), unsigned(args.key_heads)},
-         kPrepareWarps * kWarp, size_t(RecurPrepare::size(key_row)) * sizeof(float), args);
+  static_assert(RecurPrepare::size(kMaxKeyDim) * sizeof(float) <= kMostSharedBytes);
+  launch(stream, "recur prepare", recur_prepare_kernel, {unsigned(recur_chunks(args.tokens)), unsigned(args.key_heads)},
+         kPrepareWarps * kWarp, size_t(RecurPrepare::size(int(round_up(args.key_dim, kStep)))) * sizeof(float), args);
   // Keys of 256 leave shared memory for the inputs of one chunk and half of the columns.
-  static_assert(RecurPrepare::size(kMaxKeyDim) * sizeof(float) <= kMostSharedBytes && kMaxKeyDim == 256);
+  static_assert(kMaxKeyDim == 256);
   return args.key_dim <= 64    ? recur_in_chunks<64, 32, 2>(stream, args)
          : args.key_dim <= 128 ? recur_in_chunks<128, 32, 2>(stream, args)
                                : recur_in_chunks<256, 16, 1>(stream, args);

@@ -1,10 +1,11 @@
-// Linear recurrences of many tokens, kRecurChunk at a time: in matrix products of TF32, whose sums and states are F32.
+// Linear recurrences of many tokens of one sequence, kRecurChunk at a time: in matrix products of TF32, whose sums and
+// states are F32.
 //
-// With G_t the sum of the logarithms of a chunk's decays up to token t, P_t = exp(G_t), D_ti = exp(G_t - G_i) and
+// With G_t the sum of the binary logarithms of a chunk's decays up to token t, P_t = 2^G_t, D_ti = 2^(G_t - G_i) and
 // S the state (keys, values) that the chunk begins with, the delta rule's changes c (tokens, values) are
 //   (I + A) c = diag(rate) (V - diag(P) K S),  A_ti = rate_t D_ti (k_t . k_i) for i < t, else 0,
 // so that they are T (V - diag(P) K S) for T = (I + A)^-1 diag(rate), which needs no state: one kernel makes it for all
-// chunks at once. A second one goes through the chunks of a segment:
+// chunks at once. A second one goes through the chunks:
 //   c = T (V - diag(P) K S),  or rate_t v_t without `delta`
 //   out_t = P_t S^T q_t + sum over i <= t of D_ti (k_i . q_t) c_i + skip v_t
 //   S = P_last S + sum over t of D_last,t k_t c_t^T
@@ -34,26 +35,6 @@ constexpr int kTileFloats = kTile * kStep;
 static_assert(kRecurTiles * kTileFloats == kRecurTileFloats);
 QGEN_DEVICE constexpr int steps_of(int m) { return (m + 1) * kTile / kStep; }
 QGEN_DEVICE constexpr int tile_of(int m, int step) { return m * steps_of(0) + step; }
-
-// Which tokens a chunk has: of all those of a call, counted from the first segment's first.
-struct Chunk {
-  int segment, first, tokens;
-};
-QGEN_DEVICE int chunks_of(const Segments& segments, int s) {
-  return (segments.first[s + 1] - segments.first[s] + kRecurChunk - 1) / kRecurChunk;
-}
-// Chunk `number`; no tokens: there are not so many.
-QGEN_DEVICE Chunk chunk_of(const Segments& segments, int number) {
-  for (int s = 0; s < segments.count; ++s) {
-    const int chunks = chunks_of(segments, s);
-    if (number < chunks) {
-      const int first = segments.first[s] + number * kRecurChunk, left = segments.first[s + 1] - first;
-      return {s, first, left < kRecurChunk ? left : kRecurChunk};
-    }
-    number -= chunks;
-  }
-  return {0, 0, 0};
-}
 
 // Adds products of a left operand with two right ones, as load_matrices() brings them.
 QGEN_DEVICE void multiply_pair(float (&first)[4], float (&second)[4], const uint32_t (&a)[4], const uint32_t (&b)[4]) {
@@ -87,16 +68,17 @@ struct RecurPrepare {
   static constexpr int size(int key_row) { return rows(key_row) + 2 * kProducts; }
 };
 
-// A warp's rows of a chunk's keys, and behind them queries, in TF32 to `rows` and to where they go from there; divided
-// by their lengths where that is wanted. Zeros of tokens that there are not.
-QGEN_DEVICE void prepare_rows(const RecurArgs& args, const Chunk& chunk, int key_head, int key_row, float* rows) {
+// A warp's rows of the keys, and behind them queries, of a chunk of `tokens` from `first_token` on, in TF32 to `rows`
+// and to where they go from there; divided by their lengths where that is wanted. Zeros of tokens that there are not.
+QGEN_DEVICE void prepare_rows(const RecurArgs& args, int first_token, int tokens, int key_head, int key_row,
+                              float* rows) {
   const int row_floats = padded_row(key_row), lane = lane_index();
   QGEN_UNROLL_BY(2)
   for (int row = warp_index(); row < 2 * kRecurChunk; row += kPrepareWarps) {
     const HeadRows& from = row < kRecurChunk ? args.k : args.q;
     const int t = row % kRecurChunk;
-    const bool there = t < chunk.tokens;
-    const float* const x = from.x + (chunk.first + (there ? t : 0)) * from.stride + key_head * from.head_stride;
+    const bool there = t < tokens;
+    const float* const x = from.x + (first_token + (there ? t : 0)) * from.stride + key_head * from.head_stride;
     for (int i = lane; i < key_row; i += kWarp) {
       const bool inside = there && i < args.key_dim;
       copy_async4(rows + row * row_floats + i, x + (inside ? i : 0), inside);
@@ -109,6 +91,7 @@ QGEN_DEVICE void prepare_rows(const RecurArgs& args, const Chunk& chunk, int key
   for (int row = warp_index(); row < 2 * kRecurChunk; row += kPrepareWarps) {
     const bool of_key = row < kRecurChunk;
     const int t = row % kRecurChunk;
+    const bool there = t < tokens;
     float* const x = rows + row * row_floats;
     float factor = of_key ? 1 : args.scale, squares = 0;
     if (args.unit_keys) {
@@ -120,13 +103,13 @@ QGEN_DEVICE void prepare_rows(const RecurArgs& args, const Chunk& chunk, int key
       factor *= rsqrt_exact(sum_lanes(squares) + args.eps);
     }
     float* const out =
-        (of_key ? args.keys : args.queries) + (int64_t(chunk.first + t) * args.key_heads + key_head) * args.key_dim;
+        (of_key ? args.keys : args.queries) + (int64_t(first_token + t) * args.key_heads + key_head) * args.key_dim;
     for (int i = lane * 4; i < key_row; i += kWarp * 4) {
       Floats4 four = load_floats4(x + i);
       QGEN_UNROLL
       for (int j = 0; j < 4; ++j) four.at[j] = tf32_value(four.at[j] * factor);
       store_floats4(x + i, four);
-      if (t < chunk.tokens && i < args.key_dim) store_floats4(out + i, four);
+      if (there && i < args.key_dim) store_floats4(out + i, four);
     }
   }
 }
@@ -179,7 +162,7 @@ QGEN_DEVICE void solve(float* matrix, float rate) {
   }
   warp_barrier();
   QGEN_UNROLL
-  for (int t = 0; t < kRecurChunk; ++t) matrix[t * kChunkRow + lane] = tf32_value(column[t] * rate);
+  for (int t = 0; t < kRecurChunk; ++t) matrix[t * kChunkRow + lane] = tf32_operand(column[t] * rate);
 }
 
 // Tile `tile` of a matrix (kRecurChunk, kChunkRow) as a left operand.
@@ -196,12 +179,12 @@ QGEN_KERNEL(kPrepareWarps* kWarp, 2) recur_prepare_kernel(const RecurArgs args, 
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int number = int(block_index().x), key_head = int(block_index().y);
-  const Chunk chunk = chunk_of(args.segments, number);
-  if (chunk.tokens == 0) return;
+  const int first = number * kRecurChunk;
+  const int tokens = args.tokens - first < kRecurChunk ? args.tokens - first : kRecurChunk;
   const int warp = warp_index(), lane = lane_index(), key_row = int(round_up(args.key_dim, kStep));
   float* const shared = shared_memory<float>();
   float* const products = shared + RecurPrepare::rows(key_row);
-  prepare_rows(args, chunk, key_head, key_row, shared);
+  prepare_rows(args, first, tokens, key_head, key_row, shared);
   barrier();
   multiply_rows(args.delta, shared, key_row, products);
   barrier();
@@ -214,14 +197,15 @@ QGEN_KERNEL(kPrepareWarps* kWarp, 2) recur_prepare_kernel(const RecurArgs args, 
   float* const decays = matrix + kRecurChunk * kChunkRow;
   float* const rates = decays + kRecurChunk;
   const int sharing = args.heads / args.key_heads;
-  const int64_t token = chunk.first + lane;
+  const int64_t token = first + lane;
   QGEN_UNROLL_BY(1)
   for (int i = warp; i < sharing; i += kPrepareWarps) {
     const int h = args.key_heads_repeat ? i * args.key_heads + key_head : key_head * sharing + i;
-    const RecurRates own = lane < chunk.tokens ? rates_of(args, token, h) : RecurRates{0, 0};
-    constexpr float kLog2E = 1.4426950408889634f;
-    const float decay = sum_up_to(own.log_decay * kLog2E);
-    if (lane < chunk.tokens) {
+    const RecurRates own = lane < tokens ? rates_of(args, token, h) : RecurRates{0, 0};
+    // Not below what exp2_fast() makes zero of: the sum would lose what comes behind it, or be infinite.
+    constexpr float kLog2E = 1.4426950408889634f, kLeast = -150;
+    const float decay = sum_up_to(larger(own.log_decay * kLog2E, kLeast));
+    if (lane < tokens) {
       float* const of_token = args.rates + (token * args.heads + h) * 2;
       of_token[0] = decay;
       of_token[1] = own.rate;
@@ -267,7 +251,7 @@ struct RecurChunks {
   static_assert(kOwnTiles * kOwnSteps * kChunkWarps == kKeyTiles * kColumnSteps);
 };
 
-// A block's walk through the chunks of a segment, for kColumns columns of a head, whose state its warps have in
+// A block's walk through the chunks, for kColumns columns of a head, whose state its warps have in
 // registers. Keys: of whole 4 elements.
 template <bool kDelta, int kKeys, int kColumns, int kStages>
 class RecurWalk {
@@ -277,31 +261,24 @@ class RecurWalk {
     float tile[Shared::kOwnTiles][Shared::kOwnSteps][4];
   };
 
-  QGEN_DEVICE RecurWalk(const RecurArgs& args, int segment, int head, int first_column)
-      : args_(args),
-        head_(head),
-        first_column_(first_column),
-        first_(args.segments.first[segment]),
-        end_(args.segments.first[segment + 1]) {
+  QGEN_DEVICE RecurWalk(const RecurArgs& args, int head, int first_column)
+      : args_(args), head_(head), first_column_(first_column), left_(args.tokens) {
     const int key_head = key_head_of(args, head);
-    int64_t number = 0;  // of the chunk, among all
-    for (int s = 0; s < segment; ++s) number += chunks_of(args.segments, s);
-    matrices_ = (kDelta && of_keys() ? args.solved + (number * args.heads + head) * kRecurTileFloats
-                                     : args.products + (number * args.key_heads + key_head) * kRecurTileFloats) +
+    matrices_ = (kDelta && of_keys() ? args.solved + int64_t(head) * kRecurTileFloats
+                                     : args.products + int64_t(key_head) * kRecurTileFloats) +
                 lane_index() * 4;
-    keys_ = (int64_t(first_ + copied_row()) * args.key_heads + key_head) * args.key_dim + copied_key();
-    rates_ = args.rates + (int64_t(first_) * args.heads + head) * 2 + thread_index() % 2;
-    values_ = args.v.x + (first_ + token()) * args.v.stride + head * args.v.head_stride + first_column + column();
-    results_ = args.y + (first_ + token()) * args.y_stride + int64_t(head) * args.value_dim + first_column + column();
+    keys_ = (int64_t(copied_row()) * args.key_heads + key_head) * args.key_dim + copied_key();
+    rates_ = args.rates + head * 2 + thread_index() % 2;
+    values_ = args.v.x + token() * args.v.stride + head * args.v.head_stride + first_column + column();
+    results_ = args.y + token() * args.y_stride + int64_t(head) * args.value_dim + first_column + column();
     skip_ = args.skip != nullptr ? args.skip[head] : 0;
   }
 
-  QGEN_DEVICE int left() const { return end_ - first_; }
-  QGEN_DEVICE int tokens() const { return left() < kRecurChunk ? left() : kRecurChunk; }
-  // A token of the segment as one of the chunk; none of it: negative, or as many as tokens() or more.
-  QGEN_DEVICE int in_chunk(int token) const { return token - first_; }
+  // Tokens from the chunk's first one on, and of the chunk.
+  QGEN_DEVICE int left() const { return left_; }
+  QGEN_DEVICE int tokens() const { return left_ < kRecurChunk ? left_ : kRecurChunk; }
   QGEN_DEVICE void go_on() {
-    first_ += kRecurChunk;
+    left_ -= kRecurChunk;
     stage_ = (stage_ + 1) % kStages;
   }
 
@@ -341,7 +318,7 @@ class RecurWalk {
   }
 
   QGEN_DEVICE void ask_next() {
-    const int behind = left() - kRecurChunk;
+    const int behind = left_ - kRecurChunk;
     if (behind > 0) ask(behind < kRecurChunk ? behind : kRecurChunk);
   }
 
@@ -363,7 +340,7 @@ class RecurWalk {
     float* const to =
         shared_memory<float>() + Shared::kState + (own_column() + 2 * pair()) * Shared::kRow + own_key() + row();
     for_tiles([&](int m, int n, int i) {
-      to[(n * kStep + i % 2) * Shared::kRow + m * kTile + i / 2 * 8] = tf32_value(state.tile[m][n][i]);
+      to[(n * kStep + i % 2) * Shared::kRow + m * kTile + i / 2 * 8] = tf32_operand(state.tile[m][n][i]);
     });
   }
 
@@ -409,7 +386,7 @@ class RecurWalk {
       for (int i = 0; i < 4; ++i) {
         const int t = token() + i % 2 * 8, of_key = step * kStep + 2 * pair() + i / 2;
         float& product = tiles_[step].at[i];
-        product = of_key <= t ? tf32_value(exp2_fast(decay_of(t) - decay_of(of_key)) * product) : 0;
+        product = of_key <= t ? tf32_operand(exp2_fast(decay_of(t) - decay_of(of_key)) * product) : 0;
       }
     });
   }
@@ -447,7 +424,8 @@ class RecurWalk {
         const float* const key = stage() + (step * kStep + 2 * pair()) * Shared::kRow + own_key() + m * kTile + row();
         uint32_t a[4];
         QGEN_UNROLL
-        for (int i = 0; i < 4; ++i) a[i] = float_bits(tf32_value(key[i / 2 * Shared::kRow + i % 2 * 8] * decay[i / 2]));
+        for (int i = 0; i < 4; ++i)
+          a[i] = float_bits(tf32_operand(key[i / 2 * Shared::kRow + i % 2 * 8] * decay[i / 2]));
         QGEN_UNROLL
         for (int n = 0; n < Shared::kOwnSteps / 2; ++n)
           multiply_pair(state.tile[m][2 * n], state.tile[m][2 * n + 1], a, b[n]);
@@ -476,7 +454,7 @@ class RecurWalk {
     }
   }
   QGEN_DEVICE bool is_there(int n, int i) const {
-    return token() + i / 2 * 8 < left() && first_column_ + column() + n * kStep + i % 2 < args_.value_dim;
+    return token() + i / 2 * 8 < left_ && first_column_ + column() + n * kStep + i % 2 < args_.value_dim;
   }
   // use(step) for the tiles of the warp's rows in matrices of the chunk.
   template <typename Use>
@@ -559,13 +537,12 @@ class RecurWalk {
   template <typename Of>
   QGEN_DEVICE static void put_rows(int rows, const Of& of) {
     float* const to = shared_memory<float>() + rows + column() * kChunkRow + place_of(token());
-    for_sums([&](int n, int i) { to[(n * kStep + i % 2) * kChunkRow + i / 2 * 8] = tf32_value(of(n, i)); });
+    for_sums([&](int n, int i) { to[(n * kStep + i % 2) * kChunkRow + i / 2 * 8] = tf32_operand(of(n, i)); });
   }
 
   const RecurArgs& args_;
   const int head_, first_column_;
-  int first_;  // token of the chunk
-  const int end_;
+  int left_;
   int stage_ = 0, asked_ = 0;  // where inputs of the chunk are in shared memory, and where those of the next go
   // Of the chunk, or of the next one to be asked for.
   const float *matrices_, *rates_, *values_;
@@ -576,22 +553,20 @@ class RecurWalk {
   float values_of_[kSteps][4], sums_[kSteps][4];
 };
 
-// A block has kColumns columns of a head (x of the grid) of a segment (y).
+// A block has kColumns columns of a head (x of the grid).
 template <bool kDelta, int kKeys, int kColumns, int kStages>
 QGEN_KERNEL(kChunkWarps* kWarp, kKeys > 128 ? 1 : 2)
 recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
   using Walk = RecurWalk<kDelta, kKeys, kColumns, kStages>;
   KernelScope scope(times);
   scope.wait_for_inputs();
-  const int segment = int(block_index().y), blocks = (args.value_dim + kColumns - 1) / kColumns;
-  Walk walk(args, segment, int(block_index().x) / blocks, int(block_index().x) % blocks * kColumns);
-  if (walk.left() == 0) return;
-  const int marked = args.segments.marked[segment];
+  const int blocks = (args.value_dim + kColumns - 1) / kColumns;
+  Walk walk(args, int(block_index().x) / blocks, int(block_index().x) % blocks * kColumns);
   typename Walk::State state;
-  walk.load(state, args.segments.slot[segment]);
+  walk.load(state, args.segments.slot[0]);
   walk.ask(walk.tokens());
   QGEN_UNROLL_BY(1)
-  for (; walk.left() > 0; walk.go_on()) {
+  for (int marked = args.segments.marked[0]; walk.left() > 0; walk.go_on(), marked -= kRecurChunk) {
     walk.load_inputs();
     walk.put_state(state);
     copy_async_wait<0>();
@@ -601,10 +576,10 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
     walk.make_changes();
     barrier();
     walk.write_results();
-    if (const int last = walk.in_chunk(marked); last >= 0 && last < walk.tokens()) {
+    if (marked >= 0 && marked < walk.tokens()) {
       auto then = state;
-      walk.template advance<false>(then, last);
-      walk.keep(then, args.segments.mark_slot[segment]);
+      walk.template advance<false>(then, marked);
+      walk.keep(then, args.segments.mark_slot[0]);
     }
     walk.template advance<true>(state, walk.tokens() - 1);
     if (kStages == 1) {
@@ -612,7 +587,7 @@ recur_chunks_kernel(const RecurArgs args, const LaunchTimes times) {
       walk.ask_next();
     }
   }
-  walk.keep(state, args.segments.new_slot[segment]);
+  walk.keep(state, args.segments.new_slot[0]);
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -194,31 +194,24 @@ float add_products(float sum, const double (&products)[kCount]) {
   return std::abs(near) > std::abs(exact) ? std::nextafter(near, 0.0f) : near;
 }
 
-// c += a b for a (16, 16), b (16, 8), c (16, 8), in the registers that PTX lays down for mma.m16n8k16: with g = lane /
-// 4 and q = lane % 4, a holds rows g and g + 8 by turns at columns 2q, 2q + 1 and then 2q + 8, 2q + 9; b the same
-// columns as its rows at column g; c rows g and g + 8 at columns 2q, 2q + 1.
-template <float (*Value)(uint16_t)>
-QGEN_UNCHECKED void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  // What each lane gives: eight numbers of a, four of b.
-  float given[12];
-  for (int i = 0; i < 6; ++i) {
-    const uint32_t two = i < 4 ? a[i] : b[i - 4];
-    given[2 * i] = Value(uint16_t(two));
-    given[2 * i + 1] = Value(uint16_t(two >> 16));
-  }
+// c += a b for a (16, 8 kEach), b (8 kEach, 8), c (16, 8), in the registers that PTX lays down: with g = lane / 4 and
+// q = lane % 4, a holds rows g and g + 8 by turns at kEach columns from kEach q on and then as many from kEach (q + 4)
+// on; b the same columns as its rows at column g; c rows g and g + 8 at columns 2q, 2q + 1. `given`: what each lane has
+// of a and b. 4 kEach products are added at a time.
+template <int kEach>
+QGEN_UNCHECKED void multiply_lanes(float (&c)[4], const float (&given)[6 * kEach]) {
   const std::byte* slots = exchange(given, sizeof(given));
   const auto of_lane = [&](int lane) { return reinterpret_cast<const float*>(slots + size_t(lane) * kExchangeBytes); };
   const int g = lane_index() / 4, q = lane_index() % 4;
-  // Columns 0 to 7, then 8 to 15: each of four lanes has two of them.
   for (int half = 0; half < 2; ++half) {
     for (int j = 0; j < 2; ++j) {
-      double upper[8], lower[8];
+      double upper[4 * kEach], lower[4 * kEach];
       for (int owner = 0; owner < 4; ++owner) {
-        const float* const row = of_lane(4 * g + owner) + 4 * half;
-        const float* const column = of_lane(4 * (2 * q + j) + owner) + 8 + 2 * half;
-        for (int k = 0; k < 2; ++k) {
-          upper[2 * owner + k] = double(row[k]) * column[k];
-          lower[2 * owner + k] = double(row[k + 2]) * column[k];
+        const float* const row = of_lane(4 * g + owner) + 2 * kEach * half;
+        const float* const column = of_lane(4 * (2 * q + j) + owner) + 4 * kEach + kEach * half;
+        for (int k = 0; k < kEach; ++k) {
+          upper[kEach * owner + k] = double(row[k]) * column[k];
+          lower[kEach * owner + k] = double(row[k + kEach]) * column[k];
         }
       }
       c[j] = add_products(c[j], upper);
@@ -226,40 +219,41 @@ QGEN_UNCHECKED void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&
     }
   }
 }
+// mma.m16n8k16 of 16-bit floats.
+template <float (*Value)(uint16_t)>
+void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  float given[12];
+  for (int i = 0; i < 6; ++i) {
+    const uint32_t two = i < 4 ? a[i] : b[i - 4];
+    given[2 * i] = Value(uint16_t(two));
+    given[2 * i + 1] = Value(uint16_t(two >> 16));
+  }
+  multiply_lanes<2>(c, given);
+}
 inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<f16_value>(c, a, b); }
 inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<bf16_value>(c, a, b); }
 
 // To nearest, halves away from zero.
+constexpr uint32_t kBelowTf32 = 0x1FFF;
 inline float tf32_value(float value) {
-  constexpr uint32_t kBelow = 0x1FFF;
   const uint32_t bits = float_bits(value);
-  return !rounds_tf32() || (bits & 0x7F800000) == 0x7F800000 ? value : bits_float((bits + (kBelow + 1) / 2) & ~kBelow);
+  if (!rounds_tf32() || (bits & 0x7F800000) == 0x7F800000) return value;
+  return bits_float((bits + (kBelowTf32 + 1) / 2) & ~kBelowTf32);
 }
-// c += a b for a (16, 8), b (8, 8), c (16, 8) of TF32, in the registers of mma.m16n8k8: a holds rows g and g + 8 by
-// turns at columns q and then q + 4; b the same columns as its rows at column g. Four products are added at a time.
-QGEN_UNCHECKED inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+// The bits below, which mean nothing to products, are set where a GPU may leave some: of what uses them it shows.
+inline float tf32_operand(float value) {
+  const uint32_t bits = float_bits(tf32_value(value));
+  return rounds_tf32() && (bits & 0x7F800000) != 0x7F800000 ? bits_float(bits | kBelowTf32) : value;
+}
+// mma.m16n8k8 of TF32.
+inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   float given[6];
   for (int i = 0; i < 6; ++i) {
-    given[i] = bits_float(i < 4 ? a[i] : b[i - 4]);
-    if (float_bits(given[i]) != float_bits(tf32_value(given[i])))
-      stop("an operand of a product of TF32 that is not rounded");
+    const uint32_t bits = i < 4 ? a[i] : b[i - 4], below = bits & kBelowTf32;
+    if (rounds_tf32() && below != 0 && below != kBelowTf32) stop("an operand of a product of TF32 that is not rounded");
+    given[i] = bits_float(rounds_tf32() ? bits & ~kBelowTf32 : bits);
   }
-  const std::byte* slots = exchange(given, sizeof(given));
-  const auto of_lane = [&](int lane) { return reinterpret_cast<const float*>(slots + size_t(lane) * kExchangeBytes); };
-  const int g = lane_index() / 4, q = lane_index() % 4;
-  for (int half = 0; half < 2; ++half) {
-    for (int j = 0; j < 2; ++j) {
-      double upper[4], lower[4];
-      for (int owner = 0; owner < 4; ++owner) {
-        const float* const row = of_lane(4 * g + owner) + 2 * half;
-        const float of_column = of_lane(4 * (2 * q + j) + owner)[4 + half];
-        upper[owner] = double(row[0]) * of_column;
-        lower[owner] = double(row[1]) * of_column;
-      }
-      c[j] = add_products(c[j], upper);
-      c[2 + j] = add_products(c[2 + j], lower);
-    }
-  }
+  multiply_lanes<1>(c, given);
 }
 
 QGEN_UNCHECKED inline void load_matrices(uint32_t (&out)[4], const void* row) {

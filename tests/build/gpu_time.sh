@@ -16,7 +16,7 @@ grep -q "tok/s" "$folder/by-plan"
 python3 bench/gpu_time.py check > "$folder/check"
 grep "^36 of 50 within 15 %: 28 of 37" "$folder/check"
 python3 bench/gpu_time.py measured > "$folder/measured"
-grep "^25 of 43 within 15 %. 8 more rows" "$folder/measured"
+grep "^25 of 44 within 15 %. 9 more rows" "$folder/measured"
 for model in 8b-fp8 30b-a3b-fp8 27b-fp8 35b-a3b-fp8; do
   python3 bench/gpu_time.py table --model "$model" > "$folder/table"
   grep -q "^| H200 | [0-9]" "$folder/table"

@@ -102,6 +102,16 @@ TEST_CASE("kernels: every kernel of a CUDA graph stamps its times, anew each tim
   CHECK(contains(error_of([&] { small.read(); }), "too many blocks (expected at most 10"));
 }
 
+// The kernels that `run` launches, each with ", " behind it.
+template <typename Run>
+std::string launches_of(KernelLog& log, const Run& run) {
+  log.clear();
+  run();
+  std::string out;
+  for (const KernelTimes& kernel : log.read()) out += kernel.kernel + ", ";
+  return out;
+}
+
 TEST_CASE("kernels: what steps do for their neighbours has no launches of its own") {
   const auto plan = load_plan(source_folder() / "tests/golden/qwen3_5_moe-bf16");
   EngineOptions options;
@@ -109,23 +119,35 @@ TEST_CASE("kernels: what steps do for their neighbours has no launches of its ow
   gpu::Device device(0);
   const auto engine = make_gpu_engine(*plan, options);
   KernelLog log(device, 1 << 16);
-  const auto launches_of = [&](const auto& run) {
-    log.clear();
-    run();
-    std::string out;
-    for (const KernelTimes& kernel : log.read()) out += kernel.kernel + ", ";
-    return out;
-  };
   // Four products, three of which go together and one beside them; no convolution before the recurrence, no gate behind
   // it, no norm before the router, no sum behind the shared expert. The second layer has attention.
   const std::string mixture = "gemv, gemv, route, experts, experts, add choices, gemv, ";
-  CHECK(launches_of([&] { engine->decode(3); }) ==
+  CHECK(launches_of(log, [&] { engine->decode(3); }) ==
         "look up, gemv, gemv, recur, gemv, " + mixture + "gemv, attend, gemv, " + mixture + "gemv, best score, ");
   // Where each step is looked at it has its own.
   engine->engine->set_trace([](size_t, std::span<const float>) {});
-  const std::string traced = launches_of([&] { engine->decode(4); });
+  const std::string traced = launches_of(log, [&] { engine->decode(4); });
   for (const char* kernel : {"gemv, convolve, recur, combine, gemv", "norm, gemv, gemv, route", "gemv, combine"})
     CHECK(contains(traced, kernel));
+}
+
+TEST_CASE("kernels: recurrences of prompts go in chunks, but not of a few tokens or where all is to be F32") {
+  const auto plan = load_plan(source_folder() / "tests/golden/qwen3_5_moe-bf16");
+  gpu::Device device(0);
+  const std::vector<TokenId> ids(17, 5);
+  for (const Activations activations : {Activations::k16Bit, Activations::kF32}) {
+    for (const size_t count : {16, 17}) {
+      EngineOptions options;
+      options.context = 64;
+      options.activations = activations;
+      const auto engine = make_gpu_engine(*plan, options);
+      KernelLog log(device, 1 << 16);
+      const auto kernels = launches_of(log, [&] { engine->prefill({ids.data(), count}); });
+      const bool in_chunks = count == 17 && activations == Activations::k16Bit;
+      CHECK(contains(kernels, "recur prepare, recur chunks, ") == in_chunks);
+      CHECK(contains(kernels, " recur, ") != in_chunks);
+    }
+  }
 }
 #endif
 
