@@ -8,28 +8,14 @@
 // needs is asked for at once, and what is rarely needed stays out of the way.
 #pragma once
 
+#include "kernels/device/attend_lanes.cuh"
 #include "kernels/device/attend_matrix.cuh"
+#include "kernels/device/attend_sums.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kSplitUnit = 32;     // keys
-constexpr int kLeastSplit = 64;    // keys; with fewer, blocks would wait for each other longer than they compute
-constexpr int kMostTileKeys = 16;  // of a warp at once
-constexpr int kFour = 4 * kWarp;   // elements of a row that the lanes of a warp have four of each
-constexpr int kMediumWidth = 2;    // times kFour elements: a head of more is wide
-// Whether keys and values go through MatrixAttention. `width`: of a row, times kFour elements.
-constexpr bool in_matrices(CacheKind kind, int width) { return kind == CacheKind::kF16 && width <= kMediumWidth; }
-static_assert(kMostTileKeys == kMatrixKeys);
-// By a row's width: queries of one key-value head to a block at most, and its warps. Sums of matrix products of more
-// than kFour elements take the registers of twice as many warps.
-constexpr int most_queries(CacheKind kind, int width) {
-  return width > kMediumWidth ? 2 : width == kMediumWidth && !in_matrices(kind, width) ? 4 : 8;
-}
-constexpr int attend_warps(CacheKind kind, int width) {
-  return width > kMediumWidth || (width == kMediumWidth && in_matrices(kind, width)) ? 4 : 8;
-}
-// Of how many keys a lane has values in registers at once; the fewest keys of a warp's tile.
-constexpr int keys_at_once(int queries, int width) { return width > kMediumWidth || queries > 4 ? 2 : 4; }
+constexpr int kSplitUnit = 32;   // keys
+constexpr int kLeastSplit = 64;  // keys; with fewer, blocks would wait for each other longer than they compute
 
 // Which keys a block sees, none where it begins behind the end.
 struct Keys {
@@ -52,23 +38,6 @@ inline int split_pages(const Cache& cache, int splits) {
   if (cache.ring == 1) return 1;
   return (cache.ring * cache.page_tokens / splits + kLeastSplit) / cache.page_tokens + 2;
 }
-
-// What a head's weighted values are multiplied and divided by: all that was weighed, the sink too.
-struct Share {
-  float factor, sum;
-};
-QGEN_DEVICE Share share_of(const AttendArgs& args, int head, const Running& all) {
-  if (args.sinks == nullptr) return {1, all.sum};
-  const float sink = args.sinks[head], largest = larger(all.largest, sink), factor = worth(all.largest, largest);
-  return {factor, all.sum * factor + worth(sink, largest)};
-}
-
-// What a block comes back to behind its keys; meanwhile it lies in shared memory, where it takes no registers.
-struct alignas(16) AttendPlace {
-  int first_head, queries, counter, parts;
-  float own_factors[2];  // of the token's key and value
-  uint32_t flag;
-};
 
 // How keys and values lie in the shared memory of each warp of a block.
 struct AttendTile {
@@ -95,10 +64,8 @@ template <CacheKind kKind, int kQueries, int kWidth>
 QGEN_KERNEL(attend_warps(kKind, kWidth) * kWarp, 2)
 attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   constexpr int kWarps = attend_warps(kKind, kWidth), kThreads = kWarps * kWarp, kSlots = 4 * kWidth;
-  constexpr int kUnit = 16 / bytes_of_element(kKind);                  // elements in 16 bytes
-  [[maybe_unused]] constexpr int kUnitsAtOnce = kQueries > 4 ? 1 : 2;  // of a key
-  constexpr int kScored = kQueries < 4 ? kQueries : 4;                 // queries at once: with more, registers run out
-  constexpr int kQueryRow = kWidth * kFour;                            // floats
+  constexpr int kUnit = 16 / bytes_of_element(kKind);  // elements in 16 bytes
+  constexpr int kQueryRow = kWidth * kFour;            // floats
   constexpr int kAtOnce = keys_at_once(kQueries, kWidth);
   constexpr bool kMatrices = in_matrices(kKind, kWidth);
   const AttendArgs& args = both.attend;
@@ -163,7 +130,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const Keys keys = keys_of(args, position, split);
   if (keys.begin >= keys.end) return;
 
-  const int key_row = layout.key_row, d = args.value_dim, row = layout.value_row;
+  const int key_row = layout.key_row, row = layout.value_row;
   uint8_t* const memory = shared_memory<uint8_t>();
   AttendPlace* const place = reinterpret_cast<AttendPlace*>(memory);
   float* const q_shared = reinterpret_cast<float*>(memory + sizeof(AttendPlace));   // (kQueries, kQueryRow)
@@ -255,15 +222,14 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   };
   // The factors of the lane's key and its value.
   const int lane_key = lane & (tile_keys - 1);
-  float key_factor = 1, value_factor = 1;
+  RowFactors factors;
   const auto load_factors = [&](int base) {
     const int index = base + lane_key;
     if (index >= keys.end || index == skipped) return;
     uint32_t low, high;
     const uint32_t left = row_of(base, low, high);
     const uint32_t at = (uint32_t(lane_key) < left ? low : high) + uint32_t(lane_key);
-    key_factor = cache.key_factor[at];
-    value_factor = cache.value_factor[at];
+    factors = {cache.key_factor[at], cache.value_factor[at]};
   };
   int base = keys.begin + (warp << tile_shift);
   // Where this kernel stores the keys of this call all others are of earlier calls.
@@ -322,313 +288,53 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   skipped = -1;
   if constexpr (has_factors(kKind)) {
     if (base + lane_key == own) {
-      key_factor = place->own_factors[0];
-      value_factor = place->own_factors[1];
+      factors = {place->own_factors[0], place->own_factors[1]};
     }
   }
 
-  float* const sums_of_warp = reinterpret_cast<float*>(region_of(warp));
-  const auto publish = [&](int i, const float(&values)[kWidth][4], const Running& weighed) {
-    QGEN_UNROLL
-    for (int p = 0; p < kWidth; ++p) {
-      const int c = p * kFour + 4 * lane;
-      if (c < row)
-        store_floats4(sums_of_warp + i * row + c, {{values[p][0], values[p][1], values[p][2], values[p][3]}});
+  const float scale = args.temperature_beta != 0 ? query_scale(args, args.position[token]) : args.scale;
+  auto attention = [&] {
+    if constexpr (kMatrices) {
+      return MatrixAttention<kQueryRow>(operands, key_row, row, layout.pitch, tile_keys, queries);
+    } else {
+      return LaneAttention<kKind, kQueries, kWidth>(q_shared, weights, key_units, row, layout.pitch, tile_shift);
     }
-    if (lane == 0) {
-      sums_of_warp[kQueries * row + 2 * i] = weighed.largest;
-      sums_of_warp[kQueries * row + 2 * i + 1] = weighed.sum;
-    }
+  }();
+  const auto weigh = [&] {
+    attention.weigh(scale, args.softcap, keys.end - base < tile_keys ? keys.end - base : tile_keys, factors);
   };
-
-  const auto scale_of_scores = [&] {
-    return args.temperature_beta != 0 ? query_scale(args, args.position[token]) : args.scale;
-  };
-  if constexpr (kMatrices) {
-    MatrixAttention<kQueryRow> attention(operands, key_row, row, layout.pitch, tile_keys, queries);
-    const float scale = scale_of_scores();
-    QGEN_UNROLL_BY(1)
-    for (; base < keys.end; base += step) {
-      copy_async_wait<1>();
-      warp_barrier();
-      attention.score(key_tile);
-      warp_barrier();  // all lanes have read their keys
-      copy_keys(base + step);
-      attention.weigh(scale, args.softcap, keys.end - base < tile_keys ? keys.end - base : tile_keys);
-      copy_async_wait<1>();
-      warp_barrier();
-      attention.add_values(value_tile);
-      warp_barrier();  // all lanes have read the values
-      copy_values(base + step);
-    }
-    copy_async_wait<0>();
+  QGEN_UNROLL_BY(1)
+  for (; base < keys.end; base += step) {
+    copy_async_wait<1>();
     warp_barrier();
-    attention.store(sums_of_warp);
-  } else {
-    float sums[kQueries][kWidth][4];  // of elements 4 lane to 4 lane + 3 of each kFour
-    Running running[kQueries];        // the sum: of the lane's keys
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) {
-      running[i] = {kLowest, 0};
-      QGEN_UNROLL
-      for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] = 0;
-    }
-    const int part = lane >> tile_shift, parts_of_key = kWarp >> tile_shift;
-    QGEN_UNROLL_BY(1)
-    for (; base < keys.end; base += step) {
-      // A key to a lane, or to several that share its elements: the scores of all queries.
-      float score[kQueries];
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) score[i] = 0;
-      copy_async_wait<1>();
-      warp_barrier();
-      const uint8_t* const key_at = key_tile + lane_key * layout.pitch;
-      QGEN_UNROLL
-      for (int query = 0; query < kQueries; query += kScored) {
-        QGEN_UNROLL_BY(kUnitsAtOnce)
-        for (int unit = part; unit < key_units; unit += parts_of_key) {
-          const Bytes16 stored = reinterpret_cast<const Bytes16*>(key_at)[unit];
-          QGEN_UNROLL
-          for (int c = 0; c < kUnit; c += 4) {
-            constexpr int kWords = bytes_of_element(kKind);  // of four elements
-            Elements<kKind, 4> four;
-            QGEN_UNROLL
-            for (int j = 0; j < kWords; ++j) four.word[j] = stored.word[c / 4 * kWords + j];
-            float key[4];
-            widen<kKind, 4>(four, key);
-            QGEN_UNROLL
-            for (int i = query; i < query + kScored; ++i) {
-              const Floats4 q = load_floats4(q_shared + i * kQueryRow + unit * kUnit + c);
-              QGEN_UNROLL
-              for (int j = 0; j < 4; ++j) score[i] += q.at[j] * key[j];
-            }
-          }
-        }
-      }
-      QGEN_UNROLL_BY(1)
-      for (int mask = tile_keys; mask < kWarp; mask *= 2) {
-        QGEN_UNROLL
-        for (int i = 0; i < kQueries; ++i) score[i] += shuffle_xor(score[i], mask);
-      }
-      const bool there = base + lane_key < keys.end;
-      bool grows = false;
-      float scale = scale_of_scores();
-      if constexpr (has_factors(kKind)) scale *= key_factor;
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) score[i] *= scale;
-      if (args.softcap > 0) [[unlikely]] {
-        QGEN_UNROLL
-        for (int i = 0; i < kQueries; ++i) score[i] = capped_score(score[i], args.softcap);
-      }
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) {
-        if (!there) score[i] = kLowest;
-        grows |= !(score[i] <= running[i].largest);
-      }
-      if (any_lane(grows)) {
-        float highest[kQueries];
-        QGEN_UNROLL
-        for (int i = 0; i < kQueries; ++i) highest[i] = score[i];
-        QGEN_UNROLL_BY(1)
-        for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
-          QGEN_UNROLL
-          for (int i = 0; i < kQueries; ++i) highest[i] = larger(highest[i], shuffle_xor(highest[i], mask));
-        }
-        QGEN_UNROLL
-        for (int i = 0; i < kQueries; ++i) {
-          const float largest = larger(running[i].largest, highest[i]);
-          const float old = worth(running[i].largest, largest);
-          running[i] = {largest, running[i].sum * old};
-          QGEN_UNROLL
-          for (int c = 0; c < kSlots; ++c) sums[i][c / 4][c % 4] *= old;
-        }
-      }
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) {
-        float weight = there ? worth(score[i], running[i].largest) : 0;
-        running[i].sum += weight;
-        if constexpr (has_factors(kKind)) weight = there ? weight * value_factor : 0;
-        if (part == 0) weights[lane_key * kQueries + i] = weight;
-      }
-      warp_barrier();  // all lanes have read their keys
-      copy_keys(base + step);
-      if constexpr (has_factors(kKind)) load_factors(base + step);
-      copy_async_wait<1>();
-      warp_barrier();
-      // Four elements to a lane: the weighted values.
-      QGEN_UNROLL_BY(1)
-      for (int first = 0; first < tile_keys; first += kAtOnce) {
-        Elements<kKind, 4> stored[kAtOnce][kWidth];
-        float weight[kAtOnce][kQueries];
-        QGEN_UNROLL
-        for (int u = 0; u < kAtOnce; ++u) {
-          QGEN_UNROLL
-          for (int p = 0; p < kWidth; ++p) {
-            // Where the row has no such element any will do: its sum is not stored.
-            const int four = p * kWarp + lane;
-            stored[u][p] = reinterpret_cast<const Elements<kKind, 4>*>(
-                value_tile + (first + u) * layout.pitch)[4 * four < row ? four : 0];
-          }
-          QGEN_UNROLL
-          for (int i = 0; i < kQueries; i += 4) {
-            if constexpr (kQueries % 4 == 0) {
-              const Floats4 w = load_floats4(weights + (first + u) * kQueries + i);
-              QGEN_UNROLL
-              for (int j = 0; j < 4; ++j) weight[u][i + j] = w.at[j];
-            } else {
-              QGEN_UNROLL
-              for (int j = 0; j < kQueries; ++j) weight[u][j] = weights[(first + u) * kQueries + j];
-            }
-          }
-        }
-        QGEN_UNROLL
-        for (int u = 0; u < kAtOnce; ++u) {
-          QGEN_UNROLL
-          for (int p = 0; p < kWidth; ++p) {
-            float value[4];
-            widen<kKind, 4>(stored[u][p], value);
-            QGEN_UNROLL
-            for (int i = 0; i < kQueries; ++i) {
-              QGEN_UNROLL
-              for (int j = 0; j < 4; ++j) sums[i][p][j] += weight[u][i] * value[j];
-            }
-          }
-        }
-      }
-      warp_barrier();  // all lanes have read the values
-      copy_values(base + step);
-    }
-    copy_async_wait<0>();
-    QGEN_UNROLL_BY(1)
-    for (int mask = tile_keys / 2; mask > 0; mask /= 2) {
-      QGEN_UNROLL
-      for (int i = 0; i < kQueries; ++i) running[i].sum += shuffle_xor(running[i].sum, mask);
-    }
+    attention.score(key_tile);
+    // Scores of lanes become weights at once: a copy needs the registers.
+    if constexpr (!kMatrices) weigh();
+    warp_barrier();  // all lanes have read their keys
+    copy_keys(base + step);
+    if constexpr (kMatrices) weigh();
+    if constexpr (has_factors(kKind)) load_factors(base + step);
+    copy_async_wait<1>();
     warp_barrier();
-    QGEN_UNROLL
-    for (int i = 0; i < kQueries; ++i) publish(i, sums[i], running[i]);
+    attention.add_values(value_tile);
+    warp_barrier();  // all lanes have read the values
+    copy_values(base + step);
   }
+  copy_async_wait<0>();
+  warp_barrier();
+  attention.store(reinterpret_cast<float*>(region_of(warp)));
 
-  // (tokens, heads, splits, row), then (tokens, heads, splits, 2) for what they weigh.
-  const auto part_of = [&](int head_index, int p) {
-    return (int64_t(row_of_call) * args.heads + head_index) * args.splits + p;
-  };
-  float* const part_pairs = args.partial + int64_t(args.tokens) * args.heads * args.splits * row;
-  // The sums of the warps become one; then, in the block that ends last, those of the parts.
-  const int parts = place->parts;
-  bool all_parts = parts == 1;
+  const AttendSums<kQueries, kWidth, kWarps, kMatrices> sums(args, *place, regions, layout.warp_bytes, row_of_call,
+                                                             split);
+  // First those of the block's keys; then, in the block that ends last, those of the parts.
+  bool all_parts = place->parts == 1;
   QGEN_UNROLL_BY(1)
   for (;;) {
     barrier();
-    QGEN_UNROLL_BY(1)
-    for (int i = warp; i < place->queries; i += kWarps) {
-      const int head_index = place->first_head + i;
-      const float* const pairs = reinterpret_cast<const float*>(regions) + kQueries * row + 2 * i;
-      const int pitch = layout.warp_bytes / 4;
-      float share[kWarps], largest = pairs[0];
-      QGEN_UNROLL
-      for (int w = 1; w < kWarps; ++w) largest = larger(largest, pairs[w * pitch]);
-      float sum = 0;
-      QGEN_UNROLL
-      for (int w = 0; w < kWarps; ++w) {
-        share[w] = worth(pairs[w * pitch], largest);
-        sum += share[w] * pairs[w * pitch + 1];
-      }
-      float factor = 1;
-      if (all_parts) {
-        if (args.sinks != nullptr) [[unlikely]] {
-          const float sink = args.sinks[head_index], with_sink = larger(largest, sink);
-          factor = worth(largest, with_sink);
-          sum = sum * factor + worth(sink, with_sink);
-        }
-        factor /= sum;
-      }
-      QGEN_UNROLL_BY(1)
-      for (int c = 4 * lane; c < row; c += kFour) {
-        float value[4] = {};
-        QGEN_UNROLL
-        for (int w = 0; w < kWarps; ++w) {
-          const Floats4 of_warp = load_floats4(reinterpret_cast<const float*>(regions) + w * pitch + i * row + c);
-          QGEN_UNROLL
-          for (int j = 0; j < 4; ++j) value[j] += share[w] * of_warp.at[j];
-        }
-        if (all_parts) {
-          QGEN_UNROLL
-          for (int j = 0; j < 4; ++j) value[j] *= factor;
-          if (args.gate.x != nullptr) [[unlikely]] {
-            const float* const gate = head_of(args.gate, token, head_index) + c;
-            QGEN_UNROLL
-            for (int j = 0; j < 4; ++j) {
-              if (c + j < d) value[j] *= sigmoid(gate[j]);
-            }
-          }
-          float* const y = args.y + token * args.y_stride + head_index * d + c;
-          QGEN_UNROLL
-          for (int j = 0; j < 4; ++j) {
-            if (c + j < d) y[j] = value[j];
-          }
-        } else {
-          store_floats4(args.partial + part_of(head_index, split) * row + c,
-                        {{value[0], value[1], value[2], value[3]}});
-        }
-      }
-      if (!all_parts && lane == 0) {
-        float* const pair = part_pairs + part_of(head_index, split) * 2;
-        pair[0] = largest;
-        pair[1] = sum;
-      }
-    }
-    if (all_parts) return;
-    if (!ends_last(args.counter + place->counter, uint32_t(parts), &place->flag)) return;
+    sums.add_warps(all_parts);
+    if (all_parts || !ends_last(args.counter + place->counter, uint32_t(place->parts), &place->flag)) return;
     all_parts = true;
-    // A warp has every so many queries, and shares their parts with the other warps that have them; several parts are
-    // under way at once.
-    constexpr int kBatch = kWidth > kMediumWidth ? 2 : kWidth == 1 && (kQueries <= 4 || kMatrices) ? 16 : 8;
-    int at_once = kMatrices ? 1 : kQueries;  // queries
-    while (at_once < kWarps && at_once < place->queries) at_once *= 2;
-    const int stride = kWarps / at_once;
-    QGEN_UNROLL_BY(1)
-    for (int i = 0; i < place->queries; ++i) {
-      float of_parts[kWidth][4] = {};
-      Running all = {kLowest, 0};  // nothing of queries that are others'
-      if (i % at_once == warp % at_once) {
-        const int64_t first_part = part_of(place->first_head + i, 0);
-        float* const part_shares = sums_of_warp + i * row;  // (kBatch), where the sums will be
-        QGEN_UNROLL_BY(1)
-        for (int first = warp / at_once; first < parts; first += kBatch * stride) {
-          const int own_part = first + lane * stride;
-          const bool has_part = lane < kBatch && own_part < parts;
-          const float* const pair = part_pairs + (first_part + (has_part ? own_part : first)) * 2;
-          const float largest_of_part = pair[0], sum_of_part = pair[1];
-          Floats4 of_part[kBatch][kWidth];
-          const float* from = args.partial + (first_part + first) * row;
-          QGEN_UNROLL
-          for (int b = 0; b < kBatch; ++b) {
-            QGEN_UNROLL
-            for (int q = 0; q < kWidth; ++q) {
-              const int c = q * kFour + 4 * lane;
-              of_part[b][q] = load_floats4(from + (c < row ? c : 0));
-            }
-            if (first + (b + 1) * stride < parts) from += stride * row;
-          }
-          const float largest = larger(all.largest, largest_lane(has_part ? largest_of_part : kLowest));
-          const float share = has_part ? worth(largest_of_part, largest) : 0, old = worth(all.largest, largest);
-          all = {largest, all.sum * old + sum_lanes(has_part ? share * sum_of_part : 0)};
-          if (lane < kBatch) part_shares[lane] = share;
-          warp_barrier();
-          QGEN_UNROLL
-          for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] *= old;
-          QGEN_UNROLL
-          for (int b = 0; b < kBatch; ++b) {
-            const float of_this = part_shares[b];
-            QGEN_UNROLL
-            for (int c = 0; c < kSlots; ++c) of_parts[c / 4][c % 4] += of_this * of_part[b][c / 4].at[c % 4];
-          }
-          warp_barrier();
-        }
-      }
-      publish(i, of_parts, all);
-    }
+    sums.gather_parts();
   }
 }
 

@@ -3,13 +3,13 @@
 // is where the weights have to be as rows of the products with values, which are two parts as well.
 #pragma once
 
-#include "kernels/device/heads.cuh"
-#include "kernels/device/softmax.cuh"
+#include "kernels/device/attend_shape.cuh"
 #include "kernels/device/split.cuh"
 
 namespace qgen::QGEN_BACKEND {
 
 constexpr int kMatrixQueries = 8, kMatrixKeys = 16;  // of a product's rows, and of a tile at most
+static_assert(kMatrixKeys == kMostTileKeys);
 
 // The queries of a block as operands, in its shared memory: for every 16 elements 16 bytes of each lane, then what each
 // query's products are to be multiplied by.
@@ -72,7 +72,7 @@ class MatrixAttention {
   }
 
   // They become weights, of the first `keys` keys of the tile.
-  QGEN_DEVICE void weigh(float scale, float softcap, int keys) {
+  QGEN_DEVICE void weigh(float scale, float softcap, int keys, const RowFactors&) {
     const int q = lane_index() % 4;
     const auto there = [&](int j, int i) { return is_query_ && j * 8 + 2 * q + i < keys; };
     scale *= reinterpret_cast<const float*>(operands_ + steps_ * kWarp * 16)[lane_index() / 4];
