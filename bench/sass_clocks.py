@@ -13,6 +13,7 @@ barrier: without masks, caps and other rare cases. Of a kernel with several loop
 
 import argparse
 import re
+import signal
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -187,4 +188,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it quietly
     main()

@@ -292,8 +292,8 @@ QGEN_DEVICE void copy_async4(void* shared_target, const void* source, bool valid
   const uint32_t bytes = valid ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
 }
-// 16 or 8 bytes of weights, a norm's too, in the same way, which are read once a token. The 256 bytes around codes come
-// into L2 together, since other warps read those next.
+// 16 or 8 bytes of weights, a norm's too, in the same way. The 256 bytes around them come into L2 together, since other
+// warps read those next.
 QGEN_DEVICE void copy_once16(void* shared_target, const void* source, bool valid) {
   const uint32_t target = uint32_t(__cvta_generic_to_shared(shared_target));
   const uint32_t bytes = valid ? 16 : 0;
