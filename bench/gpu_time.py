@@ -185,8 +185,8 @@ def split_launch(gpu, p, texts, times, kernels=None):
     """Launches of split_to_fp16() and split_gemm() for the next tokens of more than eight texts."""
     tiles = (kernels or {}).get("split", data.SPLIT_TILES)
     rows, tokens = tiles.rows[p.codes], tiles.tokens[p.codes]
-    of_block = min(texts, tokens)
-    blocks = math.ceil(texts / tokens) * sum(math.ceil(r * (2 if p.gated else 1) / rows) for r in (p.rows[:1] if p.gated else p.rows))
+    of_blocks = [min(tokens, texts - first) for first in range(0, texts, tokens)]
+    blocks = len(of_blocks) * sum(math.ceil(r * (2 if p.gated else 1) / rows) for r in (p.rows[:1] if p.gated else p.rows))
     steps = 16 * math.ceil(p.cols / 1024)  # of a tile
     def rounds(blocks, shared):
         return math.ceil(blocks * shared / gpu.sms) * (steps / shared + data.SPLIT_BORDERS)
@@ -196,11 +196,15 @@ def split_launch(gpu, p, texts, times, kernels=None):
         all_steps = rounds(blocks - rest, 1) + min(rounds(rest, shared) for shared in ((1, 2, 4, 8, 16) if rest <= 64 else (1,)))
     else:
         all_steps = rounds(blocks, 16 if blocks <= 64 else 1)
-    columns = 2 * of_block * rows / 256  # of a warp: those with the same rows share them
     known = tiles.clocks[p.codes]
-    clocks = known[min((c for c in known if c >= columns), default=max(known))]
-    copied = 64 * (rows * (2 if p.codes == "bf16" else 1) + 4 * of_block)
-    step = max(tiles.times * clocks, copied / gpu.l2_bytes_clock) / gpu.clock / 1e3 + tiles.wait
+    def step_us(of_block):
+        columns = 2 * of_block * rows / 256  # of a warp: those with the same rows share them
+        clocks = known[min((c for c in known if c >= columns), default=max(known))]
+        copied = 64 * (rows * (2 if p.codes == "bf16" else 1) + 4 * of_block)
+        return max(tiles.times * clocks, copied / gpu.l2_bytes_clock) / gpu.clock / 1e3 + tiles.wait
+
+    # Blocks with fewer tokens let others begin earlier.
+    step = sum(step_us(of_block) for of_block in of_blocks) / len(of_blocks)
     memory = p.bytes / gpu.rate
     product = gap(gpu) + gpu.latency + max(all_steps * step, memory)
     inputs = small_launch(gpu, "", Straight(2, 300, 0), 8.0 * texts * p.cols).total
