@@ -212,11 +212,10 @@ def split_launch(gpu, p, texts, times, kernels=None):
     return Launch(p.name, times, size, blocks, memory, inputs + product - memory, 0.0, {"inputs split": inputs, "loop": all_steps * step})
 
 
-def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrices=256, shared=True, texts=1):
-    """A launch of attend() for a token of each text, as kernels/device/attend.cuh has it: two blocks on a multiprocessor, of eight warps
-    mostly. `matrices`: heads of up to so many elements in F16 go through matrix products; `shared`: then splits without keys take queries
-    of others."""
-    queries = queries_of(a)
+def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrix_dim=256, shared=True, texts=1):
+    """A launch of attend() for a token of each text, as kernels/device/attend.cuh has it. `matrix_dim`: heads of up to so many elements in
+    F16 go through matrix products; `shared`: then splits without keys take queries of others."""
+    queries = queries_of(a, matrix_dim)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
     splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))  # by the shape alone
     keys = context + 1
@@ -224,7 +223,7 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     parts = math.ceil(keys / of_block)
     blocks = a.kv_heads * tiles * parts * texts
     # A tile of a warp: 16 keys at most, as few as let all warps have some.
-    matrices = a.cache == "f16" and a.head_dim <= matrices
+    matrices = a.cache == "f16" and a.head_dim <= matrix_dim
     width = 128 if a.head_dim <= 128 else 256
     block_warps = data.MATRIX_WARPS[width] if matrices else 8
     if matrices and shared:
@@ -232,7 +231,8 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
         while sharing < 4 and 2 * sharing <= queries and 2 * sharing * parts <= splits:
             sharing *= 2
         queries, blocks = math.ceil(queries / sharing), blocks * sharing
-    warps = block_warps / 4 * min(2, math.ceil(blocks / gpu.sms))  # on a scheduler
+    resident = 2 if gpu.shared_kb >= 2 * data.ATTEND_SHARED_KB else 1  # blocks on a multiprocessor
+    warps = block_warps / 4 * min(resident, math.ceil(blocks / gpu.sms))  # on a scheduler
     tile_keys = min(16, max(2 if matrices or queries > 4 else 4, 1 << math.ceil(math.log2(max(1, min(of_block, keys) / block_warps)))))
     rounds = math.ceil(min(of_block, keys) / (block_warps * tile_keys))
     of_tile = data.MATRIX_TILE_INSTRUCTIONS[width] if matrices else data.TILE_KEY_INSTRUCTIONS[queries] * 16 * a.head_dim / 128
@@ -246,11 +246,14 @@ def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE
     # The position, the page of the keys; in cold code half of what has to be fetched.
     staged = start + code.hops * hop + jumps / 2 + straight(gpu, prepared, warps)
     arithmetic = straight(gpu, of_first, warps) if rounds == 1 else issued(gpu, rounds * of_tile, warps)
-    arithmetic *= max(1.0, blocks / (2 * gpu.sms))
+    arithmetic *= max(1.0, blocks / (resident * gpu.sms))
     read = texts * a.bytes(context)
     memory = read / gpu.rate
     finish = straight(gpu, data.ATTEND_FINISH[0] + data.ATTEND_FINISH[1] * queries, warps) + jumps / 2
-    merge = 4 * hop + straight(gpu, data.ATTEND_MERGE, 2) if parts > 1 else 0.0  # written, counted, read
+    # Written, counted, read: a warp has some queries, whose parts it shares with others, so many at once.
+    together = min(block_warps, 1 << math.ceil(math.log2(queries)))
+    reads = math.ceil(queries / together) * math.ceil(parts * together / (block_warps * (16 if matrices or queries <= 4 else 8)))
+    merge = (2 + reads) * hop + straight(gpu, data.ATTEND_MERGE * reads, 2) if parts > 1 else 0.0
     total = staged + max(arithmetic, memory + gpu.latency - (staged - start)) + finish + merge
     return Launch(a.name, times, read, blocks, memory, total - memory, staged, {
         "staged": staged, "arithmetic": arithmetic, "finish": finish, "merge": merge, "cold code": jumps})
@@ -291,9 +294,9 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
         left = left_by(last, 0 if isinstance(last, Small) else gpu.sms)
         for step in steps:
             if isinstance(step, Attention):
-                code = kernels.get(Model.code_of(step), data.ATTEND_CODE)
-                launch = attention_launch(gpu, step, context, kind.count, cold, code, kernels.get("matrices", 256),
-                                          kernels.get("shared queries", True), texts)
+                matrix_dim = kernels.get("matrix dim", 256)
+                code = kernels.get(f"attend {queries_of(step, matrix_dim)}", data.ATTEND_CODE)
+                launch = attention_launch(gpu, step, context, kind.count, cold, code, matrix_dim, kernels.get("shared queries", True), texts)
             elif isinstance(step, Small):
                 code = kernels.get(step.name, step.code)
                 launch = small_launch(gpu, step.name, code, texts * step.bytes, kind.count, texts * step.blocks, cold)

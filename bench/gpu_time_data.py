@@ -137,12 +137,13 @@ ATTEND_PROLOGUE = 150  # counted
 # and it did not stay in the cache.
 ATTEND_CODE = Straight(1, 550, 32)
 ATTEND_FINISH = (150, 60)  # estimated: the sums of warps put together, and for each query
-ATTEND_MERGE = 300  # estimated: the block that ends last puts 33 or more parts together
+ATTEND_MERGE = 150  # estimated: the block that ends last puts parts together, each time it has read some
 # For 16 keys in matrix products, of up to eight queries, by the elements of a head; of these, for the copies of the next keys and values.
 # Those of 128 are counted, the others estimated from them.
 MATRIX_TILE_INSTRUCTIONS = {128: 526, 256: 880}
 MATRIX_COPY_INSTRUCTIONS = {128: 300, 256: 540}
 MATRIX_WARPS = {128: 8, 256: 4}  # of a block
+ATTEND_SHARED_KB = 81  # of a block at most, with what the system takes
 
 
 @dataclass(frozen=True)
@@ -231,13 +232,13 @@ RECUR_CHUNKS_THEN = RecurChunks(8, 64, {1: 4550, 2: 9100}, 0)
 # idle.
 KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "attend 4": Straight(3, 550, 32),
                 "attend 8": Straight(5, 550, 32), "loop": LOOP_THEN, "straight": STRAIGHT_THEN, "room": False,
-                "matrices": 0, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
+                "matrix dim": 0, "ahead": False, "passed norms": False, "fused": False, "early route": False, "shared queries": False,
                 "split": SPLIT_TILES_THEN, "scores at once": False, "inputs at once": False, "gates at once": False,
-                "tile attention": TILE_ATTENTION_THEN, "recur": Straight(111, 500, 12), "recur chunks": RECUR_CHUNKS_THEN,
+                "tile attention": TILE_ATTENTION_THEN, "recur": Straight(114, 500, 12), "recur chunks": RECUR_CHUNKS_THEN,
                 "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
 # What ran on the third day and has changed since, but for products of up to two tokens.
 KERNELS_THIRD_DAY = {"split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE,
-                     "recur chunks": RECUR_CHUNKS_THEN, "matrices": 128}
+                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}

@@ -55,9 +55,10 @@ class Attention:
         return (context + 1) * self.kv_heads * (2 * self.head_dim * element + factors)
 
 
-def queries_of(a):
-    """Queries of a key-value head that attention of one token has kernels for."""
-    return min(8, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
+def queries_of(a, matrix_dim=256):
+    """Queries of a key-value head to a block at most, where heads of up to `matrix_dim` elements go through matrix products (F16)."""
+    most = 8 if a.head_dim <= 128 or (a.cache == "f16" and a.head_dim <= matrix_dim) else 4 if a.head_dim <= 256 else 2
+    return min(most, 1 << max(0, math.ceil(math.log2(a.heads / a.kv_heads))))
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ AttendTile tile_of(const AttendArgs& args, int queries, int width) {
   const int warps = attend_warps(args.cache.kind, width);
   while (tile.keys < kMostTileKeys && warps * bytes(2 * tile.keys) <= kMostBytes) tile.keys *= 2;
   tile.warp_bytes = larger_of(bytes(tile.keys), int(round_up(queries * (row + 2) * 4, 32)));
-  tile.stored_at = int(sizeof(AttendPlace)) + queries * width * kFour * 4;
-  tile.weights_at = tile.stored_at + 2 * tile.prepared_row * 4;
-  tile.warps_at = tile.weights_at + (in_matrices(args.cache.kind, width) ? matrix_query_bytes(tile.key_row)
-                                                                         : warps * tile.keys * queries * 4);
+  const bool matrices = in_matrices(args.cache.kind, width);
+  tile.stored_at = int(sizeof(AttendPlace)) + (matrices ? warps : queries) * width * kFour * 4;
+  tile.weights_at = tile.stored_at + (matrices ? 0 : 2 * tile.prepared_row * 4);
+  tile.warps_at = tile.weights_at + (matrices ? matrix_query_bytes(tile.key_row) : warps * tile.keys * queries * 4);
   tile.pages_at = tile.warps_at + warps * tile.warp_bytes;
   return tile;
 }

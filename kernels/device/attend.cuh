@@ -133,8 +133,10 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   const int key_row = layout.key_row, row = layout.value_row;
   uint8_t* const memory = shared_memory<uint8_t>();
   AttendPlace* const place = reinterpret_cast<AttendPlace*>(memory);
-  float* const q_shared = reinterpret_cast<float*>(memory + sizeof(AttendPlace));   // (kQueries, kQueryRow)
-  float* const store_shared = reinterpret_cast<float*>(memory + layout.stored_at);  // (2, longer row)
+  // (kQueries, kQueryRow), and behind them (2, longer row) of what is stored; or a row of each warp, where heads only
+  // pass through on their way to operands and to the cache.
+  float* const q_shared = reinterpret_cast<float*>(memory + sizeof(AttendPlace));
+  [[maybe_unused]] float* const store_shared = reinterpret_cast<float*>(memory + layout.stored_at);
   [[maybe_unused]] float* const weights =
       reinterpret_cast<float*>(memory + layout.weights_at) + warp * layout.keys * kQueries;
   [[maybe_unused]] uint8_t* const operands = memory + layout.weights_at;
@@ -244,7 +246,9 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
     // The block that sees a token's own key stores its key and value; blocks of other queries store the same bytes.
     const bool of_query = item < prepared, of_key = item == prepared;
     if (!of_query && (own < 0 || (!of_key && args.v.x == nullptr))) return;  // or values are in the keys
-    float* const out = of_query ? q_shared + item * kQueryRow : store_shared + (item - prepared) * layout.prepared_row;
+    float* const out = kMatrices  ? q_shared + warp * kQueryRow
+                       : of_query ? q_shared + item * kQueryRow
+                                  : store_shared + (item - prepared) * layout.prepared_row;
     LaneHead<kSlots> head[1] = {of_item};
     prepare_heads(head, args, norm_of(item), index_of(item), dim_of(item), row_of_item(item), of_query || of_key, out,
                   0);
@@ -280,6 +284,7 @@ attend_kernel(const AttendKernelArgs both, const LaunchTimes times) {
   QGEN_UNROLL_BY(1)
   for (int item = warp; item < items; item += kWarps) {
     prepare(item, heads[0]);
+    if (kMatrices) warp_barrier();  // the next head takes its place
     QGEN_UNROLL
     for (int round = 1; round < kRounds; ++round) heads[round - 1] = heads[round];
   }

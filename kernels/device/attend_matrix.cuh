@@ -8,8 +8,8 @@
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kMatrixQueries = 8, kMatrixKeys = 16;  // of a product's rows, and of a tile at most
-static_assert(kMatrixKeys == kMostTileKeys);
+constexpr int kMatrixQueries = 8;  // of a product's rows, whose columns are two times eight keys
+static_assert(kMostTileKeys == 16);
 
 // The queries of a block as operands, in its shared memory: for every 16 elements 16 bytes of each lane, then what each
 // query's products are to be multiplied by.
@@ -67,8 +67,10 @@ class MatrixAttention {
   // The scores of a tile's keys.
   QGEN_DEVICE void score(const uint8_t* keys) {
     QGEN_UNROLL
-    for (int i = 0; i < 8; ++i) score_[i / 4][i % 4] = 0;
+    for (int i = 0; i < kChains * 8; ++i) score_[i / 8][i / 4 % 2][i % 4] = 0;
     for_pieces(steps_, [&](int step) { score_step(keys, step); });
+    QGEN_UNROLL
+    for (int i = 8; i < kChains * 8; ++i) score_[0][i / 4 % 2][i % 4] += score_[i / 8][i / 4 % 2][i % 4];
   }
 
   // They become weights, of the first `keys` keys of the tile.
@@ -82,7 +84,7 @@ class MatrixAttention {
     for (int j = 0; j < 2; ++j) {
       QGEN_UNROLL
       for (int i = 0; i < 2; ++i) {
-        score[j][i] = (score_[j][i] + score_[j][2 + i]) * scale;
+        score[j][i] = (score_[0][j][i] + score_[0][j][2 + i]) * scale;
         if (softcap > 0) [[unlikely]]
           score[j][i] = capped_score(score[j][i], softcap);
         if (!there(j, i)) score[j][i] = kLowest;
@@ -123,7 +125,8 @@ class MatrixAttention {
     });
   }
 
-  // Weighted values, (queries, value_row), then what each query's keys weigh, (queries, 2).
+  // Weighted values, (kMatrixQueries, value_row), then what each query's keys weigh, (kMatrixQueries, 2): see
+  // put_sums().
   QGEN_DEVICE void store(float* out) const {
     const int g = lane_index() / 4, q = lane_index() % 4;
     QGEN_UNROLL
@@ -143,6 +146,8 @@ class MatrixAttention {
   }
 
  private:
+  // Sums of every second product of their own, where a head has many: a product waits for the one before it.
+  static constexpr int kChains = kDim > 128 ? 2 : 1;
   // Weights are at most 1, numbers of F16 at most 65504: with this factor both parts of a weight have all their bits
   // down to 2^-17.
   static constexpr float kWeightRange = 32768;
@@ -173,15 +178,15 @@ class MatrixAttention {
     uint32_t b[4];  // the first and the last 8 of 16 elements of the first 8 keys, then of the last 8
     load_matrices(b, keys + key_at_ + step * 32);
     const uint32_t first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-    mma_f16(score_[0], a.word, first);
-    mma_f16(score_[1], a.word, second);
+    mma_f16(score_[step % kChains][0], a.word, first);
+    mma_f16(score_[step % kChains][1], a.word, second);
   }
 
   const uint8_t* const operands_;
   const int steps_, value_row_;
   const int key_at_, value_at_;  // bytes from a tile's beginning
   const bool is_query_;
-  float score_[2][4];               // of 8 keys each: upper parts of queries, then lower ones
+  float score_[kChains][2][4];      // of 8 keys each: upper parts of queries, then lower ones
   uint32_t weights_[4];             // of the first 8 keys, upper and lower parts, then of the last 8
   float sums_[kDim / 8][4] = {};    // with upper parts of weights, then with lower ones
   Running running_ = {kLowest, 0};  // the sum: of the lane's keys

@@ -14,10 +14,12 @@ constexpr bool in_matrices(CacheKind kind, int width) { return kind == CacheKind
 // By a row's width: queries of one key-value head to a block at most, and its warps. Sums of matrix products of more
 // than kFour elements take the registers of twice as many warps.
 constexpr int most_queries(CacheKind kind, int width) {
-  return width > kMediumWidth ? 2 : width == kMediumWidth && !in_matrices(kind, width) ? 4 : 8;
+  if (in_matrices(kind, width)) return 8;
+  return width > kMediumWidth ? 2 : width == kMediumWidth ? 4 : 8;
 }
 constexpr int attend_warps(CacheKind kind, int width) {
-  return width > kMediumWidth || (width == kMediumWidth && in_matrices(kind, width)) ? 4 : 8;
+  if (in_matrices(kind, width)) return width == 1 ? 8 : 4;
+  return width > kMediumWidth ? 4 : 8;
 }
 // Of how many keys a lane has values in registers at once; the fewest keys of a warp's tile.
 constexpr int keys_at_once(int queries, int width) { return width > kMediumWidth || queries > 4 ? 2 : 4; }

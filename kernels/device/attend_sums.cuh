@@ -38,7 +38,8 @@ QGEN_DEVICE void put_sums(float* sums, int row, int i, const float (&values)[kWi
   }
 }
 
-// Of a block, behind its keys. kWidth: times kFour elements are room for a row.
+// Of a block, behind its keys. kWidth: times kFour elements are room for a row. kMatrices: a block may have fewer
+// queries than kQueries, for which its kernel is.
 template <int kQueries, int kWidth, int kWarps, bool kMatrices>
 class AttendSums {
  public:
@@ -114,7 +115,8 @@ class AttendSums {
   }
 
  private:
-  static constexpr int kBatch = kWidth > kMediumWidth ? 2 : kWidth == 1 && (kQueries <= 4 || kMatrices) ? 16 : 8;
+  // Parts under way at once, as there are registers.
+  static constexpr int kBatch = kMatrices ? 16 : kWidth > kMediumWidth ? 2 : kWidth == 1 && kQueries <= 4 ? 16 : 8;
 
   // Parts lie in global memory: (tokens, heads, splits, row), then (tokens, heads, splits, 2) for what they weigh.
   QGEN_DEVICE int64_t part(int head, int p) const {
@@ -186,7 +188,9 @@ class AttendSums {
   const AttendArgs& args_;
   const AttendPlace& place_;
   float* const regions_;
-  const int pitch_, row_of_call_, split_, row_;  // floats; ...; of a head's values
+  const int pitch_;  // floats from warp to warp
+  const int row_of_call_, split_;
+  const int row_;  // floats of a head's values
 };
 
 }  // namespace qgen::QGEN_BACKEND

@@ -203,7 +203,7 @@ QGEN_KERNEL(kPrepareWarps* kWarp, 2) recur_prepare_kernel(const RecurArgs args, 
     const int h = args.key_heads_repeat ? i * args.key_heads + key_head : key_head * sharing + i;
     const RecurRates own = lane < tokens ? rates_of(args, token, h) : RecurRates{0, 0};
     // Not below what exp2_fast() makes zero of: the sum would lose what comes behind it, or be infinite.
-    constexpr float kLog2E = 1.4426950408889634f, kLeast = -150;
+    constexpr float kLog2E = 1.4426950408889634f, kLeast = -127;
     const float decay = sum_up_to(larger(own.log_decay * kLog2E, kLeast));
     if (lane < tokens) {
       float* const of_token = args.rates + (token * args.heads + h) * 2;

@@ -4,9 +4,14 @@
 namespace qgen::test {
 namespace {
 
-// Pages of the cache, whose order in a sequence's table is not theirs.
+// Pages of the cache, whose order in a sequence's table is not theirs; one of them is no one's.
 constexpr int kTestPage = 64;
-const std::vector<int32_t> kTable = {2, 0, 4, 1};
+std::vector<int32_t> table_of(int64_t tokens) {
+  std::vector<int32_t> table;
+  for (int64_t i = 0; i * kTestPage < tokens; ++i) table.push_back(int32_t(i % 2 == 0 ? i + 1 : i - 1));
+  if (table.size() % 2 != 0) table.back() = int32_t(table.size());
+  return table;
+}
 
 // A layer's attention over a cache that tokens are put into piece by piece.
 struct Attention {
@@ -15,16 +20,22 @@ struct Attention {
   CacheKind kind;
   bool norms;
   int splits;
+  int value_dim = 0;    // 0: that of keys
+  bool extras = false;  // a softcap, sinks and gates
+
+  int values() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
 class AttentionRun {
  public:
   AttentionRun(const Attention& shape, int64_t context)
       : shape_(shape),
-        qkv_(random_, context, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, 2),
-        y_(random_, context, shape.heads * shape.head_dim, 0) {
-    const int64_t rows = shape.kv_heads * kTestPage * (int64_t(kTable.size()) + 1),
-                  bytes = rows * cache_row_bytes(shape.kind, shape.head_dim);
+        table_(table_of(context)),
+        qkv_(random_, context,
+             (shape.heads + shape.kv_heads) * shape.head_dim + (shape.heads + shape.kv_heads) * shape.values(), 2),
+        y_(random_, context, shape.heads * shape.values(), 0),
+        sinks_(normal(random_, size_t(shape.heads))) {
+    const int64_t rows = factor_rows();
     const int64_t half = shape.head_dim / 2;
     std::vector<float> cos, sin;
     for (int64_t i = 0; i < context * half; ++i) {
@@ -40,21 +51,22 @@ class AttentionRun {
               Buffer<float>(device_, sin),
               Buffer<float>(device_, norm_),
               Buffer<float>(device_, std::vector<float>(size_t(kGemvTokens * shape.heads * shape.splits *
-                                                               (padded(shape.head_dim) + 2)))),
+                                                               (padded(shape.values()) + 2)))),
               Buffer<float>(device_, std::vector<float>(size_t(2 * rows))),
-              Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(bytes))),
-              Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(bytes))),
+              Buffer<float>(device_, sinks_),
+              Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(rows * row_bytes(true)))),
+              Buffer<uint8_t>(device_, std::vector<uint8_t>(size_t(rows * row_bytes(false)))),
               Buffer<uint32_t>(device_, std::vector<uint32_t>(size_t(kGemvTokens * shape.heads))),
               Buffer<uint32_t>(device_, {0}),
               Buffer<uint32_t>(device_, std::vector<uint32_t>(size_t(context))),
-              Buffer<int32_t>(device_, kTable),
+              Buffer<int32_t>(device_, table_),
               Buffer<int32_t>(device_, std::vector<int32_t>(size_t(context)))};
     cos_ = std::move(cos);
     sin_ = std::move(sin);
   }
 
   // Tokens [first, first + count), all at once or one after the other.
-  enum class Way { kOne, kFew, kTiles };
+  enum class Way { kOne, kFew, kTiles, kStore };
   void run(int64_t first, int count, Way way) {
     std::vector<int32_t> positions;
     for (int t = 0; t < count; ++t) positions.push_back(int32_t(first + t));
@@ -63,7 +75,12 @@ class AttentionRun {
     AttendArgs args;
     args.q = {there_.qkv.data() + first * qkv_.stride, qkv_.stride, d};
     args.k = {args.q.x + shape_.heads * d, qkv_.stride, d};
-    args.v = {args.k.x + shape_.kv_heads * d, qkv_.stride, d};
+    args.v = {args.k.x + shape_.kv_heads * d, qkv_.stride, shape_.values()};
+    if (shape_.extras) {
+      args.gate = {args.v.x + shape_.kv_heads * shape_.values(), qkv_.stride, shape_.values()};
+      args.softcap = kSoftcap;
+      args.sinks = there_.sinks.data();
+    }
     if (shape_.norms) {
       args.q_norm.kind = Norm::Kind::kRms;
       args.q_norm.weight = there_.norm.data();
@@ -77,7 +94,8 @@ class AttentionRun {
     args.cache = cache();
     args.heads = shape_.heads;
     args.kv_heads = shape_.kv_heads;
-    args.key_dim = args.value_dim = d;
+    args.key_dim = d;
+    args.value_dim = shape_.values();
     args.scale = float(1 / std::sqrt(double(d)));
     args.window = int(shape_.window);
     args.tokens = count;
@@ -90,6 +108,7 @@ class AttentionRun {
       attend(device_.stream(), args, true);
     } else {
       store_keys(device_.stream(), args);
+      if (way == Way::kStore) return;
       if (way == Way::kTiles) {
         REQUIRE(can_attend_in_tiles(args));
         attend_in_tiles(device_.stream(), args);
@@ -109,27 +128,32 @@ class AttentionRun {
   // Of the outputs of tokens [first, last), given what the cache holds.
   double error(int64_t first, int64_t last) const {
     Difference difference;
-    const int64_t d = shape_.head_dim;
+    const int64_t d = shape_.head_dim, values = shape_.values();
     for (int64_t t = first; t < last; ++t) {
       for (int64_t h = 0; h < shape_.heads; ++h) {
         const std::vector<double> q = rotated(t, h);
         const int64_t kv = h / (shape_.heads / shape_.kv_heads);
         const int64_t begin = shape_.window > 0 ? std::max<int64_t>(0, t + 1 - shape_.window) : 0;
-        std::vector<double> out(static_cast<size_t>(d));
-        double sum = 0, largest = -1e300;
+        std::vector<double> out(static_cast<size_t>(values));
+        double sum = 0, largest = shape_.extras ? sinks_[size_t(h)] : -1e300;
         std::vector<double> scores;
         for (int64_t k = begin; k <= t; ++k) {
           double dot = 0;
           for (int64_t i = 0; i < d; ++i) dot += q[size_t(i)] * held(true, kv, k, i);
-          scores.push_back(dot / std::sqrt(double(d)));
+          dot /= std::sqrt(double(d));
+          scores.push_back(shape_.extras ? kSoftcap * std::tanh(dot / kSoftcap) : dot);
           largest = std::max(largest, scores.back());
         }
         for (int64_t k = begin; k <= t; ++k) {
           const double weight = std::exp(scores[size_t(k - begin)] - largest);
           sum += weight;
-          for (int64_t i = 0; i < d; ++i) out[size_t(i)] += weight * held(false, kv, k, i);
+          for (int64_t i = 0; i < values; ++i) out[size_t(i)] += weight * held(false, kv, k, i);
         }
-        for (int64_t i = 0; i < d; ++i) difference.add(y_.at(t, h * d + i), out[size_t(i)] / sum);
+        if (shape_.extras) sum += std::exp(sinks_[size_t(h)] - largest);
+        for (int64_t i = 0; i < values; ++i) {
+          const double gate = shape_.extras ? 1 / (1 + std::exp(-double(qkv_.at(t, gate_column(h) + i)))) : 1;
+          difference.add(y_.at(t, h * values + i), out[size_t(i)] / sum * gate);
+        }
       }
     }
     return difference.error();
@@ -140,11 +164,9 @@ class AttentionRun {
     for (int64_t t = 0; t < last; ++t) {
       for (int64_t kv = 0; kv < shape_.kv_heads; ++kv) {
         const std::vector<double> key = rotated(t, shape_.heads + kv);
-        for (int64_t i = 0; i < shape_.head_dim; ++i) {
-          difference.add(held(true, kv, t, i), key[size_t(i)]);
-          difference.add(held(false, kv, t, i),
-                         qkv_.at(t, (shape_.heads + shape_.kv_heads + kv) * shape_.head_dim + i));
-        }
+        for (int64_t i = 0; i < shape_.head_dim; ++i) difference.add(held(true, kv, t, i), key[size_t(i)]);
+        for (int64_t i = 0; i < shape_.values(); ++i)
+          difference.add(held(false, kv, t, i), qkv_.at(t, first_value() + kv * shape_.values() + i));
       }
     }
     return difference.error();
@@ -159,17 +181,23 @@ class AttentionRun {
     cache.key_factor = there_.factors.data();
     cache.value_factor = cache.key_factor + factor_rows();
     cache.page_tokens = kTestPage;
-    cache.ring = int(kTable.size());
+    cache.ring = int(table_.size());
     cache.page_shift = page_shift_of(kTestPage, cache.ring);
     cache.tables = there_.table.data();
     cache.overflow = there_.overflow.data();
     cache.overflow_of_tokens = there_.overflow_of_tokens.data();
     cache.overflow_mark = 1;
-    cache.key_bytes = cache.value_bytes = cache_row_bytes(shape_.kind, shape_.head_dim);
+    cache.key_bytes = row_bytes(true);
+    cache.value_bytes = row_bytes(false);
     cache.kind = shape_.kind;
     return cache;
   }
-  int64_t factor_rows() const { return shape_.kv_heads * kTestPage * (int64_t(kTable.size()) + 1); }
+  static constexpr float kSoftcap = 20;
+  int64_t factor_rows() const { return shape_.kv_heads * kTestPage * (int64_t(table_.size()) + 1); }
+  int64_t row_bytes(bool key) const { return cache_row_bytes(shape_.kind, key ? shape_.head_dim : shape_.values()); }
+  // Columns of a token's row.
+  int64_t first_value() const { return (shape_.heads + shape_.kv_heads) * shape_.head_dim; }
+  int64_t gate_column(int64_t h) const { return first_value() + (shape_.kv_heads + h) * shape_.values(); }
   std::vector<double> rotated(int64_t t, int64_t head) const {
     const int64_t d = shape_.head_dim, half = d / 2;
     std::vector<double> x(static_cast<size_t>(d)), out = x;
@@ -186,8 +214,8 @@ class AttentionRun {
     return out;
   }
   double held(bool key, int64_t kv, int64_t t, int64_t i) const {
-    const int64_t at = (kTable[size_t(t / kTestPage)] * shape_.kv_heads + kv) * kTestPage + t % kTestPage;
-    const uint8_t* const bits8 = (key ? keys_ : values_).data() + at * cache_row_bytes(shape_.kind, shape_.head_dim);
+    const int64_t at = (table_[size_t(t / kTestPage)] * shape_.kv_heads + kv) * kTestPage + t % kTestPage;
+    const uint8_t* const bits8 = (key ? keys_ : values_).data() + at * row_bytes(key);
     const auto* const bits16 = reinterpret_cast<const uint16_t*>(bits8);
     const double factor = factors_[size_t(at) + (key ? 0 : factors_.size() / 2)];
     switch (shape_.kind) {
@@ -203,11 +231,13 @@ class AttentionRun {
   Attention shape_;
   std::mt19937 random_{11};
   gpu::Device device_{0};
+  std::vector<int32_t> table_;
   Rows qkv_, y_;
+  std::vector<float> sinks_;
   std::vector<float> cos_, sin_, norm_, factors_;
   std::vector<uint8_t> keys_, values_;
   struct There {
-    Buffer<float> qkv, y, cos, sin, norm, partial, factors;
+    Buffer<float> qkv, y, cos, sin, norm, partial, factors, sinks;
     Buffer<uint8_t> keys, values;
     Buffer<uint32_t> counter, overflow, overflow_of_tokens;
     Buffer<int32_t> table, sequence;
@@ -243,7 +273,8 @@ std::vector<Attention> attentions() {
       {8, 1, 64, 0, kF16, true, 8},
       // Blocks of four warps: three heads for some to prepare and two to put together; queries of five, in two splits.
       {16, 2, 256, 0, kF16, true, 3},
-      {5, 1, 208, 0, kF16, false, 8}};
+      {5, 1, 208, 0, kF16, false, 8},
+      {4, 2, 192, 0, kF16, true, 2, 128, true}};
 }
 
 TEST_CASE("kernels: smoke, attention of one token, a few and many") {
@@ -281,13 +312,42 @@ TEST_CASE("kernels: attention of one token after the other, of a few and of many
     CHECK(run.cache_error(110) > 0);
     AttendArgs args;
     args.cache.kind = shape.kind;
-    args.key_dim = args.value_dim = shape.head_dim;
+    args.key_dim = shape.head_dim;
+    args.value_dim = shape.values();
     if (!can_attend_in_tiles(args)) continue;
     run.run(110, 100, Way::kTiles);
     CHECK(run.error(110, 210) < (shape.kind == CacheKind::kF16 ? 2e-3 : 1.5e-2));
     AttentionRun fresh(shape, kContext);
     fresh.run(0, 200, Way::kTiles);
     CHECK(fresh.error(0, 200) < (shape.kind == CacheKind::kF16 ? 2e-3 : 1.5e-2));
+  }
+}
+
+TEST_CASE("kernels: attention of one token of long texts, by everything that a step may ask for") {
+  using enum CacheKind;
+  for (const Attention& shape : {
+           // More parts than are under way at once, of as many queries as a block has and of more.
+           Attention{8, 1, 128, 0, kF16, true, 64},
+           {16, 2, 256, 0, kF16, true, 64},
+           {11, 1, 256, 0, kF16, false, 32},
+           {4, 2, 64, 0, kBf16, true, 64},
+           {2, 1, 320, 0, kI8, false, 64},
+           // One part, in which the token's own key is not in a first tile.
+           {16, 2, 256, 0, kF16, true, 1},
+           {4, 1, 96, 0, kE4M3, true, 1},
+           // Fewer values than keys, softcaps, sinks and gates.
+           {4, 1, 192, 0, kF16, true, 20, 128, true},
+           {3, 1, 256, 300, kF16, false, 9, 0, true},
+           {5, 1, 64, 0, kF16, true, 30, 40, true},
+           {4, 2, 256, 0, kBf16, false, 7, 0, true},
+       }) {
+    INFO(shape.heads, "/", shape.kv_heads, " heads of ", shape.head_dim, " and ", shape.values(), ", cache ",
+         int(shape.kind), ", ", shape.splits, " splits");
+    AttentionRun run(shape, 1200);
+    run.run(0, 1190, Way::kStore);
+    for (int64_t t = 1190; t < 1192; ++t) run.run(t, 1, Way::kOne);
+    run.run(1192, 3, Way::kFew);
+    CHECK(run.error(1190, 1195) < 2e-6);
   }
 }
 
