@@ -212,14 +212,16 @@ def split_launch(gpu, p, texts, times, kernels=None):
     return Launch(p.name, times, size, blocks, memory, inputs + product - memory, 0.0, {"inputs split": inputs, "loop": all_steps * step})
 
 
-def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrix_dim=256, shared=True, texts=1):
+def attention_launch(gpu, a, context, times=1, cold=False, code=data.ATTEND_CODE, matrix_dim=256, shared=True, texts=1, unit=128):
     """A launch of attend() for a token of each text, as kernels/device/attend.cuh has it. `matrix_dim`: heads of up to so many elements in
-    F16 go through matrix products; `shared`: then splits without keys take queries of others."""
+    F16 go through matrix products; `shared`: then splits without keys take queries of others; `unit`: splits of more than 64 keys are a
+    multiple of it."""
     queries = queries_of(a, matrix_dim)
     tiles = math.ceil(a.heads / a.kv_heads / queries)
     splits = max(1, min(64, 2 * gpu.sms // (a.kv_heads * tiles)))  # by the shape alone
     keys = context + 1
-    of_block = max(64, math.ceil(math.ceil(keys / splits) / 32) * 32)
+    even = math.ceil(keys / splits)
+    of_block = 64 if even <= 64 else math.ceil(even / unit) * unit
     parts = math.ceil(keys / of_block)
     blocks = a.kv_heads * tiles * parts * texts
     # A tile of a warp: 16 keys at most, as few as let all warps have some.
@@ -296,7 +298,8 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
             if isinstance(step, Attention):
                 matrix_dim = kernels.get("matrix dim", 256)
                 code = kernels.get(f"attend {queries_of(step, matrix_dim)}", data.ATTEND_CODE)
-                launch = attention_launch(gpu, step, context, kind.count, cold, code, matrix_dim, kernels.get("shared queries", True), texts)
+                launch = attention_launch(gpu, step, context, kind.count, cold, code, matrix_dim,
+                                          kernels.get("shared queries", True), texts, kernels.get("split unit", 128))
             elif isinstance(step, Small):
                 code = kernels.get(step.name, step.code)
                 launch = small_launch(gpu, step.name, code, texts * step.bytes, kind.count, texts * step.blocks, cold)

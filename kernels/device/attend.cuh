@@ -14,8 +14,9 @@
 
 namespace qgen::QGEN_BACKEND {
 
-constexpr int kSplitUnit = 32;   // keys
-constexpr int kLeastSplit = 64;  // keys; with fewer, blocks would wait for each other longer than they compute
+// Keys: with fewer, blocks would wait for each other longer than they compute; of more, whole rounds of a block's
+// warps, since parts take time to be put together.
+constexpr int kLeastSplit = 64, kSplitUnit = 128;
 
 // Which keys a block sees, none where it begins behind the end.
 struct Keys {
@@ -29,14 +30,14 @@ struct Keys {
 QGEN_DEVICE Keys keys_of(const AttendArgs& args, int position, int split) {
   const int length = position + 1, first = first_key(args, position), count = length - first;
   const int even = int(unsigned(count + args.splits - 1) / unsigned(args.splits));
-  const int whole = (even + kSplitUnit - 1) / kSplitUnit * kSplitUnit, size = whole < kLeastSplit ? kLeastSplit : whole;
+  const int size = even <= kLeastSplit ? kLeastSplit : (even + kSplitUnit - 1) / kSplitUnit * kSplitUnit;
   const int begin = first + split * size, end = begin + size;
   return {begin, end < length ? end : length, end >= length, count, size};
 }
 // Pages at most that a split of the keys lies in.
 inline int split_pages(const Cache& cache, int splits) {
   if (cache.ring == 1) return 1;
-  return (cache.ring * cache.page_tokens / splits + kLeastSplit) / cache.page_tokens + 2;
+  return (cache.ring * cache.page_tokens / splits + kSplitUnit) / cache.page_tokens + 2;
 }
 
 // How keys and values lie in the shared memory of each warp of a block.
