@@ -595,8 +595,7 @@ class CudaBackend : public Backend {
     args.key_dim = int(step.key_dim);
     args.value_dim = int(step.value_dim);
     args.tokens = int(batch.tokens.size());
-    args.in_chunks = batch.kernels == Kernels::kByCount && options_.activations != Activations::kF32 &&
-                     can_recur_in_chunks(step.key_dim) && batch.segments.size() == 1 &&
+    args.in_chunks = work_.has_chunks(step) && batch.kernels == Kernels::kByCount && batch.segments.size() == 1 &&
                      size_t(args.tokens) > kMostGemvTokens;
     recur(device_.stream(), args);
   }

@@ -172,7 +172,7 @@ void Workspace::lay_out_experts(DeviceLayout& memory) {
       banks.up = memory.take<Matrix>(separate->heads());
     } else if (const auto* recur = std::get_if<RecurStep>(&step.op)) {
       key_heads = std::max(key_heads, recur->key_heads);
-      if (options_.activations == Activations::kF32 || !can_recur_in_chunks(recur->key_dim)) continue;
+      if (!has_chunks(*recur)) continue;
       of_keys = std::max(of_keys, batch_tokens * recur->key_heads * recur->key_dim);
       of_rates = std::max(of_rates, batch_tokens * recur->heads * 2);
       of_products = std::max(of_products, chunks * recur->key_heads * kRecurTileFloats);

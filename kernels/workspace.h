@@ -54,6 +54,10 @@ class Workspace {
   // What every run sends back: the best scores of the scored tokens, then whether the cache has overflowed, and which
   // token is likely to follow the first of them.
   size_t report_bytes() const { return size_t(scored_tokens) * sizeof(BestScore) + 2 * sizeof(uint32_t); }
+  // Whether a recurrence has work space for chunks of its tokens.
+  bool has_chunks(const RecurStep& step) const {
+    return options_.activations != Activations::kF32 && can_recur_in_chunks(step.key_dim);
+  }
 
  private:
   const Plan& plan_;

@@ -81,13 +81,15 @@ QGEN_DEVICE int key_head_of(const RecurArgs& args, int h) {
   return args.key_heads_repeat ? h % args.key_heads : h / (args.heads / args.key_heads);
 }
 
-// What a head's state decays by, as a natural logarithm, and changes at, of a token.
+// What a head's state decays by, as a binary logarithm, and changes at, of a token.
 struct RecurRates {
   float log_decay, rate;
 };
 QGEN_DEVICE RecurRates rates_of(const RecurArgs& args, int64_t token, int h) {
   const float rise = softplus(args.decay[token * args.decay_stride + h] + args.decay_bias[h]);
-  return {-exp_fast(args.a_log[h]) * rise, args.delta ? sigmoid(args.rate[token * args.rate_stride + h]) : rise};
+  constexpr float kLog2E = 1.4426950408889634f;
+  return {-exp_fast(args.a_log[h]) * rise * kLog2E,
+          args.delta ? sigmoid(args.rate[token * args.rate_stride + h]) : rise};
 }
 
 // A column of the convolution that comes before a recurrence and is done in passing (RecurArgs::conv), of a segment
@@ -211,7 +213,7 @@ recur_kernel(const RecurArgs args, const LaunchTimes times) {
       own_token.gates[own] = args.gate.x[t * args.gate.stride + h * args.gate.head_stride + column];
     if (thread_index() == 0) {
       const RecurRates rates = rates_of(args, t, h);
-      own_token.decay = exp_fast(rates.log_decay);
+      own_token.decay = exp2_fast(rates.log_decay);
       own_token.rate = rates.rate;
     }
   };

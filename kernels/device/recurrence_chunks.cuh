@@ -52,7 +52,7 @@ class RecurWalk {
 
   // Tokens from the chunk's first one on, and of the chunk.
   QGEN_DEVICE int left() const { return left_; }
-  QGEN_DEVICE int tokens() const { return left_ < kRecurChunk ? left_ : kRecurChunk; }
+  QGEN_DEVICE int tokens() const { return chunk_tokens(left_); }
   QGEN_DEVICE void go_on() {
     left_ -= kRecurChunk;
     stage_ = (stage_ + 1) % kStages;
@@ -95,7 +95,7 @@ class RecurWalk {
 
   QGEN_DEVICE void ask_next() {
     const int behind = left_ - kRecurChunk;
-    if (behind > 0) ask(behind < kRecurChunk ? behind : kRecurChunk);
+    if (behind > 0) ask(chunk_tokens(behind));
   }
 
   // What the warp takes of the chunk from global memory: T or the products of queries with keys, and values.
@@ -124,12 +124,11 @@ class RecurWalk {
   QGEN_DEVICE void multiply_state() {
     for_sums([&](int n, int i) { sums_[n][i] = 0; });
     if (!kDelta && of_keys()) return;
-    const float* const left = stage() + (of_keys() ? 0 : Shared::kQueries) +
-                              (tile_row() * kTile + lane_index() % kTile) * Shared::kRow + lane_index() / kTile * 4;
+    const float* const left = stage() + (of_keys() ? 0 : Shared::kQueries) + tile_row() * kTile * Shared::kRow;
     QGEN_UNROLL_BY(16)
     for (int step = 0; step < kKeys / kStep; ++step) {
       uint32_t a[4];
-      load_matrices(a, left + step * kStep);
+      load_left(a, left, Shared::kRow, step * kStep);
       multiply(a, Shared::kState, Shared::kRow, step);
     }
     QGEN_UNROLL
@@ -280,9 +279,7 @@ class RecurWalk {
   // Step `step` of the 2 * kStep columns from `first` on that are rows of `row_floats`, from `rows` on in shared
   // memory, as right operands of two products.
   QGEN_DEVICE static void load_columns(uint32_t (&b)[4], int rows, int row_floats, int first, int step) {
-    const int lane = lane_index();
-    load_matrices(b, shared_memory<float>() + rows + (first + lane / kTile * kStep + lane % 8) * row_floats +
-                         step * kStep + lane / 8 % 2 * 4);
+    load_rights(b, shared_memory<float>() + rows + first * row_floats, row_floats, step * kStep);
   }
   // Adds a left operand's tile times the warp's columns to its sums.
   QGEN_DEVICE void multiply(const uint32_t (&a)[4], int rows, int row_floats, int step) {

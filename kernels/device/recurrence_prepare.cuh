@@ -36,7 +36,17 @@ static_assert(kRecurTiles * kTileFloats == kRecurTileFloats);
 QGEN_DEVICE constexpr int steps_of(int m) { return (m + 1) * kTile / kStep; }
 QGEN_DEVICE constexpr int tile_of(int m, int step) { return m * steps_of(0) + step; }
 
-// Adds products of a left operand with two right ones, as load_matrices() brings them.
+// Operands from rows in shared memory, columns [column, column + kStep): a left one, of kTile rows; two right ones,
+// whose columns are kStep rows each.
+QGEN_DEVICE void load_left(uint32_t (&a)[4], const float* rows, int row_floats, int column) {
+  const int lane = lane_index();
+  load_matrices(a, rows + lane % kTile * row_floats + lane / kTile * 4 + column);
+}
+QGEN_DEVICE void load_rights(uint32_t (&b)[4], const float* rows, int row_floats, int column) {
+  const int lane = lane_index();
+  load_matrices(b, rows + (lane / kTile * kStep + lane % 8) * row_floats + lane / 8 % 2 * 4 + column);
+}
+// Adds products of a left operand with two right ones.
 QGEN_DEVICE void multiply_pair(float (&first)[4], float (&second)[4], const uint32_t (&a)[4], const uint32_t (&b)[4]) {
   const uint32_t of_first[2] = {b[0], b[1]}, of_second[2] = {b[2], b[3]};
   mma_tf32(first, a, of_first);
@@ -53,6 +63,9 @@ QGEN_DEVICE float sum_up_to(float value) {
   }
   return sum;
 }
+
+// Tokens of a chunk from which on there are `left`.
+QGEN_DEVICE int chunk_tokens(int left) { return left < kRecurChunk ? left : kRecurChunk; }
 
 constexpr int kPrepareWarps = 4;
 
@@ -121,16 +134,15 @@ QGEN_DEVICE void multiply_rows(bool delta, const float* rows, int key_row, float
   const int row_floats = padded_row(key_row), lane = lane_index(), which = warp_index() / 2, m = warp_index() % 2;
   if (which == 0 && !delta) return;
   float sum[2 * kTile / kStep][4] = {};
-  const float* const left = rows + (which * kRecurChunk + m * kTile + lane % kTile) * row_floats + lane / kTile * 4;
-  const float* const right = rows + (lane / kTile * kStep + lane % 8) * row_floats + lane / 8 % 2 * 4;
+  const float* const left = rows + (which * kRecurChunk + m * kTile) * row_floats;
   for (int i = 0; i < key_row; i += kStep) {
     uint32_t a[4];
-    load_matrices(a, left + i);
+    load_left(a, left, row_floats, i);
     QGEN_UNROLL
     for (int pair = 0; pair < 2; ++pair) {
       if (pair > m) continue;
       uint32_t b[4];  // of two times kStep keys
-      load_matrices(b, right + pair * 2 * kStep * row_floats + i);
+      load_rights(b, rows + pair * 2 * kStep * row_floats, row_floats, i);
       multiply_pair(sum[2 * pair], sum[2 * pair + 1], a, b);
     }
   }
@@ -179,8 +191,7 @@ QGEN_KERNEL(kPrepareWarps* kWarp, 2) recur_prepare_kernel(const RecurArgs args, 
   KernelScope scope(times);
   scope.wait_for_inputs();
   const int number = int(block_index().x), key_head = int(block_index().y);
-  const int first = number * kRecurChunk;
-  const int tokens = args.tokens - first < kRecurChunk ? args.tokens - first : kRecurChunk;
+  const int first = number * kRecurChunk, tokens = chunk_tokens(args.tokens - first);
   const int warp = warp_index(), lane = lane_index(), key_row = int(round_up(args.key_dim, kStep));
   float* const shared = shared_memory<float>();
   float* const products = shared + RecurPrepare::rows(key_row);
@@ -203,8 +214,8 @@ QGEN_KERNEL(kPrepareWarps* kWarp, 2) recur_prepare_kernel(const RecurArgs args, 
     const int h = args.key_heads_repeat ? i * args.key_heads + key_head : key_head * sharing + i;
     const RecurRates own = lane < tokens ? rates_of(args, token, h) : RecurRates{0, 0};
     // Not below what exp2_fast() makes zero of: the sum would lose what comes behind it, or be infinite.
-    constexpr float kLog2E = 1.4426950408889634f, kLeast = -127;
-    const float decay = sum_up_to(larger(own.log_decay * kLog2E, kLeast));
+    constexpr float kLeast = -127;
+    const float decay = sum_up_to(larger(own.log_decay, kLeast));
     if (lane < tokens) {
       float* const of_token = args.rates + (token * args.heads + h) * 2;
       of_token[0] = decay;
