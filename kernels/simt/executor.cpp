@@ -55,6 +55,8 @@ namespace qgen::simt {
 namespace {
 
 constexpr size_t kStackBytes = 256 << 10;
+// Stacks begin at different places of their memory: at the same ones, all would meet in a few lines of the cache.
+constexpr size_t kStackShift = 17 * 64, kMostShift = 64 << 10;
 
 // Where a stack was left. Kernels change stacks at every shuffle of a warp: the jumps of the C library, which look for
 // handlers of cancelled threads, took a sixth of their time. Its contexts, which other processors use, call the system
@@ -87,7 +89,9 @@ void begin(Context& context, void* stack, size_t bytes, void (*entry)()) {
 // A thread of execution with a stack of its own.
 class Fibre {
  public:
-  Fibre() {
+  // Runs `entry`, which never returns. `number`: of those before it.
+  Fibre(void (*entry)(), size_t number)
+      : entry_(entry), usable_bytes_(kStackBytes - number * kStackShift % kMostShift) {
     stack_ = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stack_ == MAP_FAILED) throw std::bad_alloc();
   }
@@ -97,20 +101,17 @@ class Fibre {
   }
   Fibre(const Fibre&) = delete;
 
-  // Until the fibre leaves.
-  void enter(void (*entry)()) {
-    current_ = this;
+  // Until it, or one that it was left for, is left for none.
+  void enter() {
     before_switch(&scheduler_fake_, stack_, kStackBytes);
-    if (!started_) begin(inside_, stack_, kStackBytes, entry);
-    started_ = true;
-    change(outside_, inside_);
+    change(outside_, next());
     after_switch(scheduler_fake_, nullptr, nullptr);
   }
-  // On its own stack: as the first thing, and to go back to where it was entered.
+  // On its own stack: as the first thing, and to go on with another one, or where the first one was entered.
   void arrive() { after_switch(nullptr, &scheduler_stack_, &scheduler_size_); }
-  void leave() {
+  void leave_for(Fibre* other) {
     before_switch(&fake_, scheduler_stack_, scheduler_size_);
-    change(inside_, outside_);
+    change(inside_, other != nullptr ? other->next() : outside_);
     after_switch(fake_, &scheduler_stack_, &scheduler_size_);
   }
   const std::byte* stack() const { return static_cast<const std::byte*>(stack_); }
@@ -124,6 +125,12 @@ class Fibre {
   static Fibre* current() { return current_; }
 
  private:
+  Context& next() {
+    current_ = this;
+    if (!started_) begin(inside_, stack_, usable_bytes_, entry_);
+    started_ = true;
+    return inside_;
+  }
 #if defined(__SANITIZE_ADDRESS__)
   static void before_switch(void** fake, const void* stack, size_t size) {
     __sanitizer_start_switch_fiber(fake, stack, size);
@@ -136,19 +143,23 @@ class Fibre {
   static void after_switch(void*, const void**, size_t*) {}
 #endif
 
+  void (*entry_)();
   void* stack_ = nullptr;
+  size_t usable_bytes_;
   bool started_ = false;
-  Context inside_, outside_;
+  Context inside_;
   void* fake_ = nullptr;
   void* scheduler_fake_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_size_ = 0;
   static thread_local Fibre* current_;
+  static thread_local Context outside_;  // where one was entered
 };
 
 thread_local Fibre* Fibre::current_ = nullptr;
+thread_local Context Fibre::outside_;
 
-enum class State { kReady, kAtBarrier, kInExchange, kDone };
+enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kDone };
 
 struct Copy {
   void* target;
@@ -157,7 +168,6 @@ struct Copy {
 };
 
 struct Thread {
-  State state = State::kReady;
   Place place;
   RunningThread running;
   int exchanges = 0;
@@ -179,7 +189,10 @@ struct Block {
   std::vector<std::byte> shared_storage;
   std::byte* shared = nullptr;
   std::vector<Thread> threads;
+  std::vector<State> states;  // of the threads
   std::vector<Warp> warps;
+  std::vector<int> sequence;  // of threads, in which those go on that can
+  size_t next = 0;            // in it
   int done = 0;
   std::string error;  // what a thread did that no GPU allows
 };
@@ -190,17 +203,42 @@ thread_local Block* block = nullptr;
 thread_local Thread* self = nullptr;
 thread_local std::vector<std::unique_ptr<Fibre>> fibres;
 
+State& state_of(const Thread& thread) { return block->states[size_t(thread.place.thread)]; }
+
 [[noreturn]] void fail_kernel(const std::string& what) {
   for (const auto& fibre : fibres) fibre->forget();
   throw std::logic_error(std::string(block->name) + ": " + what);
+}
+
+// The next thread in the sequence that can go on, which runs from now on; null: none.
+Fibre* next_ready() {
+  while (block->next < block->sequence.size()) {
+    const auto i = size_t(block->sequence[block->next++]);
+    if (block->states[i] != State::kReady) continue;
+    self = &block->threads[i];
+    check_thread(&self->running);
+    return fibres[i].get();
+  }
+  return nullptr;
+}
+
+// The running thread cannot go on, or is done.
+void leave() {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr bool kDirectly = false;  // it wants to know where the stack lies that was left
+#else
+  constexpr bool kDirectly = true;
+#endif
+  Fibre::current()->leave_for(kDirectly && block->error.empty() ? next_ready() : nullptr);
 }
 
 void entry() {
   Fibre::current()->arrive();
   for (;;) {
     block->thread(block->launch);
-    self->state = State::kDone;
-    Fibre::current()->leave();
+    state_of(*self) = State::kDone;
+    ++block->done;
+    leave();
   }
 }
 
@@ -212,34 +250,27 @@ void in_order(std::vector<T>& sequence, std::mt19937& random) {
 
 void run_block(std::mt19937& random) {
   const int count = int(block->threads.size());
-  std::vector<int> sequence(size_t(count), 0);
-  std::iota(sequence.begin(), sequence.end(), 0);
-  in_order(sequence, random);
+  block->sequence.resize(size_t(count));
+  std::iota(block->sequence.begin(), block->sequence.end(), 0);
+  in_order(block->sequence, random);
   while (block->done < count) {
     bool moved = false;
-    for (const int i : sequence) {
-      Thread& thread = block->threads[i];
-      if (thread.state != State::kReady) continue;
+    block->next = 0;
+    while (Fibre* const fibre = next_ready()) {
       moved = true;
-      self = &thread;
-      check_thread(&thread.running);
-      fibres[i]->enter(entry);
+      fibre->enter();
       check_thread(nullptr);
       if (!block->error.empty()) fail_kernel(block->error);
-      if (thread.state == State::kDone) ++block->done;
     }
     if (moved) continue;
     // No thread can go on: a barrier that all threads have reached opens, any other state is a deadlock.
-    int at_barrier = 0, exchanging = 0;
-    for (const Thread& thread : block->threads) {
-      at_barrier += thread.state == State::kAtBarrier;
-      exchanging += thread.state == State::kInExchange;
-    }
+    const auto in_state = [](State state) { return std::count(block->states.begin(), block->states.end(), state); };
+    const auto at_barrier = in_state(State::kAtBarrier), exchanging = in_state(State::kInExchange);
     if (at_barrier != count) {
       fail_kernel("of " + std::to_string(count) + " threads " + std::to_string(at_barrier) + " wait at a barrier, " +
                   std::to_string(exchanging) + " for their warp, " + std::to_string(block->done) + " are done");
     }
-    for (Thread& thread : block->threads) thread.state = State::kReady;
+    block->states.assign(size_t(count), State::kReady);
     check_barrier();
   }
   for (const Thread& thread : block->threads) {
@@ -266,7 +297,7 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*th
   constexpr unsigned kMostBlocks = 65535;  // but for x
   if (grid.y > kMostBlocks || grid.z > kMostBlocks) fail_kernel("a grid has 65535 blocks at most in y and z");
   if (shared_bytes > kMostSharedBytes) fail_kernel("a block has 99 KiB of shared memory at most");
-  while (fibres.size() < size_t(threads)) fibres.push_back(std::make_unique<Fibre>());
+  while (fibres.size() < size_t(threads)) fibres.push_back(std::make_unique<Fibre>(entry, fibres.size()));
   // Exactly as large as asked for, so that a sanitizer sees what lies beyond.
   state.shared_storage.resize(shared_bytes + 127);
   state.shared = state.shared_storage.data();
@@ -280,6 +311,7 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*th
   for (const size_t index : blocks) {
     const Dim at{unsigned(index % grid.x), unsigned(index / grid.x % grid.y), unsigned(index / grid.x / grid.y)};
     state.threads.assign(size_t(threads), {});
+    state.states.assign(size_t(threads), State::kReady);
     for (int i = 0; i < threads; ++i) {
       state.threads[i].place = {at, grid, i, threads};
       state.threads[i].running = {fibres[i]->stack(), kStackBytes, i, 0, sees};
@@ -297,7 +329,7 @@ void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*th
 
 void stop(const char* error) {
   block->error = error;
-  Fibre::current()->leave();
+  leave();
 }
 
 namespace {
@@ -342,14 +374,15 @@ uint64_t read_clock() {
 }
 
 Place place() { return self->place; }
+int thread_of_block() { return self->place.thread; }
 std::byte* shared() { return block->shared; }
 
 void meet() {
-  self->state = State::kAtBarrier;
-  Fibre::current()->leave();
+  state_of(*self) = State::kAtBarrier;
+  leave();
 }
 
-const std::byte* exchange(const void* given, size_t bytes) {
+const std::byte* exchange(const void* given, size_t bytes, void (*finish)(std::byte*, int), int lanes) {
   Thread* const mine = self;
   Warp& warp = block->warps[mine->place.thread / kWarp];
   if (warp.arrived > 0 && warp.bytes != bytes) stop("the lanes of a warp are at different exchanges");
@@ -357,12 +390,13 @@ const std::byte* exchange(const void* given, size_t bytes) {
   std::byte* const slots = warp.slots[mine->exchanges++ % 2];
   std::memcpy(slots + size_t(mine->place.thread % kWarp) * kExchangeBytes, given, bytes);
   if (++warp.arrived < kWarp) {
-    mine->state = State::kInExchange;
-    Fibre::current()->leave();
+    state_of(*mine) = State::kInExchange;
+    leave();
   } else {
     warp.arrived = 0;
+    if (finish != nullptr) finish(slots, lanes);
     const int first = mine->place.thread / kWarp * kWarp;
-    for (int i = first; i < first + kWarp; ++i) block->threads[i].state = State::kReady;
+    std::fill_n(block->states.begin() + first, kWarp, State::kReady);
   }
   return slots;
 }

@@ -66,6 +66,7 @@ struct Place {
   int threads = 0;
 };
 Place place();
+int thread_of_block();  // place().thread
 std::byte* shared();
 bool rounds_tf32();
 // A clock that goes on by 10 with each look at it.
@@ -75,8 +76,10 @@ void stop(const char* error);
 void meet();       // __syncthreads()
 void meet_warp();  // __syncwarp(): the only exchange of a warp that orders accesses of memory
 // Gives 64 bytes at most and returns what each lane of the warp gave, 64 bytes apart, until the lane's next exchange.
+// `finish(slots, lanes)`, where there is one, is called once all have given, and makes something else of it.
 constexpr size_t kExchangeBytes = 64;
-const std::byte* exchange(const void* given, size_t bytes);
+const std::byte* exchange(const void* given, size_t bytes, void (*finish)(std::byte* slots, int lanes) = nullptr,
+                          int lanes = kWarp);
 
 uint32_t add_atomically(uint32_t* counter, uint32_t more);  // returns what was there
 // Asynchronous copies into shared memory, made when they are waited for. Null `source`: zeros.

@@ -69,10 +69,16 @@ constexpr int kSeveralOfWarp0 = -2;  // and -3 for warp 1, and so on
 inline int warp_of(int thread) { return thread >= 0 ? thread / kWarp : kSeveralOfWarp0 - thread; }
 int several_of(int warp) { return kSeveralOfWarp0 - warp; }
 
-struct SharedByte {
+// What is known of a byte of shared memory, or of the four of a word that have been touched together.
+struct Touched {
   Touch write, read;
   bool atomic = false;   // the last writing was
   bool copying = false;  // a copy may write it at any time
+};
+constexpr size_t kWord = 4;
+struct SharedWord {
+  Touched byte[kWord];
+  bool whole = true;  // byte[0] is what is known of all four
 };
 
 // Which launch wrote an address of the device's memory last: of four bytes each.
@@ -118,7 +124,7 @@ struct Check {
   RunningThread* running = nullptr;
   Launches launches;
   Range shared, own;
-  SharedByte* shared_bytes = nullptr;
+  SharedWord* shared_words = nullptr;
   uint32_t epoch = 0, first_epoch = 0;  // now; of this block
   // Buffers found lately.
   uint64_t version = 0;
@@ -126,7 +132,7 @@ struct Check {
 };
 constinit thread_local Check check;
 // Apart: what has a destructor is slower to get at.
-thread_local std::vector<SharedByte> shared_storage;
+thread_local std::vector<SharedWord> shared_storage;
 thread_local Writers writers;
 const Range program = range_of(&__executable_start, size_t(&end - &__executable_start));
 
@@ -166,22 +172,36 @@ inline Touch with_this(const Touch& before) {
             name_of(check.running->index), does, name_of(other.thread), had);
 }
 
+inline void touch_one(Touched& one, uintptr_t offset, Access access) {
+  const bool reads = access == Access::kRead, both_atomic = access == Access::kAtomic && one.atomic;
+  const bool written = one.write.epoch >= check.first_epoch;
+  if (written && one.copying) stop_with("shared memory, byte {}: touched before its copy was waited for", offset);
+  if (!both_atomic && !is_ordered(one.write)) stop_race(offset, reads ? "reads" : "writes", "wrote", one.write);
+  if (reads) {
+    if (!written) stop_with("shared memory, byte {}: read before it is written", offset);
+    one.read = with_this(one.read);
+  } else {
+    if (!is_ordered(one.read)) stop_race(offset, "writes", "read", one.read);
+    one.write = both_atomic ? with_this(one.write) : touch_now();
+    one.atomic = access == Access::kAtomic;
+    one.copying = false;
+  }
+}
+
 void touch_shared(uintptr_t offset, size_t bytes, Access access) {
-  for (const size_t past = offset + bytes; offset < past; ++offset) {
-    SharedByte& byte = check.shared_bytes[offset];
-    const bool reads = access == Access::kRead, both_atomic = access == Access::kAtomic && byte.atomic;
-    const bool written = byte.write.epoch >= check.first_epoch;
-    if (written && byte.copying) stop_with("shared memory, byte {}: touched before its copy was waited for", offset);
-    if (!both_atomic && !is_ordered(byte.write)) stop_race(offset, reads ? "reads" : "writes", "wrote", byte.write);
-    if (reads) {
-      if (!written) stop_with("shared memory, byte {}: read before it is written", offset);
-      byte.read = with_this(byte.read);
+  for (const size_t past = offset + bytes; offset < past;) {
+    SharedWord& word = check.shared_words[offset / kWord];
+    const size_t first = offset % kWord, last = std::min(kWord, first + past - offset);
+    if (first == 0 && last == kWord && word.whole) {
+      touch_one(word.byte[0], offset, access);
     } else {
-      if (!is_ordered(byte.read)) stop_race(offset, "writes", "read", byte.read);
-      byte.write = both_atomic ? with_this(byte.write) : touch_now();
-      byte.atomic = access == Access::kAtomic;
-      byte.copying = false;
+      if (word.whole) std::fill(word.byte + 1, word.byte + kWord, word.byte[0]);
+      for (size_t i = first; i < last; ++i) touch_one(word.byte[i], offset - first + i, access);
+      // What has been written as a whole is one again. Who read its bytes before is ordered before that.
+      word.whole = last - first == kWord && access == Access::kWrite;
+      if (word.whole) word.byte[0].read = {};
     }
+    offset += last - first;
   }
 }
 
@@ -261,8 +281,9 @@ void add_buffer_part(const void* data, size_t bytes) {
 void check_block(const std::byte* shared, size_t shared_bytes, const void* own, size_t own_bytes) {
   check.shared = range_of(shared, shared_bytes);
   check.own = range_of(own, own_bytes);
-  if (shared_storage.size() < shared_bytes) shared_storage.resize(shared_bytes);
-  check.shared_bytes = shared_storage.data();
+  const size_t words = (shared_bytes + kWord - 1) / kWord;
+  if (shared_storage.size() < words) shared_storage.resize(words);
+  check.shared_words = shared_storage.data();
   check.first_epoch = ++check.epoch;
 }
 void check_barrier() { ++check.epoch; }
@@ -273,10 +294,12 @@ void check_copy(const void* target, size_t bytes, CopyState state) {
   if (!check.shared.holds(check.shared.begin + offset, check.shared.begin + offset + bytes)) {
     stop("a copy beyond shared memory");
   }
+  // Whole words, as their alignment was looked at.
   if (state == CopyState::kIssued) touch_shared(offset, bytes, Access::kWrite);
-  for (size_t i = 0; i < bytes; ++i) {
-    check.shared_bytes[offset + i].copying = state == CopyState::kIssued;
-    check.shared_bytes[offset + i].write = touch_now();
+  for (size_t word = offset / kWord; word < (offset + bytes) / kWord; ++word) {
+    Touched& all = check.shared_words[word].byte[0];
+    all.copying = state == CopyState::kIssued;
+    all.write = touch_now();
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "kernels/simt/executor.h"
 #include "kernels/simt/memory_check.h"
+#include "kernels/simt/warp.h"
 
 #define QGEN_DEVICE inline
 #define QGEN_KERNEL(...) inline void
@@ -20,11 +21,11 @@ namespace qgen::simt {
 
 constexpr bool kNextBlockHasRoom = false;
 
-inline int thread_index() { return place().thread; }
+inline int thread_index() { return thread_of_block(); }
 inline int not_known(int x) { return x; }
 inline int thread_index_anew() { return thread_index(); }
-inline int lane_index() { return place().thread % kWarp; }
-inline int warp_index() { return place().thread / kWarp; }
+inline int lane_index() { return thread_of_block() % kWarp; }
+inline int warp_index() { return thread_of_block() / kWarp; }
 inline Dim block_index() { return place().block; }
 inline Dim grid_size() { return place().grid; }
 template <typename T>
@@ -43,40 +44,19 @@ QGEN_UNCHECKED T exchange_xor(T value, int mask) {
 }
 inline float shuffle_xor(float value, int mask) { return exchange_xor(value, mask); }
 inline uint32_t shuffle_xor_bits(uint32_t value, int mask) { return exchange_xor(value, mask); }
-// In the order of the shuffles that a GPU does it with, by one exchange.
-template <typename Combine>
-QGEN_UNCHECKED float combine_lanes(float value, int lanes, const Combine& combine) {
-  const std::byte* slots = exchange(&value, sizeof(value));
-  float values[kWarp];
-  const int first = lane_index() / lanes * lanes;
-  for (int i = 0; i < lanes; ++i) std::memcpy(&values[i], slots + size_t(first + i) * kExchangeBytes, sizeof(float));
-  for (int mask = lanes / 2; mask > 0; mask /= 2) {
-    for (int i = 0; i < mask; ++i) values[i] = combine(values[i], values[i + mask]);
-  }
-  return values[0];
-}
-inline float sum_lanes(float value, int lanes = kWarp) {
-  return combine_lanes(value, lanes, [](float a, float b) { return a + b; });
-}
-inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
-inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, lanes, larger); }
-
-// What `combine` makes of all lanes' numbers, two at a time.
-template <typename Combine>
-QGEN_UNCHECKED uint32_t combine_bits(uint32_t value, const Combine& combine) {
-  const std::byte* slots = exchange(&value, sizeof(value));
-  for (int i = 0; i < kWarp; ++i) {
-    uint32_t other;
-    std::memcpy(&other, slots + size_t(i) * kExchangeBytes, sizeof(other));
-    value = combine(value, other);
-  }
+// What `finish` of warp.h makes of all lanes' values.
+template <typename T>
+QGEN_UNCHECKED T combine_lanes(T value, void (*finish)(std::byte*, int), int lanes = kWarp) {
+  const std::byte* slots = exchange(&value, sizeof(value), finish, lanes);
+  std::memcpy(&value, slots + size_t(lane_index()) * kExchangeBytes, sizeof(value));
   return value;
 }
+inline float sum_lanes(float value, int lanes = kWarp) { return combine_lanes(value, sum_slots, lanes); }
+inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
+inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, find_largest_slots, lanes); }
 inline uint32_t larger_bits(uint32_t a, uint32_t b) { return std::max(a, b); }
-inline uint32_t largest_lane_bits(uint32_t value) { return combine_bits(value, larger_bits); }
-inline uint32_t smallest_lane_bits(uint32_t value) {
-  return combine_bits(value, [](uint32_t a, uint32_t b) { return std::min(a, b); });
-}
+inline uint32_t largest_lane_bits(uint32_t value) { return combine_lanes(value, find_largest_bits); }
+inline uint32_t smallest_lane_bits(uint32_t value) { return combine_lanes(value, find_smallest_bits); }
 inline bool any_lane(bool mine) { return largest_lane_bits(mine) != 0; }
 
 inline uint32_t float_bits(float value) { return std::bit_cast<uint32_t>(value); }
@@ -172,63 +152,23 @@ inline float log1p_exact(float value) { return std::log1p(value); }
 inline float root_exact(float value) { return std::sqrt(value); }
 inline float rsqrt_exact(float value) { return 1 / std::sqrt(value); }
 
-// `sum` and products as a tensor core adds them: all are cut off 24 bits below the largest, added, and the result
-// is cut off to F32, toward zero. Chains of products drift by that, where rounding would cancel out. (Measured on
-// A100s: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7:e330,
-// 2021.)
-template <size_t kCount>
-float add_products(float sum, const double (&products)[kCount]) {
-  double largest = std::abs(sum), plain = sum;
-  for (const double p : products) {
-    largest = std::max(largest, std::abs(p));  // passes over NaN
-    plain += p;
-  }
-  if (!(largest > 0x1p-120) || !(largest < 0x1p127) || std::isnan(plain)) return float(plain);
-  const double unit =
-      std::bit_cast<double>((std::bit_cast<uint64_t>(largest) & (uint64_t{0x7FF} << 52)) - (uint64_t{24} << 52));
-  const double per_unit = 1 / unit;
-  int64_t total = int64_t(sum * per_unit);
-  for (const double p : products) total += int64_t(p * per_unit);
-  const double exact = double(total) * unit;
-  const float near = float(exact);
-  return std::abs(near) > std::abs(exact) ? std::nextafter(near, 0.0f) : near;
-}
-
-// c += a b for a (16, 8 kEach), b (8 kEach, 8), c (16, 8), in the registers that PTX lays down: with g = lane / 4 and
-// q = lane % 4, a holds rows g and g + 8 by turns at kEach columns from kEach q on and then as many from kEach (q + 4)
-// on; b the same columns as its rows at column g; c rows g and g + 8 at columns 2q, 2q + 1. `given`: what each lane has
-// of a and b. 4 kEach products are added at a time.
 template <int kEach>
-QGEN_UNCHECKED void multiply_lanes(float (&c)[4], const float (&given)[6 * kEach]) {
-  const std::byte* slots = exchange(given, sizeof(given));
-  const auto of_lane = [&](int lane) { return reinterpret_cast<const float*>(slots + size_t(lane) * kExchangeBytes); };
-  const int g = lane_index() / 4, q = lane_index() % 4;
-  for (int half = 0; half < 2; ++half) {
-    for (int j = 0; j < 2; ++j) {
-      double upper[4 * kEach], lower[4 * kEach];
-      for (int owner = 0; owner < 4; ++owner) {
-        const float* const row = of_lane(4 * g + owner) + 2 * kEach * half;
-        const float* const column = of_lane(4 * (2 * q + j) + owner) + 4 * kEach + kEach * half;
-        for (int k = 0; k < kEach; ++k) {
-          upper[kEach * owner + k] = double(row[k]) * column[k];
-          lower[kEach * owner + k] = double(row[k + kEach]) * column[k];
-        }
-      }
-      c[j] = add_products(c[j], upper);
-      c[2 + j] = add_products(c[2 + j], lower);
-    }
-  }
+QGEN_UNCHECKED void multiply_lanes(float (&c)[4], MatrixParts<kEach>& parts) {
+  std::memcpy(parts.c, c, sizeof(c));
+  const std::byte* slots = exchange(&parts, sizeof(parts), multiply_matrices<kEach>);
+  std::memcpy(c, slots + size_t(lane_index()) * kExchangeBytes, sizeof(c));
 }
 // mma.m16n8k16 of 16-bit floats.
 template <float (*Value)(uint16_t)>
 void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  float given[12];
-  for (int i = 0; i < 6; ++i) {
-    const uint32_t two = i < 4 ? a[i] : b[i - 4];
-    given[2 * i] = Value(uint16_t(two));
-    given[2 * i + 1] = Value(uint16_t(two >> 16));
-  }
-  multiply_lanes<2>(c, given);
+  MatrixParts<2> parts;
+  const auto put = [](float* to, uint32_t two) {
+    to[0] = Value(uint16_t(two));
+    to[1] = Value(uint16_t(two >> 16));
+  };
+  for (int i = 0; i < 4; ++i) put(parts.a + 2 * i, a[i]);
+  for (int i = 0; i < 2; ++i) put(parts.b + 2 * i, b[i]);
+  multiply_lanes(c, parts);
 }
 inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<f16_value>(c, a, b); }
 inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { mma<bf16_value>(c, a, b); }
@@ -247,13 +187,15 @@ inline float tf32_operand(float value) {
 }
 // mma.m16n8k8 of TF32.
 inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  float given[6];
-  for (int i = 0; i < 6; ++i) {
-    const uint32_t bits = i < 4 ? a[i] : b[i - 4], below = bits & kBelowTf32;
+  MatrixParts<1> parts;
+  const auto operand = [](uint32_t bits) {
+    const uint32_t below = bits & kBelowTf32;
     if (rounds_tf32() && below != 0 && below != kBelowTf32) stop("an operand of a product of TF32 that is not rounded");
-    given[i] = bits_float(rounds_tf32() ? bits & ~kBelowTf32 : bits);
-  }
-  multiply_lanes<1>(c, given);
+    return bits_float(rounds_tf32() ? bits & ~kBelowTf32 : bits);
+  };
+  for (int i = 0; i < 4; ++i) parts.a[i] = operand(a[i]);
+  for (int i = 0; i < 2; ++i) parts.b[i] = operand(b[i]);
+  multiply_lanes(c, parts);
 }
 
 QGEN_UNCHECKED inline void load_matrices(uint32_t (&out)[4], const void* row) {

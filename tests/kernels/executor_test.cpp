@@ -1,7 +1,15 @@
 // What the executor says of kernels that are wrong. This file is compiled like the kernels, so that its accesses are
 // checked too.
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <numeric>
+#include <random>
+#include <span>
+
 #include "kernels/device/primitives.cuh"
 #include "kernels/simt/launch.h"
+#include "kernels/simt/warp.h"
 #include "tests/kernels/on_device.h"
 
 namespace qgen::test {
@@ -66,6 +74,73 @@ TEST_CASE("kernels: a barrier that not all threads reach is found, and other mis
   CHECK(error_of([](Given, LaunchTimes) { barrier(); }).empty());
 }
 
+// One sum of a product as kernels/simt/warp.cpp has it, number by number, in integers.
+float add_in_integers(float sum, std::span<const double> products) {
+  double largest = std::abs(sum), plain = sum;
+  for (const double p : products) {
+    largest = std::max(largest, std::abs(p));
+    plain += p;
+  }
+  if (!(largest > 0x1p-120) || !(largest < 0x1p127) || std::isnan(plain)) return float(plain);
+  const int exponent = std::ilogb(largest) - 24;
+  auto total = int64_t(std::ldexp(double(sum), -exponent));
+  for (const double p : products) total += int64_t(std::ldexp(p, -exponent));
+  const double exact = std::ldexp(double(total), exponent);
+  const auto near = float(exact);
+  return std::abs(near) > std::abs(exact) ? std::nextafter(near, 0.0f) : near;
+}
+
+TEST_CASE("kernels: products of matrices are added as tensor cores do") {
+  using simt::kExchangeBytes, simt::MatrixParts;
+  std::mt19937 random(1);
+  const auto draw = [&](int binades) {
+    const float of_one = float(random() % 4096) / 2048 - 1;
+    return std::ldexp(of_one, binades > 0 ? int(random() % unsigned(binades)) - binades / 2 : 0);
+  };
+  // Numbers of like sizes; of many; among them what no number is; so small and so large that a float hardly holds them.
+  struct Kind {
+    int binades;
+    float factor, odd;
+  };
+  int cut = 0;
+  for (const Kind& kind : {Kind{0, 1, 0}, Kind{40, 1, 0}, Kind{20, 1, NAN}, Kind{20, 1, -INFINITY},
+                           Kind{8, 0x1p-62f, 0}, Kind{8, 0x1p-72f, 0}, Kind{4, 0x1p63f, 0}}) {
+    alignas(64) std::byte slots[kWarp * kExchangeBytes];
+    float a[16][16], b[16][8], c[16][8];
+    for (auto& row : a) std::generate(std::begin(row), std::end(row), [&] { return draw(kind.binades) * kind.factor; });
+    for (auto& row : b) std::generate(std::begin(row), std::end(row), [&] { return draw(kind.binades) * kind.factor; });
+    for (auto& row : c)
+      std::generate(std::begin(row), std::end(row), [&] { return draw(kind.binades) * kind.factor * kind.factor / 3; });
+    if (kind.odd != 0) a[5][11] = kind.odd;
+    for (int lane = 0; lane < kWarp; ++lane) {
+      auto& parts = *new (slots + size_t(lane) * kExchangeBytes) MatrixParts<2>;
+      const int g = lane / 4, q = lane % 4;
+      for (int i = 0; i < 8; ++i) parts.a[i] = a[g + i / 2 % 2 * 8][2 * q + i % 2 + i / 4 * 8];
+      for (int i = 0; i < 4; ++i) parts.b[i] = b[2 * q + i % 2 + i / 2 * 8][g];
+      for (int i = 0; i < 4; ++i) parts.c[i] = c[g + i / 2 * 8][2 * q + i % 2];
+    }
+    simt::multiply_matrices<2>(slots, kWarp);
+    for (int lane = 0; lane < kWarp; ++lane) {
+      const auto& parts = *std::launder(reinterpret_cast<const MatrixParts<2>*>(slots + size_t(lane) * kExchangeBytes));
+      for (int i = 0; i < 4; ++i) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        float sum = c[row][column];
+        double plain = sum;
+        for (int half = 0; half < 2; ++half) {
+          double products[8];
+          for (int k = 0; k < 8; ++k) products[k] = double(a[row][8 * half + k]) * b[8 * half + k][column];
+          sum = add_in_integers(sum, products);
+          plain = std::accumulate(std::begin(products), std::end(products), plain);
+        }
+        cut += sum != float(plain);
+        INFO("binades ", kind.binades, ", factor ", kind.factor, ", row ", row, ", column ", column);
+        CHECK((parts.c[i] == sum || (std::isnan(sum) && std::isnan(parts.c[i]))));
+      }
+    }
+  }
+  CHECK(cut > 100);  // what would be rounded otherwise
+}
+
 #if defined(QGEN_CHECKED_KERNELS)
 TEST_CASE("kernels: races on shared memory are found, in whichever order threads run") {
   for (const Order order : kOrders) {
@@ -107,6 +182,68 @@ TEST_CASE("kernels: races on shared memory are found, in whichever order threads
     CHECK(error_of([](Given given, LaunchTimes) { count_threads<do_not_meet>(given, kThreads - 1); },
                    Order::kAscending) != "");
   }
+}
+
+TEST_CASE(
+    "kernels: bytes of shared memory are told apart in words that were touched as a whole, and the other way round") {
+  static auto* const bytes = +[] { return shared_memory<uint8_t>(); };
+  static auto* const words = +[] { return shared_memory<uint32_t>(); };
+  for (const Order order : kOrders) {
+    INFO("order ", int(order));
+    // Each thread of a warp writes a byte, all read words.
+    CHECK(error_of(
+              [](Given given, LaunchTimes) {
+                bytes()[thread_index()] = 1;
+                warp_barrier();
+                if (thread_index() < kWarp) given.data[thread_index()] = words()[thread_index() / 4];
+              },
+              order) == "");
+    CHECK(error_of(
+              [](Given given, LaunchTimes) {
+                bytes()[thread_index()] = 1;
+                if (thread_index() % 4 == 0) given.data[thread_index()] = words()[thread_index() / 4];
+              },
+              order) != "");
+    // A word as a whole, then a byte of it by another thread, then as a whole.
+    CHECK(error_of(
+              [](Given, LaunchTimes) {
+                words()[thread_index()] = 1;
+                warp_barrier();
+                bytes()[4 * (thread_index() ^ 1) + 2] = 2;
+                warp_barrier();
+                words()[thread_index() ^ 2] = 3;
+              },
+              order) == "");
+    CHECK(error_of(
+              [](Given, LaunchTimes) {
+                words()[thread_index()] = 1;
+                bytes()[4 * (thread_index() ^ 1) + 2] = 2;
+              },
+              order)
+              .find("without a barrier between them") != std::string::npos);
+    CHECK(error_of(
+              [](Given given, LaunchTimes) {
+                words()[thread_index()] = 1;
+                warp_barrier();
+                given.data[thread_index()] = bytes()[4 * (thread_index() ^ 1) + 3];
+                words()[thread_index()] = 3;
+              },
+              order)
+              .find("without a barrier between them") != std::string::npos);
+    // What was written as a whole again is known as a whole.
+    CHECK(error_of(
+              [](Given, LaunchTimes) {
+                bytes()[4 * thread_index() + 1] = 1;
+                words()[thread_index()] = 2;
+                bytes()[4 * (thread_index() ^ 1)] = 3;
+              },
+              order)
+              .find("without a barrier between them") != std::string::npos);
+  }
+  CHECK(error_of([](Given given, LaunchTimes) {
+          bytes()[4 * thread_index()] = 1;
+          given.data[thread_index()] = words()[thread_index()];
+        }) == "test: shared memory, byte 1: read before it is written");
 }
 
 void read_copies(Given given, bool wait, bool meet) {
