@@ -30,7 +30,6 @@ WITHIN = 0.15
 CHANGES = {
     "ring": "products have twice as many codes under way (128 KB a multiprocessor), where there is room",
     "room": "attention leaves registers for the next kernel's blocks as well",
-    "mapped": "inputs and report in the host's memory, mapped: no copies between two tokens",
 }
 
 
@@ -272,8 +271,8 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
     (measured())."""
     kernels, cold, out = kernels or {}, model.is_cold, []
     ahead = kernels.get("ahead", True) and texts == 1
-    between = data.HOST if not ahead else data.MAPPED if "mapped" in changes else data.AHEAD
-    out.append(Launch("copies and host between tokens", 1, 0, 0, 0, between))
+    between = data.HOST if not ahead else kernels.get("ahead us", data.AHEAD)
+    out.append(Launch("between tokens", 1, 0, 0, 0, between))
     out.append(small_launch(gpu, "look up", Straight(2, 60, 0), 2.0 * model.hidden))
 
     def left_by(step, blocks):
@@ -396,7 +395,7 @@ def prefill(gpu, model, tokens, kernels=None):
         groups["between launches"] = batches * launches * (data.DRAIN + gpu.node)
         for name, of_layer in groups.items():
             us[name] += kind.count * of_layer
-    us["head, copies, host"] = product_launch(gpu, model.head, ()).total + data.HOST
+    us["head, inputs, host"] = product_launch(gpu, model.head, ()).total + data.HOST
     return us
 
 

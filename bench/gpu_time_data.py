@@ -76,8 +76,8 @@ STREAM_LAUNCH = 1.79  # published: an empty kernel, launched to a stream, H200 (
 # host, which sees the end, chooses a token, fills in the next call and starts a graph of 183 kernels. Set by that row.
 HOST = 68.0
 # The next graph has been launched before this one ends, and takes its token from the device's memory.
-AHEAD = 10.0  # estimated: the end of a graph, copies of report and inputs, some hundred bytes each, and the begin of the next
-MAPPED = 4.0  # estimated: without these copies
+AHEAD = 4.0  # estimated: the end of a graph and the begin of the next, whose first kernel brings the inputs
+AHEAD_COPIES = 10.0  # estimated: the same with copies of report and inputs, some hundred bytes each, as on the third day
 
 # Instructions that are executed once each wait for one another. A warp that has a scheduler nearly to itself executes one in
 # DEPENDENT_CLOCKS, one of w warps that run the same ones in w * SHARED_CLOCKS; in loops warps fill each other's waits.
@@ -237,8 +237,8 @@ KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "a
                 "tile attention": TILE_ATTENTION_THEN, "recur": Straight(114, 500, 12), "recur chunks": RECUR_CHUNKS_THEN,
                 "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE}
 # What ran on the third day and has changed since, but for products of up to two tokens.
-KERNELS_THIRD_DAY = {"split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE,
-                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32}
+KERNELS_THIRD_DAY = {"ahead us": AHEAD_COPIES, "split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN,
+                     "dequantize share": COPY_SHARE, "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}

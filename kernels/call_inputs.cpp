@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/rounding.h"
+
 namespace qgen::QGEN_BACKEND {
 
 DrawSettings draw_settings(const TokenChoice& choice) {
@@ -47,6 +49,7 @@ CallInputs::Places CallInputs::places(int64_t tokens) const {
     out.cos.push_back(take(tokens * (rope.dim / 2)));
     out.sin.push_back(take(tokens * (rope.dim / 2)));
   }
+  out.bytes = size_t(round_up(int64_t(out.bytes), kPiece));
   return out;
 }
 

@@ -28,8 +28,13 @@ class CallInputs {
   void fill(const Batch& batch, int side);
   // Whether both sides say the same but for which token it is, of batches of one token.
   bool differ_in_token_alone() const;
-  // What was filled in last, of this side, to the device.
+  // What was filled in last, of this side, to the device: by a copy, or by the first kernel where it is little.
   void send(Stream& stream, int side) const { copy_to_device(stream, device_, host_[side].data(), now_.bytes); }
+  bool can_go_in_passing() const { return now_.bytes <= kMostInPassing; }
+  InPassing in_passing(int side) const { return {host_[side].data(), device_, int64_t(now_.bytes)}; }
+  const int32_t* host_tokens(int side) const {
+    return reinterpret_cast<const int32_t*>(host_[side].data() + now_.tokens);
+  }
 
   // On the device, of the batch that was filled in.
   const int32_t* tokens() const { return at<int32_t>(now_.tokens); }
@@ -47,6 +52,8 @@ class CallInputs {
   Rotation rotation(int32_t rope) const;
 
  private:
+  static constexpr size_t kMostInPassing = 64 << 10, kPiece = 16;  // bytes
+
   // Byte offsets.
   struct Places {
     size_t tokens, positions, sequences, scored, segments, slots, new_slots, marked, mark_slots, draw, bytes;

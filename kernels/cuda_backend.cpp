@@ -175,7 +175,7 @@ class CudaBackend : public Backend {
   }
 
   bool take_overflow(std::span<StateId> of_tokens) override {
-    uint32_t& flag = *overflow_of(report());
+    uint32_t& flag = *report().overflow;
     if (flag == 0) return false;
     flag = 0;
     device_.bind_thread();
@@ -230,7 +230,7 @@ class CudaBackend : public Backend {
   // Whether the batch is the one that is on its way already.
   bool has_begun(const Batch& batch, size_t first, size_t last) {
     if (!is_ahead_ || first != 0 || last != plan_.main_steps() || batch.kernels != ahead_kernels_ ||
-        batch.tokens.size() != 1 || batch.scored.size() != 1 || batch.tokens[0] != *next_token_of(report()))
+        batch.tokens.size() != 1 || batch.scored.size() != 1 || batch.tokens[0] != *report().next_token)
       return false;
     work_.inputs.fill(batch, side_);  // whose batch has ended
     return work_.inputs.differ_in_token_alone();
@@ -241,11 +241,11 @@ class CudaBackend : public Backend {
     is_ahead_ = false;
     Side& side = sides_[1 - side_];
     side.done.wait();
-    if (*overflow_of(side.report.data()) != 0) clear_overflow();
+    if (*report_at(side.report.data()).overflow != 0) clear_overflow();
   }
   void clear_overflow() {
     clear_on_device(device_.stream(), work_.overflow_of_tokens, size_t(work_.batch_tokens) * sizeof(uint32_t));
-    clear_on_device(device_.stream(), overflow_of(work_.report), sizeof(uint32_t));
+    clear_on_device(device_.stream(), report_at(work_.report).overflow, sizeof(uint32_t));
   }
 
   // Asks for its steps and does not wait for them.
@@ -284,12 +284,14 @@ class CudaBackend : public Backend {
 
   // On side 0.
   const RowBuffer& score_row() const { return work_.rows[size_t(plan_.scores)]; }
-  uint32_t* overflow_of(std::byte* report) const {
-    return reinterpret_cast<uint32_t*>(report + size_t(work_.scored_tokens) * sizeof(BestScore));
+  // What lies in work_.report_bytes().
+  Report report_at(std::byte* report) const {
+    auto* const best = reinterpret_cast<BestScore*>(report);
+    auto* const overflow = reinterpret_cast<uint32_t*>(best + work_.scored_tokens);
+    return {best, overflow, reinterpret_cast<int32_t*>(overflow + 1)};
   }
-  int32_t* next_token_of(std::byte* report) const { return reinterpret_cast<int32_t*>(overflow_of(report) + 1); }
-  std::byte* report() const { return sides_[side_].report.data(); }  // of the last batch that was run
-  const BestScore& best(int64_t index) const { return reinterpret_cast<const BestScore*>(report())[index]; }
+  Report report() const { return report_at(sides_[side_].report.data()); }  // of the last batch that was run
+  const BestScore& best(int64_t index) const { return report().best[index]; }
   float* scores_of(int side) const { return side == 0 ? score_row().data : work_.next_scores; }
   ScoreArgs score_args(int side, int64_t first, int rows) const {
     ScoreArgs args;
@@ -297,8 +299,8 @@ class CudaBackend : public Backend {
     args.stride = score_row().stride;
     args.count = int(plan_.model.vocab);
     args.rows = rows;
-    args.best = reinterpret_cast<BestScore*>(work_.report) + first;
-    args.next_token = next_token_of(work_.report);
+    args.report = report_at(work_.report);
+    args.report.best += first;
     args.found = work_.found + first;
     args.scratch = work_.score_scratch + first;
     return args;
@@ -330,38 +332,52 @@ class CudaBackend : public Backend {
     return out;
   }
 
-  // Launches the copy of the inputs, the steps and the copy of the report.
+  // Whether its first kernel brings its inputs.
+  bool inputs_go_in_passing(const SideBatch& batch) const {
+    return std::holds_alternative<LookupStep>(plan_.steps[batch.first].op) && work_.inputs.can_go_in_passing();
+  }
+
+  // Launches the steps. Few inputs come with the first one, and a report of scores goes with the last one: a copy takes
+  // several us, and the kernel behind it cannot start early.
   void run_steps(const SideBatch& batch) {
-    work_.inputs.send(device_.stream(), batch.side);
+    if (!inputs_go_in_passing(batch)) work_.inputs.send(device_.stream(), batch.side);
     for (size_t i = batch.first; i < batch.last; ++i) {
       // Timed launches carry the name of their step.
       if (KernelLog* const log = KernelLog::current()) log->set_step(step_name(plan_.steps[i]));
       std::visit([&](const auto& step) { execute(step, i, batch); }, plan_.steps[i].op);
     }
     if ((batch.last == plan_.main_steps() || batch.last == plan_.steps.size()) && !batch.scored.empty()) {
+      const Side& side = sides_[batch.side];
       ScoreArgs args = score_args(batch.side, 0, int(batch.scored.size()));
+      args.host_report = report_at(side.report.data());
+      args.host_found = reinterpret_cast<FoundScores*>(side.found.data());
       find_best_score(device_.stream(), args);
-      if (batch.finds()) {
-        args.draw = work_.inputs.draw();
-        find_best_scores(device_.stream(), args);
-        if (batch.draws()) draw_token(device_.stream(), args);
-        copy_to_host(device_.stream(), sides_[batch.side].found.data(), work_.found,
-                     batch.choices.size() * sizeof(FoundScores));
-      }
+      if (!batch.finds()) return;
+      args.draw = work_.inputs.draw();
+      find_best_scores(device_.stream(), args);
+      if (batch.draws()) return draw_token(device_.stream(), args);
+      copy_to_host(device_.stream(), side.found.data(), work_.found, batch.choices.size() * sizeof(FoundScores));
+    } else {
+      copy_to_host(device_.stream(), sides_[batch.side].report.data(), work_.report, work_.report_bytes());
     }
-    copy_to_host(device_.stream(), sides_[batch.side].report.data(), work_.report, work_.report_bytes());
   }
 
-  void execute(const LookupStep& step, size_t, const SideBatch& batch) {
+  void execute(const LookupStep& step, size_t index, const SideBatch& batch) {
     LookupArgs args;
     args.table = work_.weights.matrix(*step.table);
-    args.index = batch.begun_ahead ? next_token_of(work_.report) : work_.inputs.tokens();
+    args.index = work_.inputs.tokens();
+    if (index == batch.first && inputs_go_in_passing(batch)) {
+      args.inputs = work_.inputs.in_passing(batch.side);
+      args.index = work_.inputs.host_tokens(batch.side);
+    }
+    if (batch.begun_ahead) args.index = report_at(work_.report).next_token;
     args.scale = float(step.scale);
     args.y = at(step.out);
     args.y_stride = stride(step.out);
     args.tokens = int(batch.tokens.size());
     look_up(device_.stream(), args);
     if (step.positions == nullptr) return;
+    args.inputs = {};
     args.table = work_.weights.matrix(*step.positions);
     args.index = work_.inputs.positions();
     args.scale = 1;
@@ -638,7 +654,7 @@ class CudaBackend : public Backend {
     args.sequence = work_.inputs.sequences();
     args.cache = work_.cache.of(step.state);
     args.cache.tables = work_.inputs.tables(work_.layout.group_of(step.state));
-    args.cache.overflow = overflow_of(work_.report);
+    args.cache.overflow = report_at(work_.report).overflow;
     args.cache.overflow_of_tokens = work_.overflow_of_tokens;
     args.cache.overflow_mark = uint32_t(step.state) + 1;
     args.heads = int(step.heads);

@@ -82,6 +82,10 @@ struct Epilogue {
   bool stores_only() const { return activation == Activation::kNone && scale == 1 && softcap == 0 && !add; }
 };
 
+// When a kernel may start: while what comes before it ends, where that is a kernel (a copy does not say when); when
+// that has ended; the same, and what comes next starts when this kernel has ended, as if it were a copy.
+enum class Start : uint8_t { kEarly, kAfter, kAlone };
+
 // Launches that run side by side: none reads or writes what another writes, and what any of them reads is there when
 // the first one has its inputs. Each starts when the one before it has its inputs, and ends when that has ended.
 struct Beside {
@@ -397,9 +401,18 @@ struct ConvArgs {
 };
 void convolve(Stream& stream, const ConvArgs& args);
 
+// What a kernel takes from pinned memory of the host to the device's, in place of a copy that would come before it: all
+// kernels behind it find it there. Addresses and bytes are multiples of 16; 0 bytes: nothing.
+struct InPassing {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  int64_t bytes = 0;
+};
+
 struct LookupArgs {
   Matrix table;
-  const int32_t* index = nullptr;  // (tokens): rows of the table
+  const int32_t* index = nullptr;  // (tokens): rows of the table; of the host, where `inputs` brings what it points to
+  InPassing inputs;
   float scale = 1;
   bool add = false;    // y += row
   float* y = nullptr;  // (tokens, y_stride)
@@ -558,6 +571,13 @@ struct DrawSettings {
   int32_t top_k;  // 0: off
   float top_p, min_p, random;
 };
+// What a run sends back: in memory of the device, and in pinned memory of the host, which kernels write to as well.
+struct Report {
+  BestScore* best = nullptr;      // of each scored token
+  uint32_t* overflow = nullptr;   // whether the cache has overflowed
+  int32_t* next_token = nullptr;  // which token is likely to follow the first of them
+};
+
 struct ScoreArgs {
   const float* scores = nullptr;  // (rows, stride)
   int64_t stride = 0;
@@ -566,10 +586,13 @@ struct ScoreArgs {
   int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
   float inverse_temperature = 1;
   const DrawSettings* draw = nullptr;  // (rows): in place of `wanted` and `inverse_temperature`; for draw_token()
-  int32_t* next_token = nullptr;       // of row 0, where wanted: the best, then the one that is drawn
-  BestScore* best = nullptr;           // (rows)
+  Report report;                       // its first row; `next_token` and `overflow` may be null
   FoundScores* found = nullptr;        // of find_best_scores()
-  struct Scratch {                     // `bins` and `counter` are zero between calls
+  // The same on the host, where wanted: all of the report, which find_best_score() and draw_token() send there, and
+  // what draw_token() looked at.
+  Report host_report;
+  FoundScores* host_found = nullptr;
+  struct Scratch {  // `bins` and `counter` are zero between calls
     BestScore partial[64];
     float mass[64];
     uint32_t bins[1024];

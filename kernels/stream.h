@@ -14,16 +14,13 @@ namespace qgen::cuda {
 class Stream {
  public:
   cudaStream_t handle = nullptr;
-  bool copied = false;              // what was asked for last is a copy or a fill, which no kernel may overtake
+  bool copied = false;              // what was asked for last is a copy, a fill or alone: no kernel may overtake it
   bool overlap = false;             // programmatic dependent launch: 9.0 and later
   int processors = 1;               // of the device
   int64_t shared_of_processor = 0;  // bytes of shared memory, and what one block may have of them
   int64_t shared_of_block = 0;
   std::map<const void*, bool> kernels;  // that have been prepared, with what prepare_kernel() said
 };
-
-// Whether a kernel may start while what comes before it ends: a copy, unlike a kernel, does not say when.
-enum class Start { kEarly, kAfter };
 
 // Tells a kernel, once for a stream, that it may have all the shared memory there is, and that the processors' memory
 // shall be shared memory as far as it can, the same for all kernels, so that none waits for the one before it to give

@@ -24,9 +24,9 @@ class KernelScope {
 #endif
     if (beside.previous || !beside.next) let_next_start();
   }
-  // Before this a kernel may read only what no kernel of the same call, Backend::run(), writes. A call begins with a
-  // copy of its inputs, which waits for all kernels before it, and the first kernel behind it waits for the copy. So
-  // what earlier calls wrote, keys, values and states, is there.
+  // Before this a kernel may read only what no kernel of the same call, Backend::run(), writes. A call begins with its
+  // inputs, by a copy or a kernel that starts alone: all before it has ended then, and the kernel behind it waits for
+  // it. So what earlier calls wrote, keys, values and states, is there.
   //
   // Where launches run side by side, the first of them lets the next one start only now. What that one reads is there
   // when it starts, and it takes care that it sees it.

@@ -43,9 +43,12 @@ void combine(Stream& stream, const CombineArgs& args) {
 }
 
 void look_up(Stream& stream, const LookupArgs& args) {
+  const unsigned blocks =
+      blocks_of(args.table.cols, kRowThreads) + blocks_of(args.inputs.bytes, kRowThreads * int64_t{sizeof(Bytes16)});
+  // Kernels read the inputs of their call before they have waited for each other.
+  const Start start = args.inputs.bytes > 0 ? Start::kAlone : Start::kEarly;
   with_codes(args.table.kind, [&]<Codes kCodes>() {
-    launch(stream, "look up", look_up_kernel<kCodes>, {blocks_of(args.table.cols, kRowThreads), unsigned(args.tokens)},
-           kRowThreads, 0, args);
+    launch(stream, "look up", look_up_kernel<kCodes>, {blocks, unsigned(args.tokens)}, kRowThreads, 0, args, start);
   });
 }
 

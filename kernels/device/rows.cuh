@@ -116,12 +116,20 @@ combine_kernel(const CombineArgs args, const LaunchTimes times) {
   for (int c = args.cols + thread_index(); c < args.cols + args.zeros; c += kRowThreads) out[c] = 0;
 }
 
+// Columns of a row for each block x, token y; behind them blocks that bring the inputs of the call.
 template <Codes kCodes>
 QGEN_KERNEL(kRowThreads, 1)
 look_up_kernel(const LookupArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
-  const int c = int(block_index().x) * kRowThreads + thread_index();
+  const int row_blocks = (args.table.cols + kRowThreads - 1) / kRowThreads, block = int(block_index().x);
+  if (block >= row_blocks) {
+    const int64_t at = int64_t{(block - row_blocks) * kRowThreads + thread_index()} * int64_t{sizeof(Bytes16)};
+    if (block_index().y == 0 && at < args.inputs.bytes)
+      *reinterpret_cast<Bytes16*>(args.inputs.to + at) = *reinterpret_cast<const Bytes16*>(args.inputs.from + at);
+    return;
+  }
+  const int c = block * kRowThreads + thread_index();
   if (c >= args.table.cols) return;
   float* const y =
       args.y + block_index().y * args.y_stride + (args.table.column_order != nullptr ? args.table.column_order[c] : c);

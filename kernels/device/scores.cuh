@@ -31,11 +31,12 @@ QGEN_DEVICE void keep_better(BestScore& a, const BestScore& b) {
 QGEN_DEVICE ScoreArgs own_row(ScoreArgs args) {
   const int64_t row = block_index().y;
   args.scores += row * args.stride;
-  args.best += row;
+  args.report.best += row;
+  if (args.host_report.best != nullptr) args.host_report.best += row;
   args.found += row;
   args.scratch += row;
   if (args.draw != nullptr) args.draw += row;
-  if (row > 0) args.next_token = nullptr;
+  if (row > 0) args.report.next_token = args.host_report.next_token = nullptr;
   return args;
 }
 
@@ -62,13 +63,19 @@ QGEN_KERNEL(kScoreThreads, 1) best_score_kernel(const ScoreArgs rows, const Laun
   if (!ends_last(&args.scratch->counter, kScoreBlocks, flag)) return;
   of_block(thread_index() < kScoreBlocks ? partial[thread_index()] : BestScore{0, -1, 1, 0});
   if (thread_index() != 0) return;
-  *args.best = shared[0];
-  if (args.next_token != nullptr) *args.next_token = shared[0].token;
+  const Report &there = args.report, &host = args.host_report;
+  *there.best = shared[0];
+  if (there.next_token != nullptr) *there.next_token = shared[0].token;
+  if (host.best == nullptr) return;
+  *host.best = shared[0];
+  if (host.next_token == nullptr) return;
+  *host.next_token = shared[0].token;
+  *host.overflow = *there.overflow;
 }
 
 // The bin of a score. The last bin has NaN, and all scores where the best is infinite.
 QGEN_DEVICE int score_bin(const ScoreArgs& args, int i) {
-  const float below = (args.best->score - args.scores[i]) * kBinsPerUnit;
+  const float below = (args.report.best->score - args.scores[i]) * kBinsPerUnit;
   return below < kScoreBins - 1 ? int(below) : kScoreBins - 1;
 }
 
@@ -87,7 +94,7 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs rows, const La
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
     add_to(counts + score_bin(args, i), 1);
-    mass += exp_fast((args.scores[i] - args.best->score) * inverse_temperature);
+    mass += exp_fast((args.scores[i] - args.report.best->score) * inverse_temperature);
   }
   float* const shared = reinterpret_cast<float*>(flag + 1);
   reduce<kScoreThreads / kWarp>(mass, unused, shared);
@@ -141,10 +148,20 @@ QGEN_KERNEL(kScoreThreads, 1) draw_token_kernel(const ScoreArgs args, const Laun
   float* const sums = reinterpret_cast<float*>(&all + 1);
   const DrawSettings draw = *args.draw;
   const int count = int(args.found->count);
+  const auto on_host = [&](const auto& put) {
+    if (args.host_found != nullptr) put(*args.host_found);
+  };
+  if (thread_index() == 0) {
+    on_host([&](FoundScores& found) {
+      found.count = uint32_t(count);
+      found.mass = args.found->mass;
+    });
+  }
   if (count > kMostBest) return;  // the best is guessed
   for (int i = thread_index(); i < count; i += kScoreThreads) {
     all.token[i] = args.found->token[i];
-    all.weight[i] = exp_fast((all.token[i].score - args.best->score) * draw.inverse_temperature);
+    on_host([&](FoundScores& found) { found.token[i] = all.token[i]; });
+    all.weight[i] = exp_fast((all.token[i].score - args.report.best->score) * draw.inverse_temperature);
   }
   barrier();
   const auto mine = [&](int n) { return thread_index() + n * kScoreThreads; };
@@ -176,8 +193,11 @@ QGEN_KERNEL(kScoreThreads, 1) draw_token_kernel(const ScoreArgs args, const Laun
   const bool whole = draw.top_k == 0 && draw.top_p >= 1 && draw.min_p <= 0;
   const float point = draw.random * (whole ? args.found->mass : left);
   for (int n = 0; n < kOfThread && mine(n) < count; ++n) {
-    if (kept[n] && before[n] <= point && point < before[n] + all.weight[mine(n)])
-      *args.next_token = all.token[mine(n)].token;
+    if (kept[n] && before[n] <= point && point < before[n] + all.weight[mine(n)]) {
+      const int32_t token = all.token[mine(n)].token;
+      *args.report.next_token = token;
+      if (args.host_report.next_token != nullptr) *args.host_report.next_token = token;
+    }
   }
 }
 

@@ -21,7 +21,6 @@ class Stream {
   WorkQueue work;
   std::vector<std::function<void()>> beside;  // launches that run side by side, until the last of them is there
 };
-enum class Start { kEarly, kAfter };
 
 template <typename Args>
 struct Launch {
@@ -42,8 +41,9 @@ void launch(Stream& stream, const char* name, void (*kernel)(const Args, const L
   KernelLog* const log = KernelLog::current();
   const LaunchTimes times = log == nullptr ? LaunchTimes() : log->add(name, size_t(grid.x) * grid.y * grid.z);
   const LaunchKind kind{start == Start::kEarly, beside.previous, beside.next};
-  stream.beside.push_back([name, grid, threads, shared_bytes, kind, own = Launch<Args>{kernel, args, times}] {
+  stream.beside.push_back([name, grid, threads, shared_bytes, kind, start, own = Launch<Args>{kernel, args, times}] {
     run(name, grid, threads, shared_bytes, &Launch<Args>::run_thread, &own, kind);
+    if (start == Start::kAlone) check_all_ended();
   });
   if (beside.next) return;
   // The last one first: what the others were to leave for it is not there.

@@ -112,6 +112,28 @@ std::string launches_of(KernelLog& log, const Run& run) {
   return out;
 }
 
+#if defined(QGEN_SIMT)
+TEST_CASE("kernels: a token's inputs and what comes of it need no copies") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  EngineOptions options;
+  options.context = 64;
+  gpu::Device device(0);
+  const auto engine = make_gpu_engine(*plan, options);
+  size_t kernels = 0;
+  {
+    KernelLog log(device, 1 << 16);
+    engine->decode(3);
+    kernels = log.read().size();
+  }
+  // The second call is recorded, the third one runs what was.
+  for (const TokenId token : {4, 5}) {
+    const size_t before = count_work().done;
+    engine->decode(token);
+    CHECK(count_work().done - before == kernels);
+  }
+}
+#endif
+
 TEST_CASE("kernels: what steps do for their neighbours has no launches of its own") {
   const auto plan = load_plan(source_folder() / "tests/golden/qwen3_5_moe-bf16");
   EngineOptions options;

@@ -24,7 +24,7 @@ TEST_CASE("kernels: the best of a row of scores") {
       const Buffer<float> there(device, scores);
       const Buffer<std::byte> best_there(device, std::vector<std::byte>(sizeof(BestScore)));
       ScoreArgs args;
-      args.best = reinterpret_cast<BestScore*>(best_there.data());
+      args.report.best = reinterpret_cast<BestScore*>(best_there.data());
       args.scores = there.data();
       args.count = count;
       args.wanted = 20;
@@ -66,6 +66,16 @@ TEST_CASE("kernels: a token is drawn as the sampler draws it") {
   gpu::Device device(0);
   std::mt19937 random(26);
   const Buffer<std::byte> scratch(device, std::vector<std::byte>(sizeof(ScoreArgs::Scratch)));
+  const Buffer<uint32_t> overflow(device, {7});
+  // What the host gets without a copy.
+  struct Host {
+    BestScore best;
+    int32_t next_token;
+    uint32_t overflow;
+    FoundScores found;
+  };
+  const PinnedMemory memory(sizeof(Host), "test");
+  Host& host = *new (memory.data()) Host{};
   int settled = 0, wrong = 0;
   for (const int count : {1, 40, 3000}) {
     for (const double deviation : {1.0, 4.0}) {
@@ -87,18 +97,31 @@ TEST_CASE("kernels: a token is drawn as the sampler draws it") {
         const Buffer<FoundScores> found(device, std::vector<FoundScores>(1));
         const Buffer<int32_t> next(device, std::vector<int32_t>(1, -1));
         ScoreArgs args;
-        args.best = best.data();
+        args.report.best = best.data();
         args.scores = there.data();
         args.count = count;
         args.draw = draw.data();
-        args.next_token = next.data();
+        args.report.next_token = next.data();
+        args.report.overflow = overflow.data();
         args.found = found.data();
+        host = {};
+        args.host_report = {&host.best, &host.overflow, &host.next_token};
+        args.host_found = &host.found;
         args.scratch = reinterpret_cast<ScoreArgs::Scratch*>(scratch.data());
         find_best_score(device.stream(), args);
         CHECK(next.read()[0] == best.read()[0].token);
+        CHECK(host.best.token == best.read()[0].token);
+        CHECK(host.best.score == best.read()[0].score);
+        CHECK(host.next_token == host.best.token);
+        CHECK(host.overflow == 7);
         find_best_scores(device.stream(), args);
         draw_token(device.stream(), args);
         const FoundScores few = found.read()[0];
+        CHECK(host.next_token == next.read()[0]);
+        CHECK(host.found.count == few.count);
+        CHECK(host.found.mass == few.mass);
+        for (uint32_t n = 0; n < std::min<uint32_t>(few.count, kMostBest); ++n)
+          CHECK((host.found.token[n].token == few.token[n].token && host.found.token[n].score == few.token[n].score));
         TopScores top;
         for (uint32_t n = 0; n < few.count; ++n) top.best.push_back({few.token[n].token, few.token[n].score});
         std::sort(top.best.begin(), top.best.end(), better);
@@ -131,7 +154,7 @@ TEST_CASE("kernels: the best of a row of scores is found beside NaN") {
       const Buffer<float> there(device, scores);
       const Buffer<std::byte> best_there(device, std::vector<std::byte>(sizeof(BestScore)));
       ScoreArgs args;
-      args.best = reinterpret_cast<BestScore*>(best_there.data());
+      args.report.best = reinterpret_cast<BestScore*>(best_there.data());
       args.scores = there.data();
       args.count = count;
       args.wanted = 5;
