@@ -370,11 +370,13 @@ def prefill(gpu, model, tokens, kernels=None):
         flops = 2.0 * tokens * sum(sum(p.rows) * p.cols for p in products)
         copied = sum(sum(p.rows) * p.cols for p in products if p.codes != "bf16")
         inputs = tokens * sum(p.cols for p in products) * (4 + 2)  # F32 read, F16 written
-        # The row that a product is added to and the product read; one row written. The same of a gate, or it is read by the next inputs.
-        outputs = tokens * sum(p.rows[0] * 12 for p in products if len(p.rows) == 1)
+        # The row that a product is added to is read by the library, or it and the product by an epilogue, which writes it. The same of a
+        # gate, or it is read by the next inputs.
+        added = [p for p in products if len(p.rows) == 1]
+        outputs = tokens * sum(p.rows[0] for p in added) * (4 if kernels.get("library adds", True) else 12)
         gates = tokens * sum(p.rows[0] for p in products if p.gated)
         inputs, outputs = (inputs + 4 * gates, outputs) if at_once else (inputs, outputs + 12 * gates)
-        launches = 3 * sum(len(p.rows) for p in products) + 6
+        launches = 3 * sum(len(p.rows) for p in products) + len(added) + 6
         groups = Counter({"matrix products (cuBLASLt)": flops / (gpu.tensor_f16 * 1e6 * data.LIBRARY_SHARE)})
         if experts:
             of_experts = 2.0 * tokens * sum(p.chosen * sum(p.rows) * p.cols for p in experts)

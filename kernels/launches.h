@@ -130,7 +130,7 @@ struct InputArgs {
 // The input of gemm(): 16-bit floats with a factor for every token.
 struct Fp16Rows {
   uint16_t* values = nullptr;  // (tokens, stride)
-  float* factor = nullptr;     // (tokens): values times it are the inputs
+  float* factor = nullptr;     // (tokens): values times it are the inputs; powers of two, of most tokens 1
   int64_t stride = 0;          // a multiple of kPad
 };
 struct Fp16Args : InputArgs {
@@ -223,6 +223,15 @@ struct EpilogueArgs {
   int rows = 0, tokens = 0;
 };
 void apply_epilogue(Stream& stream, const EpilogueArgs& args);
+// Multiplies the rows of tokens by their factors, or divides them: powers of two, of which most are 1.
+struct TokenFactorArgs {
+  const float* factor = nullptr;  // (tokens)
+  bool divide = false;
+  float* y = nullptr;  // (tokens, y_stride)
+  int64_t y_stride = 0;
+  int rows = 0, tokens = 0;
+};
+void apply_token_factors(Stream& stream, const TokenFactorArgs& args);
 
 // A norm of groups of columns (model/step.h, Norm).
 struct DeviceNorm {

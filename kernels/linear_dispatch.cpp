@@ -21,6 +21,15 @@ float f16_factor(float peak) {
 // |rms_norm(x)| is at most the root of its columns.
 float input_factor(const LinearInput& input) { return f16_factor(std::sqrt(float(input.cols)) * input.norm_peak); }
 
+// The rows of a matrix from `first` on.
+Matrix rows_from(Matrix m, int first) {
+  m.codes += first * m.row_bytes;
+  if (m.bias != nullptr) m.bias += first;
+  m.rows -= first;
+  m.row_origin += first;
+  return m;
+}
+
 // What kernels that prepare inputs are told of them.
 void set_input(InputArgs& args, const LinearInput& input, int tokens) {
   args = {.x = input.x,
@@ -247,28 +256,39 @@ size_t LinearDispatch::run_joined(Stream& stream, const Call& call, std::span<co
   return multiply_by_library(d->args) ? count : 0;
 }
 
-bool LinearDispatch::run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m,
-                                 const Target& target) {
+int LinearDispatch::run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m,
+                                const Target& target) {
   prepare(stream, d.form, call.input, call.tokens);
-  for (int first = 0; first < m.rows; first += d.args.rows) {
+  const auto apply_factors = [&](bool divide) {
+    if (d.form != Form::kF16) return;
+    auto* const y = static_cast<float*>(d.args.y);
+    apply_token_factors(stream, {fp16_.factor, divide, y, d.args.y_stride, m.rows, call.tokens});
+  };
+  // What is there takes part in the product as the inputs do, so that one factor is right for both.
+  if (d.args.add) apply_factors(true);
+  int done = 0;
+  while (done < m.rows) {
     LibraryGemmArgs args = d.args;
-    args.rows = std::min(d.args.rows, m.rows - first);
-    args.y = static_cast<float*>(d.args.y) + first;
-    if (d.copied) dequantize_to_fp16(stream, {m, first, args.rows, f16_factor(m.largest), copy_, args.w_stride});
-    if (!multiply_by_library(args)) return false;
+    args.rows = std::min(d.args.rows, m.rows - done);
+    args.y = static_cast<float*>(d.args.y) + done;
+    if (d.copied) dequantize_to_fp16(stream, {m, done, args.rows, f16_factor(m.largest), copy_, args.w_stride});
+    if (!multiply_by_library(args)) break;
+    done += args.rows;
   }
-  const bool token_scale = d.form == Form::kF16 || d.form == Form::kI8 || d.form == Form::kE4M3;
-  const bool is_whole = !token_scale && m.bias == nullptr;
-  if (is_whole && (d.args.add || target.epilogue.stores_only()) && target.gate == nullptr) return true;
-  if (is_whole && target.leave_gate) {
-    left_gate_ = {target.y, target.epilogue.activation};
-    return true;
+  if (done < m.rows && !d.args.add) return 0;
+  const bool scaled = d.form == Form::kI8 || d.form == Form::kE4M3;
+  const bool is_plain = target.gate == nullptr && (d.args.add || target.epilogue.stores_only());
+  const bool is_whole = !scaled && m.bias == nullptr && (is_plain || target.leave_gate);
+  if (is_whole) {
+    apply_factors(false);
+    if (target.leave_gate) left_gate_ = {target.y, target.epilogue.activation};
+    return done;
   }
   EpilogueArgs args;
   args.raw = d.args.y;
   args.raw_stride = d.args.y_stride;
   args.integers = d.args.kind == LibraryGemmKind::kI8;
-  args.token_scale = token_scale ? fp16_.factor : nullptr;
+  args.token_scale = scaled || d.form == Form::kF16 ? fp16_.factor : nullptr;
   args.row_scale = d.row_scale ? m.scale : nullptr;
   args.f16_scales = m.f16_scales;
   args.group_rows = m.group_rows;
@@ -282,7 +302,7 @@ bool LinearDispatch::run_library(Stream& stream, const Call& call, const Library
   args.rows = m.rows;
   args.tokens = call.tokens;
   apply_epilogue(stream, args);
-  return true;
+  return done;
 }
 
 void LinearDispatch::run_gemv(Stream& stream, const Call& call, GemvArgs args) {
@@ -367,29 +387,30 @@ void LinearDispatch::apply(Stream& stream, const Call& call, const float* raw, i
 }
 
 void LinearDispatch::multiply(Stream& stream, const Call& call, const Matrix& m, const Target& target) {
-  const Epilogue& epilogue = target.epilogue;
-  // The raw product goes to scratch if the epilogue adds it to y, whose values are needed until then; else to y itself.
-  const bool beside = epilogue.add;
-  float* const raw = beside ? added_ : target.y;
-  const int64_t raw_stride = beside ? round_up(m.rows, kPad) : target.stride;
-  if (std::optional<LibraryProduct> d = library_product(call, m, raw, raw_stride)) {
-    // BF16 needs no factor of each token, so that the library adds to y itself.
-    const bool adds = d->form == Form::kBf16 && epilogue == Epilogue{.add = true} && m.bias == nullptr && !target.gate;
-    if (adds) {
-      LibraryGemmArgs to_y = d->args;
-      to_y.add = true;
-      to_y.y = target.y;
-      to_y.y_stride = target.stride;
-      if (gemm_->can(to_y)) d->args = to_y;
+  // The library adds to y itself where that is all there is to do. (Of 8-bit codes in blocks it is not known to.)
+  if (target.epilogue == Epilogue{.add = true} && m.bias == nullptr && target.gate == nullptr) {
+    std::optional<LibraryProduct> d = library_product(call, m, target.y, target.stride);
+    if (d && (d->form == Form::kF16 || d->form == Form::kF16Ranged || d->form == Form::kBf16)) {
+      d->args.add = true;
+      const int done = run_library(stream, call, *d, m, target);
+      if (done == m.rows) return;
+      return multiply_here(stream, call, rows_from(m, done), {target.y + done, target.stride, target.epilogue});
     }
-    if (run_library(stream, call, *d, m, target)) return;
   }
-  // qgen's own kernels, where cuBLASLt has no algorithm for this product or its call failed.
-  const bool through_gemm = !call.few && has_mma_kernels(m) && m.column_order == nullptr;
+  // cuBLASLt may have no algorithm for this product, or its call may fail.
+  const auto [raw, raw_stride] = raw_product(m, target);
+  if (const std::optional<LibraryProduct> d = library_product(call, m, raw, raw_stride)) {
+    if (run_library(stream, call, *d, m, target) == m.rows) return;
+  }
+  multiply_here(stream, call, m, target);
+}
+
+void LinearDispatch::multiply_here(Stream& stream, const Call& call, const Matrix& m, const Target& target) {
+  const auto [raw, raw_stride] = raw_product(m, target);
   const Target product{raw, raw_stride, {}};
-  if (through_gemm) {
-    const Epilogue only_add{.add = epilogue.add};
-    const bool whole = target.gate == nullptr && epilogue == only_add;
+  if (!call.few && has_mma_kernels(m) && m.column_order == nullptr) {
+    const Epilogue only_add{.add = target.epilogue.add};
+    const bool whole = target.gate == nullptr && target.epilogue == only_add;
     prepare(stream, m.kind == Codes::kBf16 ? Form::kBf16 : Form::kF16, call.input, call.tokens);
     const Target& to = whole ? target : product;
     gemm(stream, {m, fp16_, to.y, to.stride, to.epilogue.add, call.tokens});
@@ -408,6 +429,13 @@ void LinearDispatch::multiply(Stream& stream, const Call& call, const Matrix& m,
     run_gemv_any(stream, call, m, to);
   }
   if (target.gate != nullptr) apply(stream, call, raw, raw_stride, m.rows, target);
+}
+
+// Where a product goes before its epilogue: to y itself, or to scratch if the epilogue adds it to y, whose values are
+// needed until then.
+std::pair<float*, int64_t> LinearDispatch::raw_product(const Matrix& m, const Target& target) const {
+  if (!target.epilogue.add) return {target.y, target.stride};
+  return {added_, round_up(m.rows, kPad)};
 }
 
 void LinearDispatch::normalize(Stream& stream, Call& call) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "engine/options.h"
 #include "kernels/device_layout.h"
@@ -82,7 +83,7 @@ class LinearDispatch {
   // The numbers that inputs have been converted to.
   enum class Form : uint8_t {
     kNone,
-    kF16,        // each token times a factor of its own
+    kF16,        // each token times a factor of its own, of most tokens 1
     kF16Ranged,  // all times one factor
     kBf16,
     kI8,          // a scale for every token
@@ -123,8 +124,11 @@ class LinearDispatch {
   std::optional<LibraryProduct> eight_bit_product(const Matrix& m, int cols, int tokens) const;
   std::optional<LibraryProduct> fp16_product(const Matrix& m, const LinearInput& input, int tokens) const;
   void multiply(Stream& stream, const Call& call, const Matrix& m, const Target& target);
-  // False where the library failed; `raw` may hold anything then.
-  bool run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m, const Target& target);
+  // By qgen's own kernels.
+  void multiply_here(Stream& stream, const Call& call, const Matrix& m, const Target& target);
+  // Returns the rows that are done, not all where the library failed: none, but for a product that is added to y.
+  int run_library(Stream& stream, const Call& call, const LibraryProduct& d, const Matrix& m, const Target& target);
+  std::pair<float*, int64_t> raw_product(const Matrix& m, const Target& target) const;
   size_t run_joined(Stream& stream, const Call& call, std::span<const DeviceProjection> projections);
   bool multiply_by_library(const LibraryGemmArgs& args);
   void run_gemv(Stream& stream, const Call& call, std::span<const DeviceProjection> parts);

@@ -66,4 +66,9 @@ void apply_epilogue(Stream& stream, const EpilogueArgs& args) {
          args);
 }
 
+void apply_token_factors(Stream& stream, const TokenFactorArgs& args) {
+  launch(stream, "token factors", token_factors_kernel, {blocks_of(args.tokens, kFactorThreads / kWarp)},
+         kFactorThreads, 0, args);
+}
+
 }  // namespace qgen::QGEN_BACKEND

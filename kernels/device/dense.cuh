@@ -136,4 +136,19 @@ QGEN_KERNEL(kEpilogueThreads, 1) epilogue_pieces_kernel(const EpilogueArgs args,
   store_floats4(y, result);
 }
 
+constexpr int kFactorThreads = 256;
+
+// A warp a token.
+QGEN_KERNEL(kFactorThreads, 1) token_factors_kernel(const TokenFactorArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int64_t token = int64_t{block_index().x} * (kFactorThreads / kWarp) + warp_index();
+  if (token >= args.tokens) return;
+  const float factor = args.divide ? 1 / args.factor[token] : args.factor[token];
+  if (factor == 1) return;
+  float* const y = args.y + token * args.y_stride;
+  QGEN_UNROLL_BY(4)
+  for (int row = lane_index(); row < args.rows; row += kWarp) y[row] *= factor;
+}
+
 }  // namespace qgen::QGEN_BACKEND

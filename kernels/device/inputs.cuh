@@ -43,10 +43,15 @@ QGEN_DEVICE InputRange input_range(const Args& args, const float* row) {
   }
   return input_range(args, squares, peak);
 }
-// What suits a row in F16.
+// What suits a row in F16. Most rows are well as they are, so that nothing has to be done to products of theirs: where
+// the largest input is 2^-6 or more, those that are no normal numbers are off by less than 2^-18 of it.
 QGEN_DEVICE PowerOfTwo power_of_row(const Fp16Args& args, const InputRange& row) {
+  constexpr float kLeastNear = 0x1p-6f, kNoMoreNear = 0x1p15f, kLeast = 0x1p-47f;
   if (args.bf16) return {1, 1};
-  return args.range > 0 ? PowerOfTwo{args.range, 1 / args.range} : f16_range(row.peak);
+  if (args.range > 0) return {args.range, 1 / args.range};
+  if (row.peak >= kLeastNear && row.peak < kNoMoreNear) return {1, 1};
+  // 2^60 at most, by which rows that products are added to may be multiplied.
+  return f16_range(row.peak > 0 && row.peak < kLeast ? kLeast : row.peak);
 }
 
 // A block a token.

@@ -28,6 +28,9 @@ void set_order(Order order);
 // Whether products of TF32 have operands of 11 bits, as on a GPU, or all 24: what is wrong then beyond rounding shows.
 void set_tf32_rounding(bool rounds);
 
+// Products of LibraryGemm fail when so many more have been done; negative: none does.
+void fail_library_after(int products);
+
 // Runs `thread(launch)` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which
 // are thrown as std::logic_error.
 void run(const char* name, Dim grid, int threads, size_t shared_bytes, void (*thread)(const void*), const void* launch,

@@ -10,6 +10,8 @@
 namespace qgen::simt {
 namespace {
 
+int products_left = -1;
+
 template <typename T>
 T at(const void* rows, int64_t index) {
   return static_cast<const T*>(rows)[index];
@@ -43,6 +45,8 @@ double product(const LibraryGemmArgs& a, int64_t n, int64_t t) {
 
 }  // namespace
 
+void fail_library_after(int products) { products_left = products; }
+
 // Small, so that small models are done in several pieces.
 const LibraryGemmLimits& library_gemm_limits() {
   static const LibraryGemmLimits limits{24, 16 << 10, 32, 256};
@@ -68,6 +72,8 @@ bool LibraryGemm::can(const LibraryGemmArgs& args) {
          args.cols % 16 == 0;
 }
 bool LibraryGemm::multiply(const LibraryGemmArgs& args) {
+  if (products_left == 0) return false;
+  products_left -= products_left > 0;
   state_->stream.work.perform([=] {
     check_all_ended();  // the library's kernels wait for all before them
     for (int64_t t = 0; t < args.tokens; ++t) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <random>
 
 #include "base/rounding.h"
