@@ -44,11 +44,15 @@ bool BatchFusion::can_run_beside(size_t step, size_t other, const BatchSteps& ba
 }
 
 bool BatchFusion::leaves_gate(size_t linear, const BatchSteps& batch) const {
-  if (!fused_.gate_is_for_next(linear) || linear + 1 >= batch.last || work_.is_scored(plan_.steps[linear]) ||
-      work_.is_scored(plan_.steps[linear + 1]))
-    return false;
+  if (!fused_.gate_is_for_next(linear) || !are_of_all_tokens(linear, batch)) return false;
   const PreparedLinear& next = prepared_[linear + 1];
   return work_.linear.takes_gate(next.projections, next.input, int(batch.tokens.size()), batch.kernels);
+}
+
+Rounded BatchFusion::rounds_for_next(size_t attend, const BatchSteps& batch) const {
+  if (!fused_.values_are_for_next(attend) || !are_of_all_tokens(attend, batch)) return Rounded::kNo;
+  const PreparedLinear& next = prepared_[attend + 1];
+  return work_.linear.takes_rounded(next.projections, next.input, int(batch.tokens.size()), batch.kernels);
 }
 
 }  // namespace qgen::QGEN_BACKEND

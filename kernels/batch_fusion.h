@@ -46,8 +46,14 @@ class BatchFusion {
   bool runs_beside_next(size_t step, const BatchSteps& batch) const;
   // Whether the LinearStep behind this one may do what its gate asks for. This is of many tokens.
   bool leaves_gate(size_t linear, const BatchSteps& batch) const;
+  // What the LinearStep behind an AttendStep would round its result to, and nothing else needs. This is of many tokens.
+  Rounded rounds_for_next(size_t attend, const BatchSteps& batch) const;
 
  private:
+  // Whether a step and the one behind it run in this batch, for all of its tokens.
+  bool are_of_all_tokens(size_t first, const BatchSteps& batch) const {
+    return first + 1 < batch.last && !work_.is_scored(plan_.steps[first]) && !work_.is_scored(plan_.steps[first + 1]);
+  }
   static bool are_few(const BatchSteps& batch) {
     return LinearDispatch::are_few(int(batch.tokens.size()), batch.kernels);
   }

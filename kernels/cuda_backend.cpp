@@ -680,7 +680,7 @@ class CudaBackend : public Backend {
     return args;
   }
 
-  void execute(const AttendStep& step, size_t, const Batch& batch) {
+  void execute(const AttendStep& step, size_t index, const SideBatch& batch) {
     Stream& stream = device_.stream();
     const int tokens = int(batch.tokens.size());
     AttendArgs args = attend_args(step, tokens);
@@ -701,6 +701,14 @@ class CudaBackend : public Backend {
     if (alone) return one_by_one(0, tokens, step.stores);
     args.tokens = tokens;
     if (step.stores) store_keys(stream, args);
+    if (std::all_of(batch.segments.begin(), batch.segments.end(), in_tiles)) {
+      // Values in F16 are numbers that need no factor, and what they are mixed to is no larger. BF16 holds any.
+      const Rounded to = fusion_->rounds_for_next(index, batch);
+      if (to == Rounded::kBf16 || (to == Rounded::kF16 && args.cache.kind == CacheKind::kF16)) {
+        args.rounded = work_.linear.leave_rounded(prepared_[index + 1].input, to);
+        args.rounded_to_bf16 = to == Rounded::kBf16;
+      }
+    }
     int waiting = 0;  // the first token that goes one by one and has not gone
     for (const Segment& segment : batch.segments) {
       if (!in_tiles(segment)) continue;

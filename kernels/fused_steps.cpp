@@ -35,6 +35,7 @@ FusedSteps::FusedSteps(const Plan& plan) : plan_(plan) {
     has_conv_.push_back(finds_conv(i));
     has_gate_.push_back(finds_gate(i));
     has_gate_for_next_.push_back(finds_gate_for_next(i));
+    has_values_for_next_.push_back(finds_values_for_next(i));
   }
 }
 
@@ -65,14 +66,23 @@ bool FusedSteps::finds_sum(size_t step) const {
          sum->out.row != linear->in.row && !is_read(product.row, step + 2);
 }
 
-bool FusedSteps::finds_gate_for_next(size_t step) const {
+bool FusedSteps::is_for_next(size_t step, const View& out) const {
   if (step + 1 >= plan_.steps.size()) return false;
-  const auto* const linear = std::get_if<LinearStep>(&plan_.steps[step].op);
   const auto* const next = std::get_if<LinearStep>(&plan_.steps[step + 1].op);
-  if (linear == nullptr || next == nullptr || linear->projections.size() != 1 || next->norm) return false;
+  return next != nullptr && !next->norm && next->in == out && !contains(rows_read(plan_.steps[step]), out.row) &&
+         !contains(rows_written(plan_.steps[step + 1]), out.row) && !is_read(out.row, step + 2);
+}
+
+bool FusedSteps::finds_gate_for_next(size_t step) const {
+  const auto* const linear = std::get_if<LinearStep>(&plan_.steps[step].op);
+  if (linear == nullptr || linear->projections.size() != 1) return false;
   const Projection& p = linear->projections.front();
-  return p.gate != nullptr && next->in == p.out && linear->in.row != p.out.row &&
-         !contains(rows_written(plan_.steps[step + 1]), p.out.row) && !is_read(p.out.row, step + 2);
+  return p.gate != nullptr && is_for_next(step, p.out);
+}
+
+bool FusedSteps::finds_values_for_next(size_t step) const {
+  const auto* const attend = std::get_if<AttendStep>(&plan_.steps[step].op);
+  return attend != nullptr && is_for_next(step, attend->out);
 }
 
 bool FusedSteps::finds_conv(size_t step) const {

@@ -1,5 +1,5 @@
 // What steps of a plan have to do with their neighbours when they run as one batch: which are done by the kernel of
-// another, and which may run side by side. All but the last are of few tokens.
+// another, and which may run side by side. All but the last two are of few tokens.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +34,8 @@ class FusedSteps {
 
   // Whether LinearStep `step` is a product with a gate that the LinearStep behind it alone reads, as it is.
   bool gate_is_for_next(size_t step) const { return has_gate_for_next_[step]; }
+  // Whether the LinearStep behind AttendStep `step` alone reads what that mixes, as it is.
+  bool values_are_for_next(size_t step) const { return has_values_for_next_[step]; }
 
  private:
   bool finds_independent(size_t step) const;
@@ -41,11 +43,15 @@ class FusedSteps {
   bool finds_conv(size_t step) const;
   bool finds_gate(size_t step) const;
   bool finds_gate_for_next(size_t step) const;
+  bool finds_values_for_next(size_t step) const;
+  // Whether the step behind is a LinearStep that alone reads what `step` writes to `out`, all of it and as it is.
+  bool is_for_next(size_t step, const View& out) const;
   // Whether a step from `first` on reads the row before another one writes it.
   bool is_read(RowId row, size_t first) const;
 
   const Plan& plan_;
-  std::vector<bool> independent_, has_sum_, has_conv_, has_gate_, has_gate_for_next_;  // of each step
+  // Of each step.
+  std::vector<bool> independent_, has_sum_, has_conv_, has_gate_, has_gate_for_next_, has_values_for_next_;
 };
 
 }  // namespace qgen::QGEN_BACKEND

@@ -536,6 +536,9 @@ struct AttendArgs {
   int tokens = 1;
   float* y = nullptr;  // (tokens of the call, y_stride): heads of mixed values
   int64_t y_stride = 0;
+  // In place of y, of attend_in_tiles(), where `values` is not null: rounded to F16 or BF16, with factors of 1.
+  Fp16Rows rounded;
+  bool rounded_to_bf16 = false;
   // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for the
   // first head of each block.
   int splits = 1;

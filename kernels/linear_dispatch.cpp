@@ -260,7 +260,7 @@ int LinearDispatch::run_library(Stream& stream, const Call& call, const LibraryP
                                 const Target& target) {
   prepare(stream, d.form, call.input, call.tokens);
   const auto apply_factors = [&](bool divide) {
-    if (d.form != Form::kF16) return;
+    if (d.form != Form::kF16 || factors_are_one_) return;
     auto* const y = static_cast<float*>(d.args.y);
     apply_token_factors(stream, {fp16_.factor, divide, y, d.args.y_stride, m.rows, call.tokens});
   };
@@ -489,6 +489,20 @@ bool LinearDispatch::takes_gate(std::span<const DeviceProjection> projections, c
          });
 }
 
+Rounded LinearDispatch::takes_rounded(std::span<const DeviceProjection> projections, const LinearInput& input,
+                                      int tokens, Kernels choice) const {
+  if (!takes_gate(projections, input, tokens, choice) || input.cols % kPad != 0) return Rounded::kNo;
+  const auto bf16 = std::count_if(projections.begin(), projections.end(),
+                                  [](const DeviceProjection& p) { return p.weight.kind == Codes::kBf16; });
+  return bf16 == 0 ? Rounded::kF16 : bf16 == std::ssize(projections) ? Rounded::kBf16 : Rounded::kNo;
+}
+
+Fp16Rows LinearDispatch::leave_rounded(const LinearInput& input, Rounded to) {
+  left_rounded_ = {input.x, to == Rounded::kBf16 ? Form::kBf16 : Form::kF16};
+  fp16_.stride = input.cols;
+  return fp16_;
+}
+
 bool LinearDispatch::takes_token_gate(const DeviceProjection& projection, const LinearInput& input, int tokens,
                                       Kernels choice) const {
   return are_few(tokens, choice) && tokens <= kGemvTokens && input.norm.kind == Norm::Kind::kNone &&
@@ -497,13 +511,15 @@ bool LinearDispatch::takes_token_gate(const DeviceProjection& projection, const 
 
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
                          Kernels choice, Beside beside, bool leave_gate) {
-  // A gate that was left to a call that never came, as where a batch ends with an error, is dropped.
+  // What was left to a call that never came, as where a batch ends with an error, is dropped.
   if (left_gate_ && left_gate_->x == input.x) {
     input.gate = gates_;
     input.activation = left_gate_->activation;
   }
   left_gate_.reset();
-  prepared_ = Form::kNone;
+  factors_are_one_ = left_rounded_ && left_rounded_->x == input.x;
+  prepared_ = factors_are_one_ ? left_rounded_->form : Form::kNone;
+  left_rounded_.reset();
   prepared_parts_.reset();
   is_normalized_ = false;
   const bool few = are_few(tokens, choice);

@@ -27,6 +27,8 @@ struct LinearInput {
   const float* gate = nullptr;
   Activation activation = Activation::kNone;
 };
+// To which 16-bit floats inputs are rounded that are used in no other way.
+enum class Rounded : uint8_t { kNo, kF16, kBf16 };
 // model/step.h, Projection, with its weights on the device.
 struct DeviceProjection {
   Matrix weight;
@@ -72,6 +74,12 @@ class LinearDispatch {
   bool takes_gate(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,
                   Kernels choice) const;
 
+  // To what such a call only rounds its inputs. What makes them may do so as it writes them, where numbers of that kind
+  // hold them without a factor, to the rows of leave_rounded(); the call behind that takes these as its inputs at `x`.
+  Rounded takes_rounded(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,
+                        Kernels choice) const;
+  Fp16Rows leave_rounded(const LinearInput& input, Rounded to);
+
   // Whether inputs of such a layer's many tokens can be 8 bits wide.
   bool takes_8_bits(const Matrix& m);
   // The library behind LibraryGemm, "" while it has not been wanted and where it is missing.
@@ -109,6 +117,11 @@ class LinearDispatch {
   struct LeftGate {
     const float* x;
     Activation activation;
+  };
+  // The same, where they are rounded at x.
+  struct LeftRounded {
+    const float* x;
+    Form form;
   };
   // The step under way.
   struct Call {
@@ -155,7 +168,9 @@ class LinearDispatch {
   std::optional<LibraryGemm> gemm_;
   int64_t library_products_ = 0;
   std::optional<LeftGate> left_gate_;        // to the next call
+  std::optional<LeftRounded> left_rounded_;  // the same
   Form prepared_ = Form::kNone;              // of the input under way; kNone also where nothing has been
+  bool factors_are_one_ = false;             // of that, for sure
   std::optional<SplitForm> prepared_parts_;  // the same of split_.parts
   bool is_normalized_ = false;               // normalized_ has it
 };

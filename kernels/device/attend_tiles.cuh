@@ -145,12 +145,20 @@ class TileAttention {
       for (int row = 0; row < (left < 16 ? left : 16); ++row) {
         const int at = args_.first_token + first + row;
         float* const y = args_.y + at * args_.y_stride + head() * args_.value_dim;
+        uint16_t* const rounded = args_.rounded.values + at * args_.rounded.stride + head() * args_.value_dim;
+        const bool rounds = args_.rounded.values != nullptr;
+        if (rounds && head() == 0 && lane_index() == 0) args_.rounded.factor[at] = 1;
         QGEN_UNROLL
         for (int s = 0; s < kDim / kWarp; ++s) {
           const int c = lane_index() + s * kWarp;
           if (c >= args_.value_dim) continue;
-          const float value = own[place(row, c / 2) + c % 2];
-          y[c] = args_.gate.x == nullptr ? value : value * sigmoid(head_of(args_.gate, at, head())[c]);
+          float value = own[place(row, c / 2) + c % 2];
+          if (args_.gate.x != nullptr) value *= sigmoid(head_of(args_.gate, at, head())[c]);
+          if (rounds) {
+            rounded[c] = args_.rounded_to_bf16 ? bf16_bits(value) : f16_bits(value);
+          } else {
+            y[c] = value;
+          }
         }
       }
       warp_barrier();

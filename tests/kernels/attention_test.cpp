@@ -65,9 +65,9 @@ class AttentionRun {
     sin_ = std::move(sin);
   }
 
-  // Tokens [first, first + count), all at once or one after the other.
+  // Tokens [first, first + count), all at once or one after the other. `rounded`: as AttendArgs has it.
   enum class Way { kOne, kFew, kTiles, kStore };
-  void run(int64_t first, int count, Way way) {
+  void run(int64_t first, int count, Way way, const Fp16Rows& rounded = {}, bool bf16 = false) {
     std::vector<int32_t> positions;
     for (int t = 0; t < count; ++t) positions.push_back(int32_t(first + t));
     const Buffer<int32_t> position(device_, positions);
@@ -101,6 +101,8 @@ class AttentionRun {
     args.tokens = count;
     args.y = there_.y.data() + first * y_.stride;
     args.y_stride = y_.stride;
+    args.rounded = rounded;
+    args.rounded_to_bf16 = bf16;
     args.splits = shape_.splits;
     args.partial = there_.partial.data();
     args.counter = there_.counter.data();
@@ -124,6 +126,16 @@ class AttentionRun {
     values_ = there_.values.read();
     factors_ = there_.factors.read();
   }
+
+  // In tiles, what is written as 16-bit floats in place of outputs: (count, outputs of a token), behind them factors.
+  std::pair<std::vector<uint16_t>, std::vector<float>> rounded(int64_t first, int count, bool bf16) {
+    const Buffer<uint16_t> values(device_, std::vector<uint16_t>(size_t(count * y_.cols)));
+    const Buffer<float> factors(device_, std::vector<float>(size_t(count)));
+    run(first, count, Way::kTiles, {values.data(), factors.data(), y_.cols}, bf16);
+    return {values.read(), factors.read()};
+  }
+  float output(int64_t token, int64_t column) const { return y_.at(token, column); }
+  int64_t output_columns() const { return y_.cols; }
 
   // Of the outputs of tokens [first, last), given what the cache holds.
   double error(int64_t first, int64_t last) const {
@@ -320,6 +332,33 @@ TEST_CASE("kernels: attention of one token after the other, of a few and of many
     AttentionRun fresh(shape, kContext);
     fresh.run(0, 200, Way::kTiles);
     CHECK(fresh.error(0, 200) < (shape.kind == CacheKind::kF16 ? 2e-3 : 1.5e-2));
+  }
+}
+
+TEST_CASE("kernels: attention of many tokens writes what the next product would round") {
+  using enum CacheKind;
+  for (const Attention& shape : {Attention{6, 2, 64, 0, kF16, true, 4},
+                                 {2, 1, 256, 0, kF16, true, 2},
+                                 {3, 1, 256, 50, kF16, false, 9, 0, true},
+                                 {4, 1, 192, 0, kF16, true, 20, 128, true},
+                                 {4, 2, 128, 0, kE4M3, true, 7}}) {
+    INFO(shape.heads, " heads of ", shape.head_dim, ", cache ", int(shape.kind));
+    constexpr int kFirst = 9, kCount = 150;
+    AttentionRun run(shape, kFirst + kCount);
+    run.run(0, kFirst, Way::kTiles);
+    run.run(kFirst, kCount, Way::kTiles);
+    for (const bool bf16 : {false, true}) {
+      const auto [values, factors] = run.rounded(kFirst, kCount, bf16);
+      int wrong = 0;
+      for (int64_t t = 0; t < kCount; ++t) {
+        for (int64_t c = 0; c < run.output_columns(); ++c) {
+          const float value = run.output(kFirst + t, c);
+          wrong += values[size_t(t * run.output_columns() + c)] != (bf16 ? float_to_bf16(value) : float_to_f16(value));
+        }
+      }
+      CHECK(wrong == 0);
+      CHECK(factors == std::vector<float>(kCount, 1));
+    }
   }
 }
 

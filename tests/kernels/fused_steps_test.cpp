@@ -85,6 +85,34 @@ TEST_CASE("kernels: a gate is left to the next product where that alone reads wh
   CHECK(is_left());
 }
 
+TEST_CASE("kernels: what attention mixes is rounded by it where the next product alone reads it") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  std::vector<size_t> found;
+  const FusedSteps fused(*plan);
+  for (size_t i = 0; i < plan->steps.size(); ++i) {
+    if (fused.values_are_for_next(i)) found.push_back(i);
+  }
+  REQUIRE(int64_t(found.size()) == plan->model.layers);
+  const size_t step = found[0];
+  auto& attend = std::get<AttendStep>(plan->steps[step].op);
+  auto& next = std::get<LinearStep>(plan->steps[step + 1].op);
+  const auto are_for_next = [&] { return FusedSteps(*plan).values_are_for_next(step); };
+  CHECK(next.in == attend.out);
+  // By queries that lie in the same row, or a later step.
+  const Heads queries = attend.q;
+  attend.q.row = attend.out.row;
+  CHECK(!are_for_next());
+  attend.q = queries;
+  CHECK(are_for_next());
+  View& later = std::get<LinearStep>(plan->steps[step + 2].op).in;
+  const View before = later;
+  later = attend.out;
+  CHECK(!are_for_next());
+  later = before;
+  next.in.cols -= 32;
+  CHECK(!are_for_next());
+}
+
 TEST_CASE("kernels: a step that something else depends on is not fused") {
   const auto plan_of = [](int change) {
     PlanMaker maker;

@@ -153,6 +153,21 @@ TEST_CASE("kernels: what steps do for their neighbours has no launches of its ow
     CHECK(contains(traced, kernel));
 }
 
+TEST_CASE("kernels: attention of a prompt rounds what the next product takes, from a cache in F16") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  gpu::Device device(0);
+  const std::vector<TokenId> ids(40, 7);
+  for (const KvType kv : {KvType::kF16, KvType::kFp8}) {
+    EngineOptions options;
+    options.context = 64;
+    options.kv = kv;
+    const auto engine = make_gpu_engine(*plan, options);
+    KernelLog log(device, 1 << 16);
+    const std::string prompt = launches_of(log, [&] { engine->prefill(ids); });
+    CHECK(contains(prompt, "attend in tiles, to fp16, ") == (kv != KvType::kF16));
+  }
+}
+
 TEST_CASE("kernels: recurrences of prompts go in chunks, but not of a few tokens or where all is to be F32") {
   const auto plan = load_plan(source_folder() / "tests/golden/qwen3_5_moe-bf16");
   gpu::Device device(0);
