@@ -100,9 +100,15 @@ int query_tiles(CacheKind kind, int queries, int dim) {
 }
 
 void store_keys(Stream& stream, const AttendArgs& args) {
+  const int dim = larger_of(args.key_dim, args.value_dim);
+  const auto store = [&](auto kernel, int tokens) {  // of a warp
+    launch(stream, "store keys", kernel, {unsigned(args.kv_heads), blocks_of(args.tokens, tokens)}, 2 * kWarp,
+           size_t(2 * tokens * padded(dim)) * sizeof(float), args);
+  };
   with_kind(args.cache.kind, [&]<CacheKind kKind>() {
-    launch(stream, "store keys", store_keys_kernel<kKind>, {unsigned(args.kv_heads), unsigned(args.tokens)}, 2 * kWarp,
-           size_t(2 * larger_of(padded(args.key_dim), padded(args.value_dim))) * 4, args);
+    if (dim <= 4 * kWarp) return store(store_tokens_kernel<kKind, 4>, kStoreTokens);
+    if (dim <= 8 * kWarp) return store(store_tokens_kernel<kKind, 8>, kStoreTokens);
+    store(store_keys_kernel<kKind>, 1);
   });
 }
 

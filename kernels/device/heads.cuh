@@ -357,4 +357,56 @@ QGEN_DEVICE float store_row_twice(const float* values, int elements, uint8_t* ro
   return factor;
 }
 
+// Tokens of a warp that stores: what one waits for they all do, so that four take hardly longer.
+constexpr int kStoreTokens = 4;
+
+// store_keys_kernel() for kStoreTokens tokens, whose heads have at most kSlots * kWarp elements.
+template <CacheKind kKind, int kSlots>
+QGEN_KERNEL(2 * kWarp, 1)
+store_tokens_kernel(const AttendArgs args, const LaunchTimes times) {
+  KernelScope scope(times);
+  scope.wait_for_inputs();
+  const int kv = int(block_index().x), begin = int(block_index().y) * kStoreTokens, left = args.tokens - begin;
+  const bool keys = warp_index() == 0;
+  if (!keys && args.v.x == nullptr) return;  // values are in the keys
+  const Cache& cache = args.cache;
+  const int dim = keys ? args.key_dim : args.value_dim, row = padded(dim);
+  const HeadRows& from = keys ? args.k : args.v;
+  const DeviceNorm& norm = keys ? args.k_norm : args.v_norm;
+  // Behind the last token that one again.
+  int token[kStoreTokens], position[kStoreTokens], table[kStoreTokens];
+  QGEN_UNROLL
+  for (int i = 0; i < kStoreTokens; ++i) {
+    token[i] = args.first_token + begin + (i < left ? i : left - 1);
+    position[i] = args.position[token[i]];
+    table[i] = args.sequence[token[i]] * cache.ring;
+  }
+  LaneHead<kSlots> heads[kStoreTokens];
+  heads[0].load_weights(norm, kv, dim);
+  QGEN_UNROLL
+  for (int i = 0; i < kStoreTokens; ++i) {
+    QGEN_UNROLL
+    for (int s = 0; s < kSlots; ++s) heads[i].weight[s] = heads[0].weight[s];
+    heads[i].load(head_of(from, token[i], kv), dim, args.rotation, token[i]);
+  }
+  int64_t at[kStoreTokens];
+  QGEN_UNROLL
+  for (int i = 0; i < kStoreTokens; ++i) {
+    const int32_t page = page_at(cache, cache.tables + table[i], position[i] >> cache.page_shift);
+    at[i] = page_row(cache, page, args.kv_heads, kv) + page_offset(cache, position[i]);
+  }
+  const int pitch = head_floats(args);
+  float* const prepared = shared_memory<float>() + warp_index() * kStoreTokens * pitch;
+  prepare_heads(heads, args, norm, kv, dim, row, keys, prepared, pitch);
+  QGEN_UNROLL
+  for (int i = 0; i < kStoreTokens; ++i) {
+    if (i >= left) break;
+    uint8_t* const to = keys ? cache.keys + at[i] * cache.key_bytes : cache.values + at[i] * cache.value_bytes;
+    const float factor = store_row_twice<kKind, kSlots>(prepared + i * pitch, row, to, nullptr, false, cache, token[i]);
+    if constexpr (has_factors(kKind)) {
+      if (lane_index() == 0) (keys ? cache.key_factor : cache.value_factor)[at[i]] = factor;
+    }
+  }
+}
+
 }  // namespace qgen::QGEN_BACKEND
