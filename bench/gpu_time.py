@@ -370,8 +370,9 @@ def prefill(gpu, model, tokens, kernels=None):
         flops = 2.0 * tokens * sum(sum(p.rows) * p.cols for p in products)
         copied = sum(sum(p.rows) * p.cols for p in products if p.codes != "bf16")
         # F32 read, F16 written, but for what attention has rounded.
-        rounded = [step for before, step in zip(kind.steps, kind.steps[1:]) if isinstance(before, Attention)]
-        rounded = rounded if kernels.get("attention rounds", True) else []
+        attention_rounds = kernels.get("attention rounds", True)
+        rounded = [step for before, step in zip(kind.steps, kind.steps[1:])
+                   if isinstance(before, Attention) and attention_rounds and before.cache == "f16" and not before.gated]
         inputs = tokens * sum(p.cols for p in products if p not in rounded) * (4 + 2)
         # The row that a product is added to is read by the library, or it and the product by an epilogue, which writes it. The same of a
         # gate, or it is read by the next inputs.

@@ -217,9 +217,9 @@ class RecurChunks:
     times: float = 1  # as long as these clocks
 
 
-# By bench/sass_clocks.py with the way of a warp of keys, 1 and 2 blocks (3501, 2 x 3122); instructions read off. An H200 took 1.4 times
+# By bench/sass_clocks.py with the way of a warp of keys, 1 and 2 blocks (3454, 2 x 3067); instructions read off. An H200 took 1.4 times
 # what it says of tiles, taken here as well.
-RECUR_CHUNKS = RecurChunks(32, 32, {1: 3501, 2: 6244}, 4 * 3200, 1.4)
+RECUR_CHUNKS = RecurChunks(32, 32, {1: 3454, 2: 6134}, 4 * 3200, 1.4)
 # Set by the second day's prompt of 2048 tokens of 27B: 13 % of four layers and the head, taken for as much of all 244 ms. The kernels that
 # prepared its chunks were not measured and are left out.
 RECUR_CHUNKS_THEN = RecurChunks(8, 64, {1: 4550, 2: 9100}, 0)

@@ -48,6 +48,7 @@ class Attention:
     kv_heads: int
     head_dim: int
     cache: str  # "f16" or "fp8"
+    gated: bool = False
 
     def bytes(self, context):
         element = 2 if self.cache == "f16" else 1
@@ -155,7 +156,7 @@ def model_of_config(name, cache):
     gates = heads * dim if config.get("attn_output_gate") else 0
     attention = [
         Product("qkv", (heads * dim + gates, kv_heads * dim, kv_heads * dim), hidden, codes, norm=True),
-        Attention("attend", heads, kv_heads, dim, cache),
+        Attention("attend", heads, kv_heads, dim, cache, gates > 0),
         Product("o", (hidden,), heads * dim, codes),
     ]
     if experts := config.get("num_experts"):

@@ -340,26 +340,31 @@ class CudaBackend : public Backend {
   // Launches the steps. Few inputs come with the first one, and a report of scores goes with the last one: a copy takes
   // several us, and the kernel behind it cannot start early.
   void run_steps(const SideBatch& batch) {
+    work_.linear.forget_left();
     if (!inputs_go_in_passing(batch)) work_.inputs.send(device_.stream(), batch.side);
     for (size_t i = batch.first; i < batch.last; ++i) {
       // Timed launches carry the name of their step.
       if (KernelLog* const log = KernelLog::current()) log->set_step(step_name(plan_.steps[i]));
       std::visit([&](const auto& step) { execute(step, i, batch); }, plan_.steps[i].op);
     }
-    if ((batch.last == plan_.main_steps() || batch.last == plan_.steps.size()) && !batch.scored.empty()) {
-      const Side& side = sides_[batch.side];
-      ScoreArgs args = score_args(batch.side, 0, int(batch.scored.size()));
-      args.host_report = report_at(side.report.data());
-      args.host_found = reinterpret_cast<FoundScores*>(side.found.data());
-      find_best_score(device_.stream(), args);
-      if (!batch.finds()) return;
-      args.draw = work_.inputs.draw();
-      find_best_scores(device_.stream(), args);
-      if (batch.draws()) return draw_token(device_.stream(), args);
-      copy_to_host(device_.stream(), side.found.data(), work_.found, batch.choices.size() * sizeof(FoundScores));
-    } else {
-      copy_to_host(device_.stream(), sides_[batch.side].report.data(), work_.report, work_.report_bytes());
-    }
+    send_back(batch);
+  }
+
+  // What the host reads once the batch has ended.
+  void send_back(const SideBatch& batch) {
+    const Side& side = sides_[batch.side];
+    const bool scores = batch.last == plan_.main_steps() || batch.last == plan_.steps.size();
+    if (!scores || batch.scored.empty())
+      return copy_to_host(device_.stream(), side.report.data(), work_.report, work_.report_bytes());
+    ScoreArgs args = score_args(batch.side, 0, int(batch.scored.size()));
+    args.host_report = report_at(side.report.data());
+    args.host_found = reinterpret_cast<FoundScores*>(side.found.data());
+    find_best_score(device_.stream(), args);
+    if (!batch.finds()) return;
+    args.draw = work_.inputs.draw();
+    find_best_scores(device_.stream(), args);
+    if (batch.draws()) return draw_token(device_.stream(), args);
+    copy_to_host(device_.stream(), side.found.data(), work_.found, batch.choices.size() * sizeof(FoundScores));
   }
 
   void execute(const LookupStep& step, size_t index, const SideBatch& batch) {
@@ -702,11 +707,12 @@ class CudaBackend : public Backend {
     args.tokens = tokens;
     if (step.stores) store_keys(stream, args);
     if (std::all_of(batch.segments.begin(), batch.segments.end(), in_tiles)) {
-      // Values in F16 are numbers that need no factor, and what they are mixed to is no larger. BF16 holds any.
+      // BF16 holds any number. Values in F16 need no factor, and but for rounding what they are mixed to is no larger;
+      // means below 2^-14 lose bits, as the values do. Gates may make them as small as they like.
       const Rounded to = fusion_->rounds_for_next(index, batch);
-      if (to == Rounded::kBf16 || (to == Rounded::kF16 && args.cache.kind == CacheKind::kF16)) {
+      if (to == Rounded::kBf16 || (to == Rounded::kF16 && args.cache.kind == CacheKind::kF16 && !step.gate)) {
+        args.rounds_to = to;
         args.rounded = work_.linear.leave_rounded(prepared_[index + 1].input, to);
-        args.rounded_to_bf16 = to == Rounded::kBf16;
       }
     }
     int waiting = 0;  // the first token that goes one by one and has not gone

@@ -127,6 +127,8 @@ struct InputArgs {
   int cols = 0, tokens = 0;
 };
 
+// To which 16-bit floats.
+enum class Rounded : uint8_t { kNo, kF16, kBf16 };
 // The input of gemm(): 16-bit floats with a factor for every token.
 struct Fp16Rows {
   uint16_t* values = nullptr;  // (tokens, stride)
@@ -536,9 +538,9 @@ struct AttendArgs {
   int tokens = 1;
   float* y = nullptr;  // (tokens of the call, y_stride): heads of mixed values
   int64_t y_stride = 0;
-  // In place of y, of attend_in_tiles(), where `values` is not null: rounded to F16 or BF16, with factors of 1.
+  // In place of y, of attend_in_tiles(): rounded, with factors of 1.
+  Rounded rounds_to = Rounded::kNo;
   Fp16Rows rounded;
-  bool rounded_to_bf16 = false;
   // attend(): partial sums of the parts that the keys are split into, and a counter, zero between calls, for the
   // first head of each block.
   int splits = 1;
@@ -598,7 +600,7 @@ struct ScoreArgs {
   int wanted = 1;  // find_best_scores(): so many at least, unless few are within 64 of the best
   float inverse_temperature = 1;
   const DrawSettings* draw = nullptr;  // (rows): in place of `wanted` and `inverse_temperature`; for draw_token()
-  Report report;                       // its first row; `next_token` and `overflow` may be null
+  Report report;                       // its first row; `overflow` may be null without a host_report, and `next_token`
   FoundScores* found = nullptr;        // of find_best_scores()
   // The same on the host, where wanted: all of the report, which find_best_score() and draw_token() send there, and
   // what draw_token() looked at.

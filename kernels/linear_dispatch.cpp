@@ -388,9 +388,9 @@ void LinearDispatch::apply(Stream& stream, const Call& call, const float* raw, i
 
 void LinearDispatch::multiply(Stream& stream, const Call& call, const Matrix& m, const Target& target) {
   // The library adds to y itself where that is all there is to do. (Of 8-bit codes in blocks it is not known to.)
-  if (target.epilogue == Epilogue{.add = true} && m.bias == nullptr && target.gate == nullptr) {
-    std::optional<LibraryProduct> d = library_product(call, m, target.y, target.stride);
-    if (d && (d->form == Form::kF16 || d->form == Form::kF16Ranged || d->form == Form::kBf16)) {
+  const bool only_adds = target.epilogue == Epilogue{.add = true} && m.bias == nullptr && target.gate == nullptr;
+  if (only_adds && activations_ == Activations::k16Bit) {
+    if (std::optional<LibraryProduct> d = library_product(call, m, target.y, target.stride)) {
       d->args.add = true;
       const int done = run_library(stream, call, *d, m, target);
       if (done == m.rows) return;
@@ -511,15 +511,13 @@ bool LinearDispatch::takes_token_gate(const DeviceProjection& projection, const 
 
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
                          Kernels choice, Beside beside, bool leave_gate) {
-  // What was left to a call that never came, as where a batch ends with an error, is dropped.
   if (left_gate_ && left_gate_->x == input.x) {
     input.gate = gates_;
     input.activation = left_gate_->activation;
   }
-  left_gate_.reset();
   factors_are_one_ = left_rounded_ && left_rounded_->x == input.x;
   prepared_ = factors_are_one_ ? left_rounded_->form : Form::kNone;
-  left_rounded_.reset();
+  forget_left();
   prepared_parts_.reset();
   is_normalized_ = false;
   const bool few = are_few(tokens, choice);

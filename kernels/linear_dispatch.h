@@ -27,8 +27,6 @@ struct LinearInput {
   const float* gate = nullptr;
   Activation activation = Activation::kNone;
 };
-// To which 16-bit floats inputs are rounded that are used in no other way.
-enum class Rounded : uint8_t { kNo, kF16, kBf16 };
 // model/step.h, Projection, with its weights on the device.
 struct DeviceProjection {
   Matrix weight;
@@ -58,6 +56,12 @@ class LinearDispatch {
   void lay_out(DeviceLayout& layout, const LinearSizes& sizes, Activations activations);
   // Once there is memory. Without this call there is no LibraryGemm.
   void start(Device& device);
+
+  // What was left to a call that never came, as where a batch ends with an error, is dropped.
+  void forget_left() {
+    left_gate_.reset();
+    left_rounded_.reset();
+  }
 
   // All projections of one input. Outputs have room for round_up(tokens, kLibraryGemmTokens). `beside`: of calls that
   // can_run_beside(). `leave_gate`: what comes next is the call that alone reads the result, and takes_gate(); it then

@@ -212,7 +212,7 @@ DeviceMemory::DeviceMemory(Device& device, size_t bytes, const char* subject) {
   }
   data_.reset(static_cast<std::byte*>(data));
   check(cudaMemsetAsync(data, 0, bytes, device.stream().handle), subject);
-  device.stream().copied = true;
+  device.stream().next_waits = true;
 }
 void DeviceMemory::Free::operator()(std::byte* data) const { cudaFree(data); }
 
@@ -228,19 +228,19 @@ PinnedMemory::PinnedMemory(size_t bytes, const char* subject) {
 void PinnedMemory::Free::operator()(std::byte* data) const { cudaFreeHost(data); }
 
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
-  stream.copied = true;
+  stream.next_waits = true;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream.handle), "a copy to the GPU");
 }
 void copy_on_device(Stream& stream, void* to, const void* from, size_t bytes) {
-  stream.copied = true;
+  stream.next_waits = true;
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.handle), "a copy on the GPU");
 }
 void clear_on_device(Stream& stream, void* data, size_t bytes) {
-  stream.copied = true;
+  stream.next_waits = true;
   check(cudaMemsetAsync(data, 0, bytes, stream.handle), "clearing memory of the GPU");
 }
 void copy_to_host(Stream& stream, void* host, const void* device, size_t bytes) {
-  stream.copied = true;
+  stream.next_waits = true;
   check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream.handle), "a copy from the GPU");
 }
 
@@ -319,6 +319,7 @@ CudaGraph::~CudaGraph() = default;
 CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;
 CudaGraph& CudaGraph::operator=(CudaGraph&&) noexcept = default;
 void CudaGraph::run(Device& device) const {
+  device.stream().next_waits = true;
   check(cudaGraphLaunch(state_->exec, device.stream().handle), "running a CUDA graph");
 }
 

@@ -14,7 +14,7 @@ namespace qgen::cuda {
 class Stream {
  public:
   cudaStream_t handle = nullptr;
-  bool copied = false;              // what was asked for last is a copy, a fill or alone: no kernel may overtake it
+  bool next_waits = false;          // no kernel may overtake what came last: a copy, a fill, a graph or Start::kAlone
   bool overlap = false;             // programmatic dependent launch: 9.0 and later
   int processors = 1;               // of the device
   int64_t shared_of_processor = 0;  // bytes of shared memory, and what one block may have of them

@@ -144,9 +144,8 @@ class TileAttention {
       QGEN_UNROLL_BY(1)
       for (int row = 0; row < (left < 16 ? left : 16); ++row) {
         const int at = args_.first_token + first + row;
-        float* const y = args_.y + at * args_.y_stride + head() * args_.value_dim;
-        uint16_t* const rounded = args_.rounded.values + at * args_.rounded.stride + head() * args_.value_dim;
-        const bool rounds = args_.rounded.values != nullptr;
+        const int first_column = head() * args_.value_dim;
+        const bool rounds = args_.rounds_to != Rounded::kNo;
         if (rounds && head() == 0 && lane_index() == 0) args_.rounded.factor[at] = 1;
         QGEN_UNROLL
         for (int s = 0; s < kDim / kWarp; ++s) {
@@ -155,9 +154,10 @@ class TileAttention {
           float value = own[place(row, c / 2) + c % 2];
           if (args_.gate.x != nullptr) value *= sigmoid(head_of(args_.gate, at, head())[c]);
           if (rounds) {
-            rounded[c] = args_.rounded_to_bf16 ? bf16_bits(value) : f16_bits(value);
+            args_.rounded.values[at * args_.rounded.stride + first_column + c] =
+                args_.rounds_to == Rounded::kBf16 ? bf16_bits(value) : f16_bits(value);
           } else {
-            y[c] = value;
+            args_.y[at * args_.y_stride + first_column + c] = value;
           }
         }
       }

@@ -50,7 +50,7 @@ QGEN_DEVICE PowerOfTwo power_of_row(const Fp16Args& args, const InputRange& row)
   if (args.bf16) return {1, 1};
   if (args.range > 0) return {args.range, 1 / args.range};
   if (row.peak >= kLeastNear && row.peak < kNoMoreNear) return {1, 1};
-  // 2^60 at most, by which rows that products are added to may be multiplied.
+  // From 2^-114 to 2^60, by which rows are multiplied that products are added to.
   return f16_range(row.peak > 0 && row.peak < kLeast ? kLeast : row.peak);
 }
 

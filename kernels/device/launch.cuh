@@ -36,8 +36,8 @@ void launch(Stream& stream, const char* name, void (*kernel)(const Args, const L
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle;
   config.attrs = &attribute;
-  config.numAttrs = waits && start == Start::kEarly && !stream.copied ? 1 : 0;
-  stream.copied = start == Start::kAlone;
+  config.numAttrs = waits && start == Start::kEarly && !stream.next_waits ? 1 : 0;
+  stream.next_waits = start == Start::kAlone;
   const LaunchTimes times = times_of_launch(name, size_t(grid.x) * grid.y * grid.z);
   check_launch(cudaLaunchKernelEx(&config, kernel, args, times), name);
 }

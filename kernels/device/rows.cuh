@@ -116,7 +116,7 @@ combine_kernel(const CombineArgs args, const LaunchTimes times) {
   for (int c = args.cols + thread_index(); c < args.cols + args.zeros; c += kRowThreads) out[c] = 0;
 }
 
-// Columns of a row for each block x, token y; behind them blocks that bring the inputs of the call.
+// Columns of a row for each block x, token y; behind the first token's blocks that bring the inputs of the call.
 template <Codes kCodes>
 QGEN_KERNEL(kRowThreads, 1)
 look_up_kernel(const LookupArgs args, const LaunchTimes times) {

@@ -148,19 +148,15 @@ QGEN_KERNEL(kScoreThreads, 1) draw_token_kernel(const ScoreArgs args, const Laun
   float* const sums = reinterpret_cast<float*>(&all + 1);
   const DrawSettings draw = *args.draw;
   const int count = int(args.found->count);
-  const auto on_host = [&](const auto& put) {
-    if (args.host_found != nullptr) put(*args.host_found);
-  };
-  if (thread_index() == 0) {
-    on_host([&](FoundScores& found) {
-      found.count = uint32_t(count);
-      found.mass = args.found->mass;
-    });
+  FoundScores* const host = args.host_found;
+  if (host != nullptr && thread_index() == 0) {
+    host->count = uint32_t(count);
+    host->mass = args.found->mass;
   }
   if (count > kMostBest) return;  // the best is guessed
   for (int i = thread_index(); i < count; i += kScoreThreads) {
     all.token[i] = args.found->token[i];
-    on_host([&](FoundScores& found) { found.token[i] = all.token[i]; });
+    if (host != nullptr) host->token[i] = all.token[i];
     all.weight[i] = exp_fast((all.token[i].score - args.report.best->score) * draw.inverse_temperature);
   }
   barrier();
@@ -192,13 +188,22 @@ QGEN_KERNEL(kScoreThreads, 1) draw_token_kernel(const ScoreArgs args, const Laun
   reduce<kScoreThreads / kWarp>(left, unused, sums);
   const bool whole = draw.top_k == 0 && draw.top_p >= 1 && draw.min_p <= 0;
   const float point = draw.random * (whole ? args.found->mass : left);
+  // Sums in another order may let two tokens have the point: all must go on with the same one.
+  uint32_t chosen = 0;  // 1 + its place
   for (int n = 0; n < kOfThread && mine(n) < count; ++n) {
-    if (kept[n] && before[n] <= point && point < before[n] + all.weight[mine(n)]) {
-      const int32_t token = all.token[mine(n)].token;
-      *args.report.next_token = token;
-      if (args.host_report.next_token != nullptr) *args.host_report.next_token = token;
-    }
+    if (kept[n] && before[n] <= point && point < before[n] + all.weight[mine(n)]) chosen = uint32_t(mine(n)) + 1;
   }
+  chosen = largest_lane_bits(chosen);
+  uint32_t* const of_warps = reinterpret_cast<uint32_t*>(sums);
+  barrier();  // the sums have been read
+  if (lane_index() == 0) of_warps[warp_index()] = chosen;
+  barrier();
+  if (thread_index() != 0) return;
+  for (int w = 1; w < kScoreThreads / kWarp; ++w) chosen = larger_bits(chosen, of_warps[w]);
+  if (chosen == 0) return;
+  const int32_t token = all.token[chosen - 1].token;
+  *args.report.next_token = token;
+  if (args.host_report.next_token != nullptr) *args.host_report.next_token = token;
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -177,7 +177,10 @@ struct Thread {
 
 struct Warp {
   int arrived = 0;
-  size_t bytes = 0;  // of the exchange under way
+  // Of the exchange under way: what its lanes have called exchange() with.
+  size_t bytes = 0;
+  void (*finish)(std::byte*, int) = nullptr;
+  int lanes = kWarp;
   // Two sets in turns: a lane may give again while others still read.
   alignas(64) std::byte slots[2][kWarp * kExchangeBytes];
 };
@@ -385,8 +388,11 @@ void meet() {
 const std::byte* exchange(const void* given, size_t bytes, void (*finish)(std::byte*, int), int lanes) {
   Thread* const mine = self;
   Warp& warp = block->warps[mine->place.thread / kWarp];
-  if (warp.arrived > 0 && warp.bytes != bytes) stop("the lanes of a warp are at different exchanges");
+  if (warp.arrived > 0 && (warp.bytes != bytes || warp.finish != finish || warp.lanes != lanes))
+    stop("the lanes of a warp are at different exchanges");
   warp.bytes = bytes;
+  warp.finish = finish;
+  warp.lanes = lanes;
   std::byte* const slots = warp.slots[mine->exchanges++ % 2];
   std::memcpy(slots + size_t(mine->place.thread % kWarp) * kExchangeBytes, given, bytes);
   if (++warp.arrived < kWarp) {

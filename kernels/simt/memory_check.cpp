@@ -294,7 +294,7 @@ void check_copy(const void* target, size_t bytes, CopyState state) {
   if (!check.shared.holds(check.shared.begin + offset, check.shared.begin + offset + bytes)) {
     stop("a copy beyond shared memory");
   }
-  // Whole words, as their alignment was looked at.
+  if (offset % kWord != 0 || bytes % kWord != 0) stop("a copy of parts of words");
   if (state == CopyState::kIssued) touch_shared(offset, bytes, Access::kWrite);
   for (size_t word = offset / kWord; word < (offset + bytes) / kWord; ++word) {
     Touched& all = check.shared_words[word].byte[0];

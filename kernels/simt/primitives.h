@@ -52,9 +52,7 @@ QGEN_UNCHECKED T combine_lanes(T value, void (*finish)(std::byte*, int), int lan
   return value;
 }
 inline float sum_lanes(float value, int lanes = kWarp) { return combine_lanes(value, sum_slots, lanes); }
-inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
 inline float largest_lane(float value, int lanes = kWarp) { return combine_lanes(value, find_largest_slots, lanes); }
-inline uint32_t larger_bits(uint32_t a, uint32_t b) { return std::max(a, b); }
 inline uint32_t largest_lane_bits(uint32_t value) { return combine_lanes(value, find_largest_bits); }
 inline uint32_t smallest_lane_bits(uint32_t value) { return combine_lanes(value, find_smallest_bits); }
 inline bool any_lane(bool mine) { return largest_lane_bits(mine) != 0; }

@@ -117,7 +117,15 @@ void Uploader::wait() {}
 struct CudaGraph::State {
   std::vector<std::function<void()>> work;
 };
-CudaGraph::CudaGraph(Device&, const std::function<void()>& work) : state_(new State{record(work)}) {}
+CudaGraph::CudaGraph(Device&, const std::function<void()>& work) : state_(new State{record(work)}) {
+  if (state_->work.empty()) return;
+  // What comes behind it waits for all of it.
+  std::function<void()>& last = state_->work.back();
+  last = [last] {
+    last();
+    check_all_ended();
+  };
+}
 CudaGraph::CudaGraph() = default;
 CudaGraph::~CudaGraph() = default;
 CudaGraph::CudaGraph(CudaGraph&&) noexcept = default;

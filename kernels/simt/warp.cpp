@@ -39,6 +39,7 @@ constexpr int64_t kExponent = int64_t{0x7FF} << 52;
 
 inline Two size_of(Two x) { return Two(TwoBits(x) & INT64_MAX); }
 
+// (Rounds by adding and subtracting: not to be compiled with -ffast-math.)
 // Two sums and their products as a tensor core adds them: all are cut off 24 bits below the largest, added, and the
 // result is cut off to F32, toward zero. Chains of products drift by that, where rounding would cancel out. (Measured
 // on A100s: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science
@@ -72,12 +73,8 @@ inline void add_products(float* sums, const Two (&products)[kCount]) {
 void sum_slots(std::byte* slots, int lanes) {
   combine_floats(slots, lanes, [](float a, float b) { return a + b; });
 }
-void find_largest_slots(std::byte* slots, int lanes) {
-  combine_floats(slots, lanes, [](float a, float b) { return b > a || !(b == b) ? b : a; });
-}
-void find_largest_bits(std::byte* slots, int) {
-  combine_bits(slots, [](uint32_t a, uint32_t b) { return std::max(a, b); });
-}
+void find_largest_slots(std::byte* slots, int lanes) { combine_floats(slots, lanes, larger); }
+void find_largest_bits(std::byte* slots, int) { combine_bits(slots, larger_bits); }
 void find_smallest_bits(std::byte* slots, int) {
   combine_bits(slots, [](uint32_t a, uint32_t b) { return std::min(a, b); });
 }

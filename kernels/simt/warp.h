@@ -3,15 +3,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/simt/executor.h"
 
 namespace qgen::simt {
 
+// NaN where one is.
+inline float larger(float a, float b) { return b > a || !(b == b) ? b : a; }
+inline uint32_t larger_bits(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
 // Of each `lanes` lanes in a row, a power of two, in the order of the shuffles that a GPU does it with. Each lane gives
 // a float and gets the result.
 void sum_slots(std::byte* slots, int lanes);
-void find_largest_slots(std::byte* slots, int lanes);  // passes over NaN
+void find_largest_slots(std::byte* slots, int lanes);
 // Of all lanes, of a uint32_t.
 void find_largest_bits(std::byte* slots, int);
 void find_smallest_bits(std::byte* slots, int);

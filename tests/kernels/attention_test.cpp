@@ -67,7 +67,7 @@ class AttentionRun {
 
   // Tokens [first, first + count), all at once or one after the other. `rounded`: as AttendArgs has it.
   enum class Way { kOne, kFew, kTiles, kStore };
-  void run(int64_t first, int count, Way way, const Fp16Rows& rounded = {}, bool bf16 = false) {
+  void run(int64_t first, int count, Way way, Rounded rounds_to = Rounded::kNo, const Fp16Rows& rounded = {}) {
     std::vector<int32_t> positions;
     for (int t = 0; t < count; ++t) positions.push_back(int32_t(first + t));
     const Buffer<int32_t> position(device_, positions);
@@ -101,8 +101,8 @@ class AttentionRun {
     args.tokens = count;
     args.y = there_.y.data() + first * y_.stride;
     args.y_stride = y_.stride;
+    args.rounds_to = rounds_to;
     args.rounded = rounded;
-    args.rounded_to_bf16 = bf16;
     args.splits = shape_.splits;
     args.partial = there_.partial.data();
     args.counter = there_.counter.data();
@@ -128,10 +128,10 @@ class AttentionRun {
   }
 
   // In tiles, what is written as 16-bit floats in place of outputs: (count, outputs of a token), behind them factors.
-  std::pair<std::vector<uint16_t>, std::vector<float>> rounded(int64_t first, int count, bool bf16) {
+  std::pair<std::vector<uint16_t>, std::vector<float>> rounded(int64_t first, int count, Rounded to) {
     const Buffer<uint16_t> values(device_, std::vector<uint16_t>(size_t(count * y_.cols)));
     const Buffer<float> factors(device_, std::vector<float>(size_t(count)));
-    run(first, count, Way::kTiles, {values.data(), factors.data(), y_.cols}, bf16);
+    run(first, count, Way::kTiles, to, {values.data(), factors.data(), y_.cols});
     return {values.read(), factors.read()};
   }
   float output(int64_t token, int64_t column) const { return y_.at(token, column); }
@@ -347,13 +347,14 @@ TEST_CASE("kernels: attention of many tokens writes what the next product would 
     AttentionRun run(shape, kFirst + kCount);
     run.run(0, kFirst, Way::kTiles);
     run.run(kFirst, kCount, Way::kTiles);
-    for (const bool bf16 : {false, true}) {
-      const auto [values, factors] = run.rounded(kFirst, kCount, bf16);
+    for (const Rounded to : {Rounded::kF16, Rounded::kBf16}) {
+      const auto [values, factors] = run.rounded(kFirst, kCount, to);
       int wrong = 0;
       for (int64_t t = 0; t < kCount; ++t) {
         for (int64_t c = 0; c < run.output_columns(); ++c) {
           const float value = run.output(kFirst + t, c);
-          wrong += values[size_t(t * run.output_columns() + c)] != (bf16 ? float_to_bf16(value) : float_to_f16(value));
+          wrong += values[size_t(t * run.output_columns() + c)] !=
+                   (to == Rounded::kBf16 ? float_to_bf16(value) : float_to_f16(value));
         }
       }
       CHECK(wrong == 0);

@@ -64,6 +64,10 @@ TEST_CASE("kernels: a barrier that not all threads reach is found, and other mis
   CHECK(error_of([](Given, LaunchTimes) {
           if (thread_index() != 3) shuffle_xor(1, 1);
         }) == "test: of 64 threads 0 wait at a barrier, 31 for their warp, 33 are done");
+  CHECK(error_of([](Given, LaunchTimes) { sum_lanes(1, thread_index() < 8 ? 8 : kWarp); }) ==
+        "test: the lanes of a warp are at different exchanges");
+  CHECK(error_of([](Given, LaunchTimes) { thread_index() < 8 ? largest_lane(1) : sum_lanes(1); }) ==
+        "test: the lanes of a warp are at different exchanges");
   CHECK(error_of([](Given, LaunchTimes) {
           if (thread_index() >= kSharedBytes / 16) return;
           copy_async16(shared_memory<std::byte>() + 16 * thread_index(), nullptr, false);
