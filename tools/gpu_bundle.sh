@@ -29,12 +29,14 @@ for golden in llama-shards-index qwen3-shards-bare llama-ct-fp8-{block,channel,t
     mistral-nested-fp8 mistral-fp8-tensor llama-ct-int8-gidx llama4-separate-fp8; do
   rm -r "$out/tests/golden/$golden"
 done
+# Of other methods that Llama has as well.
+for golden in mistral qwen2 qwen3; do rm -r "$out/tests/golden/$golden-ct-int8-channel"; done
 # Wider ones of families that are there, for blocks of GGUF files.
 for golden in ernie4_5_moe glm4_moe_lite granite_hybrid lfm2 nemotron_h qwen3_next; do rm -r "$out/tests/golden/$golden-wide-bf16"; done
 # Of families that differ from another one in names and in what is computed on the host.
 for golden in kimi_k2 seed_oss exaone4-full hunyuan_moe minimax_m2 olmoe; do rm -r "$out/tests/golden/$golden-bf16"; done
 # Rotations are made on the host: one kind with a length of its own will do.
-for golden in llama-rope-{linear,llama3,yarn}; do rm -r "$out/tests/golden/$golden"; done
+for golden in llama-rope-{linear,llama3,yarn} qwen2-rope-yarn-mscale qwen3-rope-yarn-betas; do rm -r "$out/tests/golden/$golden"; done
 # Layers that draft, of a model with and one without recurrent states.
 mkdir -p "$out/tests/golden-draft"
 for golden in qwen3_next glm4_moe; do cp -r "tests/golden-draft/$golden" "$out/tests/golden-draft/"; done
