@@ -101,7 +101,8 @@ TEST_CASE("kernels: products of matrices are added as tensor cores do") {
     const float of_one = float(random() % 4096) / 2048 - 1;
     return std::ldexp(of_one, binades > 0 ? int(random() % unsigned(binades)) - binades / 2 : 0);
   };
-  // Numbers of like sizes; of many; among them what no number is; so small and so large that a float hardly holds them.
+  // Operands of one binade, of many, with a NaN or Inf among them, and such that products come close to F32's underflow
+  // and overflow.
   struct Kind {
     int binades;
     float factor, odd;
