@@ -29,9 +29,16 @@ bool BatchFusion::is_left_out(size_t combine, const BatchSteps& batch) const {
   return combine > 0 && (sum_of(combine - 1, batch) != nullptr || gate_of(combine - 1, batch) != nullptr);
 }
 
+// The next one starts when this one has its inputs, which may be long before the steps end that this one runs beside:
+// it must have nothing to do with any of them.
 bool BatchFusion::runs_beside_next(size_t step, const BatchSteps& batch) const {
-  return fused_.are_independent(step) && are_together(step, step + 1, batch) && can_run_beside(step, step + 1, batch) &&
-         can_run_beside(step + 1, step, batch);
+  const size_t next = step + 1;
+  for (size_t one = step;; --one) {
+    if (!fused_.are_independent(one, next) || !are_together(one, next, batch) || !can_run_beside(one, next, batch) ||
+        !can_run_beside(next, one, batch))
+      return false;
+    if (one == 0 || !runs_beside_next(one - 1, batch)) return true;
+  }
 }
 
 bool BatchFusion::can_run_beside(size_t step, size_t other, const BatchSteps& batch) const {

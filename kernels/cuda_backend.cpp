@@ -19,6 +19,7 @@ namespace qgen::QGEN_BACKEND {
 namespace {
 
 constexpr size_t kMostRecordedTokens = 64;
+constexpr size_t kMostGraphs = 512;  // kept at a time
 // Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
 
@@ -105,7 +106,13 @@ class CudaBackend : public Backend {
     } else {
       drop_ahead();
       side_ = 0;
-      begin({{batch, first, last}, side_, false});
+      try {
+        begin({{batch, first, last}, side_, false});
+      } catch (...) {
+        device_.settle();  // some of its kernels may be under way
+        clear_overflow();
+        throw;
+      }
     }
     if (!batch.scored.empty()) {
       brought_ = false;
@@ -120,6 +127,7 @@ class CudaBackend : public Backend {
       } catch (const Error&) {
         // This batch was not asked for yet: its error is thrown when it is. wait() throws errors of the device itself.
         device_.wait();
+        if (*report().overflow == 0) clear_overflow();
       }
     }
     sides_[side_].done.wait();
@@ -227,6 +235,12 @@ class CudaBackend : public Backend {
  private:
   static constexpr size_t kMostGemvTokens = LinearDispatch::kMostGemvTokens;
 
+  struct KnownRun {
+    bool seen = false;
+    CudaGraph graph;
+    bool fails = false;
+  };
+
   // Whether the batch is the one that is on its way already.
   bool has_begun(const Batch& batch, size_t first, size_t last) {
     if (!is_ahead_ || first != 0 || last != plan_.main_steps() || batch.kernels != ahead_kernels_ ||
@@ -265,17 +279,30 @@ class CudaBackend : public Backend {
       run_steps(batch);
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
+      if (runs_.size() == kMostGraphs) {
+        device_.wait();
+        runs_.clear();
+      }
       KnownRun& known = runs_[{first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
                                batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws()}];
-      if (!known.seen) {
-        run_steps(batch);
-      } else {
-        if (known.graph.empty()) known.graph = CudaGraph(device_, [&] { run_steps(batch); });
-        known.graph.run(device_);
-      }
+      if (!known.seen || !run_graph(known, batch)) run_steps(batch);
       known.seen = true;
     }
     sides_[batch.side].done.record();
+  }
+
+  // False where there is no graph: it takes memory of the GPU that no account has, and all goes without it as well.
+  bool run_graph(KnownRun& known, const SideBatch& batch) {
+    if (known.fails) return false;
+    try {
+      if (known.graph.empty()) known.graph = CudaGraph(device_, [&] { run_steps(batch); });
+      known.graph.run(device_);
+      return true;
+    } catch (const Error&) {
+      known.graph = CudaGraph();
+      known.fails = true;
+      return false;
+    }
   }
 
   static bool scored_are_neighbours(const Batch& batch) {
@@ -741,10 +768,6 @@ class CudaBackend : public Backend {
   std::optional<BatchFusion> fusion_;
   bool eight_bits_ = false;  // some layers take inputs of 8 bits
 
-  struct KnownRun {
-    bool seen = false;
-    CudaGraph graph;
-  };
   // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, whether it is begun
   // ahead, whether several of the best scores are wanted, and whether a token is drawn from them.
   std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool, bool>, KnownRun> runs_;

@@ -30,7 +30,7 @@ bool stores_one_product(const LinearStep& step) {
 
 FusedSteps::FusedSteps(const Plan& plan) : plan_(plan) {
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    independent_.push_back(finds_independent(i));
+    independent_.push_back(count_independent(i));
     has_sum_.push_back(finds_sum(i));
     has_conv_.push_back(finds_conv(i));
     has_gate_.push_back(finds_gate(i));
@@ -47,12 +47,17 @@ bool FusedSteps::is_read(RowId row, size_t first) const {
   return false;
 }
 
-bool FusedSteps::finds_independent(size_t step) const {
-  if (step + 1 >= plan_.steps.size()) return false;
-  const Step &one = plan_.steps[step], &next = plan_.steps[step + 1];
-  if (!std::holds_alternative<LinearStep>(one.op) || !std::holds_alternative<LinearStep>(next.op)) return false;
-  const std::vector<RowId> written = rows_written(one), written_next = rows_written(next);
-  return !share(written, written_next) && !share(written, rows_read(next)) && !share(rows_read(one), written_next);
+size_t FusedSteps::count_independent(size_t step) const {
+  const Step& one = plan_.steps[step];
+  if (!std::holds_alternative<LinearStep>(one.op)) return 0;
+  const std::vector<RowId> read = rows_read(one), written = rows_written(one);
+  size_t count = 0;
+  for (size_t i = step + 1; i < plan_.steps.size() && std::holds_alternative<LinearStep>(plan_.steps[i].op); ++i) {
+    const std::vector<RowId> written_then = rows_written(plan_.steps[i]);
+    if (share(written, written_then) || share(written, rows_read(plan_.steps[i])) || share(read, written_then)) break;
+    ++count;
+  }
+  return count;
 }
 
 bool FusedSteps::finds_sum(size_t step) const {

@@ -14,8 +14,9 @@ class FusedSteps {
  public:
   explicit FusedSteps(const Plan& plan);
 
-  // Whether `step` and the one behind it are LinearSteps of which neither reads or writes what the other writes.
-  bool are_independent(size_t step) const { return independent_[step]; }
+  // Whether all from `step` to `last`, which is behind it, are LinearSteps, and neither of these two reads or writes
+  // what the other writes.
+  bool are_independent(size_t step, size_t last) const { return last - step <= independent_[step]; }
 
   // The CombineStep behind LinearStep `step` that adds what this makes, times the sigmoid of a token's gate, to a row,
   // and alone reads it; null: none.
@@ -38,7 +39,7 @@ class FusedSteps {
   bool values_are_for_next(size_t step) const { return has_values_for_next_[step]; }
 
  private:
-  bool finds_independent(size_t step) const;
+  size_t count_independent(size_t step) const;
   bool finds_sum(size_t step) const;
   bool finds_conv(size_t step) const;
   bool finds_gate(size_t step) const;
@@ -50,8 +51,9 @@ class FusedSteps {
   bool is_read(RowId row, size_t first) const;
 
   const Plan& plan_;
-  // Of each step.
-  std::vector<bool> independent_, has_sum_, has_conv_, has_gate_, has_gate_for_next_, has_values_for_next_;
+  // Of each step; of those behind it, the first so many are_independent() of it.
+  std::vector<size_t> independent_;
+  std::vector<bool> has_sum_, has_conv_, has_gate_, has_gate_for_next_, has_values_for_next_;
 };
 
 }  // namespace qgen::QGEN_BACKEND

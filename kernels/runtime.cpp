@@ -90,8 +90,7 @@ LaunchTimes times_of_launch(const char* name, size_t blocks) {
 }
 
 bool prepare_kernel(Stream& stream, const void* kernel, const char* name) {
-  const auto [known, is_new] = stream.kernels.try_emplace(kernel);
-  if (!is_new) return known->second;
+  if (const auto known = stream.kernels.find(kernel); known != stream.kernels.end()) return known->second;
   int device = 0, most = 0;
   cudaFuncAttributes attributes{};
   check_launch(cudaGetDevice(&device), name);
@@ -104,7 +103,9 @@ bool prepare_kernel(Stream& stream, const void* kernel, const char* name) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
       name);
   // Code for earlier GPUs, which the driver may compile for this one, has nothing in wait_for_inputs().
-  return known->second = stream.overlap && attributes.ptxVersion >= 90;
+  const bool overlaps = stream.overlap && attributes.ptxVersion >= 90;
+  stream.kernels.emplace(kernel, overlaps);  // once all has worked: what has failed is tried again
+  return overlaps;
 }
 
 int device_count() { return found().count; }

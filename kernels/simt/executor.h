@@ -30,6 +30,8 @@ void set_tf32_rounding(bool rounds);
 
 // Products of LibraryGemm fail when so many more have been done; negative: none does.
 void fail_library_after(int products);
+// Whether there is no memory for a CUDA graph.
+void fail_graphs(bool all);
 
 // Runs `thread(launch)` for every thread of every block. `threads` is a multiple of a warp. `name` is for errors, which
 // are thrown as std::logic_error.

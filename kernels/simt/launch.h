@@ -40,7 +40,7 @@ void launch(Stream& stream, const char* name, void (*kernel)(const Args, const L
             size_t shared_bytes, const Args& args, Start start = Start::kEarly, const Beside& beside = {}) {
   KernelLog* const log = KernelLog::current();
   const LaunchTimes times = log == nullptr ? LaunchTimes() : log->add(name, size_t(grid.x) * grid.y * grid.z);
-  const LaunchKind kind{start == Start::kEarly, beside.previous, beside.next};
+  const LaunchKind kind{start == Start::kEarly, beside.previous, beside.next, log != nullptr};
   stream.beside.push_back([name, grid, threads, shared_bytes, kind, start, own = Launch<Args>{kernel, args, times}] {
     run(name, grid, threads, shared_bytes, &Launch<Args>::run_thread, &own, kind);
     if (start == Start::kAlone) check_all_ended();

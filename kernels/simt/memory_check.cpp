@@ -233,6 +233,8 @@ inline Range& recent_buffer(uintptr_t address) { return check.recent[address >> 
                        recent_buffer(from).holds(from, from + bytes);
     if (!known) look_for_buffer(from, from + bytes);
     if (access != Access::kRead) {
+      if (running->sees + 1 < check.launches.now && !check.launches.kind.timed) [[unlikely]]
+        stop("writes before it has waited for launches that may read what was there");
       writers.set(from, from + bytes, check.launches.now);
     } else if (running->sees + 1 < check.launches.now) [[unlikely]] {
       const uint32_t launch = writers.latest(from, from + bytes);

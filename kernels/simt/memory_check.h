@@ -4,9 +4,9 @@
 // of it is read before it was written; and an asynchronous copy writes from when it is issued until it is waited for.
 // What breaks these rules ends the kernel with an error.
 //
-// A kernel that may start early (programmatic dependent launch) reads nothing before it waits that a kernel before it
-// has written since the last copy; behind read_anew() it may read all but what the last launch wrote, if that lets the
-// next one start when it has its inputs itself. Each such kernel waits.
+// A kernel that may start early (programmatic dependent launch) writes nothing before it waits, and reads nothing that
+// a kernel before it has written since the last copy; behind read_anew() it may read all but what the last launch
+// wrote, if that lets the next one start when it has its inputs itself. Each such kernel waits.
 //
 // Compilers report the accesses: kernels are compiled for ThreadSanitizer (-fsanitize=thread) without its library, and
 // the functions that they call instead are here (QGEN_CHECKED_KERNELS). Builds with a sanitizer, and Clang's, see only
@@ -50,6 +50,7 @@ void check_copy(const void* target, size_t bytes, CopyState state);
 struct LaunchKind {
   bool early = true;  // may start before the one before it has ended
   bool beside_previous = false, beside_next = false;
+  bool timed = false;  // writes down its times, from its beginning on
 };
 uint32_t check_launch(const LaunchKind& kind);  // begins; what its threads see
 const char* check_launch_end();                 // what was wrong with it as a whole, or null

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "base/rounding.h"
 #include "kernels/simt/launch.h"
 #include "kernels/simt/memory_check.h"
@@ -13,6 +14,7 @@ namespace qgen::simt {
 
 namespace {
 constexpr size_t kAlignment = 256;  // as a GPU's allocator has it
+bool graphs_fail = false;
 
 std::byte* allocate(size_t bytes) {
   auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size_t(round_up(int64_t(bytes), kAlignment))));
@@ -117,7 +119,10 @@ void Uploader::wait() {}
 struct CudaGraph::State {
   std::vector<std::function<void()>> work;
 };
+void fail_graphs(bool all) { graphs_fail = all; }
+
 CudaGraph::CudaGraph(Device&, const std::function<void()>& work) : state_(new State{record(work)}) {
+  if (graphs_fail) fail(ErrorKind::kMemory, "capturing a CUDA graph: out of memory");
   if (state_->work.empty()) return;
   // What comes behind it waits for all of it.
   std::function<void()>& last = state_->work.back();

@@ -148,6 +148,24 @@ TEST_CASE("kernels: a CUDA graph does at another position what single launches d
   }
 }
 
+#if defined(QGEN_SIMT)
+TEST_CASE("kernels: where a GPU has no memory for a CUDA graph its steps are launched one by one") {
+  const auto plan = load_plan(source_folder() / "models/stories260K-FP8");
+  const auto decode = [&](bool fails) {
+    const auto engine = make_gpu_engine(*plan, 100);
+    std::vector<float> out;
+    fail_graphs(fails);
+    for (int i = 0; i < 5; ++i) {
+      const Scores scores = engine->sequence.run(TokenId(20 + i), std::span(kGreedyChoices).first(i % 2 + 1));
+      out.insert(out.end(), scores.all().begin(), scores.all().end());
+    }
+    fail_graphs(false);
+    return out;
+  };
+  CHECK(decode(true) == decode(false));
+}
+#endif
+
 // What the error of plain bfloat16 arithmetic is, where a golden says so (its tolerance is 2.5 times that); else 0.
 // Weights in BF16 meet prompts in BF16.
 double bf16_error(const Golden& golden) {

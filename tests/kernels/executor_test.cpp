@@ -356,6 +356,10 @@ TEST_CASE("kernels: what a kernel that starts early reads before it waits is fou
     read_own(given);
     wait_for_inputs();
   };
+  const auto writes_early = [](Given given, LaunchTimes) {
+    write_own(given);
+    wait_for_inputs();
+  };
   const auto never_waits = [](Given, LaunchTimes) {};
   const std::string early = "test: reads before it has waited what the launch 1 before it wrote",
                     earlier = "test: reads before it has waited what the launch 2 before it wrote";
@@ -373,6 +377,10 @@ TEST_CASE("kernels: what a kernel that starts early reads before it waits is fou
   CHECK(error_of_steps({{writes}, {idles, {false, true}}, {reads_early, {true, false}}}) == early);
   CHECK(error_of_steps({{writes}, {idles_early, {false, true}}, {reads_anew, {true, false}}}) ==
         "test: lets the next launch start, which runs beside it, before it has its inputs");
+  // What the launch before may still read.
+  CHECK(error_of_steps({{reads}, {writes_early}}) ==
+        "test: writes before it has waited for launches that may read what was there");
+  CHECK(error_of_steps({{reads}, {writes_early, {}, Start::kAfter}}) == "");
   CHECK(error_of_steps({{writes}, {never_waits}}) == "test: no thread waited for what came before");
 }
 #endif

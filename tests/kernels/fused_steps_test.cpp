@@ -18,7 +18,7 @@ Count count(const Plan& plan) {
     out.sums += fused.gated_sum(i) != nullptr;
     out.convs += fused.conv_before(i) != nullptr;
     out.gates += fused.gate_behind(i) != nullptr;
-    out.independent += fused.are_independent(i);
+    out.independent += fused.are_independent(i, i + 1);
   }
   return out;
 }
@@ -154,6 +154,38 @@ TEST_CASE("kernels: a step that something else depends on is not fused") {
     const Count found = count(*plan_of(change));
     CHECK(found.sums == (change == 0 || change == 5 ? 1 : 0));
     CHECK(found.independent == (change == 4 ? 2 : 1));  // the first two, and the last of four and the head
+  }
+}
+
+// As latent attention has it, where the products of its input have multipliers of their own.
+TEST_CASE("kernels: of three products in a row the last does not run beside the first, whose result it takes") {
+  PlanMaker maker;
+  const int64_t hidden = PlanMaker::kHidden;
+  const View one = maker.row("one", hidden), beside = maker.row("beside", hidden), last = maker.row("last", hidden);
+  const auto product = [&](const View& in, const View& out, bool add) {
+    LinearStep step;
+    step.in = in;
+    if (!add) step.norm = maker.rms(hidden);
+    step.projections = {maker.project(hidden, hidden, out)};
+    step.projections[0].add = add;
+    maker.add(step);
+  };
+  product(maker.residual, one, false);
+  product(maker.residual, beside, false);
+  product(one, last, false);
+  product(last, maker.residual, true);
+  product(beside, maker.residual, true);
+  const auto plan = maker.finish();
+  const FusedSteps fused(*plan);
+  CHECK(fused.are_independent(1, 2));
+  CHECK(fused.are_independent(2, 3));
+  CHECK_FALSE(fused.are_independent(1, 3));
+  EngineOptions options;
+  options.context = 16;
+  const auto reference = make_engine(*plan, "reference", options), engine = make_gpu_engine(*plan, options);
+  for (const TokenId token : {3, 4, 5}) {
+    const Scores expected = reference->decode(token), scores = engine->decode(token);
+    CHECK(normwise_error(scores.all(), expected.all()) < 1e-3);
   }
 }
 
