@@ -15,6 +15,7 @@
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "engine/sequence.h"
+#include "engine/shortlist.h"
 #include "generate/loader.h"
 #include "model/declare.h"
 #include "model/open.h"
@@ -151,8 +152,9 @@ std::vector<Test> list_tests(const BenchOptions& options, const std::string& nam
 }
 
 // Bytes that a decoded token reads: its share of all weights, and the cache at its average length.
-double bytes_per_token(const Plan& plan, const Test& test, KvType kv) {
-  return double(plan.bytes_per_token()) / double(test.lines) + kv_bytes_read(plan, test.depth + test.tokens / 2, kv);
+double bytes_per_token(const Plan& plan, const Test& test, const EngineOptions& options) {
+  const size_t weights = test.lines == 1 ? bytes_per_token(plan, options) : plan.bytes_per_token();
+  return double(weights) / double(test.lines) + kv_bytes_read(plan, test.depth + test.tokens / 2, options.kv);
 }
 
 // Operations that a token of a prefill takes: multiplications and additions of matrices and of attention.
@@ -206,7 +208,7 @@ class Runner {
     const Plan& plan = *bench_.model.plan;
     Result result{test, 0, {}, {}};
     result.work =
-        test.is_prefill ? ops_per_token(plan, test) : bytes_per_token(plan, test, bench_.model.engine_options.kv);
+        test.is_prefill ? ops_per_token(plan, test) : bytes_per_token(plan, test, bench_.model.engine_options);
     const Lines lines(*this, test);
     if (!fill_up_to(test)) return false;
     show(test, "warming up");

@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
+#include "engine/shortlist.h"
 #include "generate/loader.h"
 #include "model/declare.h"
 
@@ -75,7 +76,7 @@ Outlook look_ahead(const ModelOptions& options) {
     }
   }
   const auto pace = [&](double bytes) { return Pace{bytes, out.read_bandwidth / bytes}; };
-  out.empty = pace(double(out.plan->bytes_per_token()));
+  out.empty = pace(double(bytes_per_token(*out.plan, out.placement.options)));
   out.full = pace(out.empty.bytes + kv_bytes_read(*out.plan, out.context - 1, out.placement.options.kv));
   return out;
 }
@@ -98,7 +99,12 @@ std::string text(const Outlook& outlook) {
   const auto row = [&](std::string name, double bytes, std::string remark) {
     rows.push_back({std::move(name), format_bytes(bytes), std::move(remark)});
   };
-  row("weights", double(use.weights), may_be_widened(outlook) ? "threefold for each FP8 matrix with NaN codes" : "");
+  std::string of_weights = may_be_widened(outlook) ? "threefold for each FP8 matrix with NaN codes" : "";
+  if (const size_t copy = shortlist_bytes(*outlook.plan, placement.options); copy > 0) {
+    of_weights = fmt::format("{} of them the output head once more, in 8 bits{}{}", format_bytes(double(copy)),
+                             of_weights.empty() ? "" : "; ", of_weights);
+  }
+  row("weights", double(use.weights), of_weights);
   row("kv", double(use.kv),
       fmt::format("{} tokens{} in {}, {} each", outlook.cache_tokens,
                   placement.lines > 1 ? fmt::format(" of {} lines and their common beginning", placement.lines) : "",

@@ -9,6 +9,8 @@
 #include "cli/terminal.h"
 #include "cli/text_width.h"
 #include "cpu/isa/targets.h"
+#include "engine/shortlist.h"
+#include "generate/sampler.h"
 #include "quantize/failed_mark.h"
 
 namespace qgen::cli {
@@ -46,10 +48,12 @@ double Report::decode_bandwidth() const {
   const Plan& plan = *model->plan;
   const int64_t average_position = generation.prompt_tokens + int64_t(generation.tokens.size()) / 2;
   if (generation.output_calls == 0 || generation.output_seconds == 0) return 0;
-  const double bytes =
-      double(generation.output_calls) *
-          (double(plan.bytes_per_token()) + kv_bytes_read(plan, average_position, model->engine_options.kv)) +
-      double(generation.guessed_tokens) * double(plan.bytes_per_guess());
+  const std::vector<TokenChoice> choices = Sampler(sampling).upcoming(1);
+  const bool shortlist = !choices.empty() && takes_shortlist(choices[0]);
+  const size_t weights = shortlist ? bytes_per_token(plan, model->engine_options) : plan.bytes_per_token();
+  const double bytes = double(generation.output_calls) *
+                           (double(weights) + kv_bytes_read(plan, average_position, model->engine_options.kv)) +
+                       double(generation.guessed_tokens) * double(plan.bytes_per_guess());
   return bytes / generation.output_seconds;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -52,13 +53,21 @@ class CpuBackend : public Backend {
 
   void run(const Batch& batch, size_t first, size_t last) override {
     work_.attention.start(batch);
+    const bool scores = work_.shortlist != nullptr && first <= *work_.shortlist_step && *work_.shortlist_step < last;
+    use_ = scores ? work_.shortlist->begin(batch) : Shortlist::Use::kNone;
+    is_shortlisted_ = false;
     pool_->run([&](int worker) {
       for (size_t i = first; i < last; ++i)
         std::visit([&](const auto& step) { execute(step, i, batch, worker); }, plan_.steps[i].op);
     });
+    if (!scores) return;
+    work_.shortlist->end(use_);
+    is_shortlisted_ = use_ == Shortlist::Use::kFind;
+    if (is_shortlisted_) scored_token_ = batch.scored[0];
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
+    if (view.row == plan_.scores) score_all();
     std::copy_n(work_.rows[size_t(view.row)].at(token, view.first), view.cols, out.begin());
   }
   void read_row(RowId row, std::span<float> out) override {
@@ -77,9 +86,16 @@ class CpuBackend : public Backend {
   bool take_overflow(std::span<StateId> of_tokens) override { return work_.attention.take_overflow(of_tokens); }
 
   std::span<const float> scores(int64_t index) override {
+    score_all();
     return {work_.rows[size_t(plan_.scores)].at(index), size_t(plan_.model.vocab)};
   }
-  bool scores_finite(int64_t index) override { return Scores(scores(index)).finite(); }
+  bool scores_finite(int64_t index) override {
+    return is_shortlisted_ ? work_.shortlist->all_finite() : Scores(scores(index)).finite();
+  }
+  TopScores top_scores(int64_t, size_t count, double temperature) override {
+    if (!is_shortlisted_ || count > work_.shortlist->count() || temperature > 0) return {};
+    return {work_.shortlist->best(), 0};
+  }
 
  private:
   const float* vector(const Vector* v) const { return v == nullptr ? nullptr : vectors_.at(v).data(); }
@@ -181,6 +197,8 @@ class CpuBackend : public Backend {
   }
 
   void execute(const LinearStep& step, size_t index, const Batch& batch, int worker) {
+    if (use_ == Shortlist::Use::kFind && index == *work_.shortlist_step)
+      return find_best(step, work_.linear[index], batch, worker);
     LinearState& state = work_.linear[index];
     InputForms& input = *state.input;
     const bool scored = work_.is_scored(plan_.steps[index]);
@@ -220,6 +238,62 @@ class CpuBackend : public Backend {
         if (from < to) project(step.projections[p], state, part, x, row, count, batch.kernels, from, to, worker);
       }
     });
+    if (use_ != Shortlist::Use::kGrow || index != *work_.shortlist_step) return;
+    const auto [begin, end] = work_.shortlist->rows_to_add();
+    pool_->share(end - begin, [&](int64_t row) {
+      work_.shortlist->add_row(begin + row, reinterpret_cast<float*>(work_.scratch(worker)));
+    });
+  }
+
+  // The scores of one token by the shortlist: those that are on it, in their places, which they leave as they were of
+  // all others.
+  void find_best(const LinearStep& step, LinearState& state, const Batch& batch, int worker) {
+    Shortlist& shortlist = *work_.shortlist;
+    InputForms& input = *state.input;
+    const Projection& p = step.projections[0];
+    float* const x = input.row(worker);
+    Shortlist::InputNorms norms;
+    bool ready = false;
+    const auto get_ready = [&] {
+      if (std::exchange(ready, true)) return;
+      const float* const from = at(step.in, batch.scored[0]);
+      if (step.norm) {
+        normalize(step.norm, from, step.in.cols, x);
+      } else {
+        std::copy_n(from, step.in.cols, x);
+      }
+      input.prepare(target_, x, worker, 1, batch.kernels);
+      norms = shortlist.norms_of(x);
+    };
+    const int64_t size = round_up(work_.task_rows(state, 1), Shortlist::kRows);
+    const int64_t tasks = (state.rows + size - 1) / size;
+    const auto share_rows = [&](const auto& task) {
+      pool_->share(tasks, [&](int64_t i) {
+        get_ready();
+        task(i * size, std::min(state.rows, (i + 1) * size));
+      });
+    };
+    share_rows([&](int64_t begin, int64_t end) {
+      const Input forms = input.view(size_t(state.copy), x, 1, batch.kernels, worker);
+      shortlist.bound(forms, norms, begin, end, work_.scratch(worker));
+    });
+    pool_->share(1, [&](int64_t) { shortlist.choose_rows(); });
+    share_rows([&](int64_t begin, int64_t end) {
+      shortlist.for_each_run(begin, end, worker, [&](int64_t from, int64_t to) {
+        project(p, state, state.parts[0], x, worker, 1, batch.kernels, from, to, worker);
+        return at(p.out, 0) + from;
+      });
+    });
+  }
+
+  // The scores that a shortlist has left out, of the rows that are still there.
+  void score_all() {
+    if (!std::exchange(is_shortlisted_, false)) return;
+    use_ = Shortlist::Use::kNone;
+    Batch batch;
+    batch.scored = {&scored_token_, 1};
+    const size_t index = *work_.shortlist_step;
+    pool_->run([&](int worker) { execute(std::get<LinearStep>(plan_.steps[index].op), index, batch, worker); });
   }
 
   // Rows [from, to) of one projection for `count` tokens, whose input's floats are at `x` and forms from row `first`
@@ -266,6 +340,9 @@ class CpuBackend : public Backend {
   Workspace work_;
   std::unordered_map<const Vector*, std::vector<float>> vectors_;
   std::unique_ptr<ThreadPool> pool_;
+  Shortlist::Use use_ = Shortlist::Use::kNone;  // of the batch that runs
+  bool is_shortlisted_ = false;                 // of the last batch's scores only those of a shortlist are there
+  int32_t scored_token_ = 0;                    // of that batch
 };
 
 }  // namespace

@@ -24,6 +24,11 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
       layout(plan, cache_limits(options, batch_tokens)),
       attention(plan, layout, options, target_, workers, batch_tokens),
       recurrence(plan, target_, state_slots(options), batch_tokens) {
+  if (options.shortlist) shortlist_step = qgen::shortlist_step(plan);
+  if (shortlist_step) {
+    const auto& head = std::get<LinearStep>(plan.steps[*shortlist_step].op).projections[0];
+    shortlist = std::make_unique<Shortlist>(head, target_, workers);
+  }
   for (const Step& step : plan.steps) {
     linear.push_back(make_linear(step));
     experts.push_back(make_experts(step));
@@ -33,13 +38,14 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
 }
 
 MemoryUse Workspace::use() const {
-  size_t copied = 0;
+  size_t copied = shortlist != nullptr ? shortlist->bytes() : 0;
   for (const auto& [weight, kernel] : kernels_) copied += kernel.copied_bytes();
   return {plan_.weight_bytes() + copied, cache_.used(), work_.used()};
 }
 
 void Workspace::allocate() {
   for (auto& [key, kernel] : kernels_) kernel.load(*key.weight);
+  if (shortlist != nullptr) shortlist->allocate();
   work_.allocate("work space");
   cache_.allocate("key-value cache");
   lay_out();
@@ -76,6 +82,10 @@ LinearState Workspace::make_linear(const Step& step) {
     state.rows += p.weight->rows;
     state.parts.push_back(part);
     temporaries = std::max(temporaries, int64_t{p.gate != nullptr} + int64_t{p.add});
+  }
+  if (shortlist_step && &step == &plan_.steps[*shortlist_step]) {
+    state.copy = int(state.layers.size());
+    state.layers.push_back(&shortlist->kernel());
   }
   const int64_t tokens = scored ? scored_tokens : batch_tokens;
   state.input = std::make_unique<InputForms>(state.layers, tokens, workers);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "cpu/linear.h"
 #include "cpu/mixture.h"
 #include "cpu/recurrence.h"
+#include "cpu/shortlist.h"
 #include "engine/backend.h"
 
 namespace qgen::cpu {
@@ -29,6 +31,7 @@ struct LinearState {
   };
   std::vector<const LinearKernel*> layers;
   std::vector<Part> parts;
+  int copy = -1;  // of `layers`, the shortlist's; -1: none
   std::unique_ptr<InputForms> input;
   int64_t rows = 0;
 };
@@ -69,7 +72,9 @@ class Workspace {
   std::vector<LinearState> linear;                      // one a step
   std::vector<std::unique_ptr<ExpertsKernel>> experts;  // likewise; null for other steps
   std::vector<std::unique_ptr<HeadLinearKernel>> heads;
-  std::vector<RowBuffer> rows;  // of the plan
+  std::vector<RowBuffer> rows;           // of the plan
+  std::optional<size_t> shortlist_step;  // whose scores `shortlist` finds the best of
+  std::unique_ptr<Shortlist> shortlist;  // where there is such a step
 
  private:
   struct KernelKey {

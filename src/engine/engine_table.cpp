@@ -22,6 +22,7 @@ constexpr EngineRow kOfHost[] = {
      .memory = "ram",
      .available = always,
      .free_memory = free_memory_of_host,
+     .shortlists = true,
      .widens_nan_codes = true,
      .account = account_cpu,
      .make = make_cpu_backend,

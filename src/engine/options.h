@@ -28,9 +28,11 @@ struct EngineOptions {
   int marks = 0;             // of each sequence, where the model has recurrent states (Engine::mark)
   KvType kv = KvType::kF16;
   Activations activations = Activations::k16Bit;
-  int threads = 0;             // 0: a physical core each, fewer for a small model
-  std::string target = {};     // CPU: an instruction set by name; "": the best one
-  int device_index = 0;        // GPU: which of several
+  int threads = 0;          // 0: a physical core each, fewer for a small model
+  std::string target = {};  // CPU: an instruction set by name; "": the best one
+  int device_index = 0;     // GPU: which of several
+  // Whether an engine that knows how may keep a copy of the output head in 8 bits (engine/shortlist.h).
+  bool shortlist = false;
   WeightScan* scan = nullptr;  // engines outside of ram: where given, shown the weights on their way there
   int64_t batch = 0;           // tokens of a prompt that go through the plan together; 0: what the engine likes
 };

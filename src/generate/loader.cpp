@@ -112,6 +112,7 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   check_context(plan, out.wanted);
   out.options.context = out.largest = out.wanted;
   if (options.lines == 1) out.options.marks = Session::kMarks;
+  out.options.shortlist = options.lines == 1 && out.engine->shortlists;
   out.free = out.engine->free_memory(out.options);
   if (out.free > 0) {
     const double budget = options.context > 0 ? double(out.free) : kSharedMemory * double(out.free);
@@ -121,6 +122,11 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
       out.fits = out.largest >= (options.context > 0 ? out.wanted : needed);
     };
     try_context();
+    // A context comes before a faster output head.
+    if (out.options.shortlist && out.largest < out.wanted) {
+      out.options.shortlist = false;
+      try_context();
+    }
     if (!out.fits && out.options.batch > 0) {
       out.options.batch = 0;
       try_context();

@@ -1,0 +1,223 @@
+#include "cpu/shortlist.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/numbers.h"
+#include "base/rounding.h"
+
+namespace qgen::cpu {
+namespace {
+
+// Tokens while which the copy comes: each takes a quarter longer then, and half of the head's time less afterwards.
+constexpr int64_t kGrowingBatches = 8;
+// Where more of the rows than one in so many are on a shortlist, it is not worth its time; for so many batches it is
+// not asked again.
+constexpr int64_t kWorthRows = 8, kRest = 32;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The next BF16 that is not smaller, of a number that is not negative.
+uint16_t bf16_upwards(float value) { return uint16_t((std::bit_cast<uint32_t>(value) + 0xFFFF) >> 16); }
+
+// Row n of a matrix of floats, zeros behind it up to `padded`. No library calls within the loops: they are vectorized.
+void decode_floats(const Weight& weight, int64_t n, float* out, int64_t padded) {
+  const std::byte* const row = weight.code_at(n, 0);
+  const auto bits = [&](int64_t k) {
+    uint16_t two;
+    std::memcpy(&two, row + 2 * k, sizeof two);
+    return two;
+  };
+  switch (weight.codes) {
+    case Codes::kF32: std::memcpy(out, row, size_t(weight.cols) * sizeof(float)); break;
+    case Codes::kBf16:
+      for (int64_t k = 0; k < weight.cols; ++k) out[k] = bf16_to_float(bits(k));
+      break;
+    default:
+      for (int64_t k = 0; k < weight.cols; ++k) out[k] = f16_to_float(bits(k));
+  }
+  std::fill(out + weight.cols, out + padded, 0.0f);
+}
+
+// The Euclidean norm of a group, and a little more, by which sums in F32 may be off.
+float norm_of_group(const float* x) {
+  constexpr int kSums = 16;
+  float sums[kSums] = {};
+  for (int64_t k = 0; k < kShortlistGroup; k += kSums) {
+    for (int i = 0; i < kSums; ++i) sums[i] += x[k + i] * x[k + i];
+  }
+  float all = 0;
+  for (const float sum : sums) all += sum;
+  // Squares below the range of F32 are lost: of each element no more than 2^-70.
+  return std::sqrt(all) * (1 + 0x1p-16f) + 0x1p-66f;
+}
+
+}  // namespace
+
+Shortlist::Shortlist(const Projection& head, const IsaTarget& target, int workers)
+    : head_(*head.weight),
+      scale_(float(head.scale)),
+      target_(target),
+      groups_((head_.cols + kShortlistGroup - 1) / kShortlistGroup),
+      padded_rows_(round_up(head_.rows, kRows)),
+      rows_a_batch_(round_up((head_.rows + kGrowingBatches - 1) / kGrowingBatches, kRows)),
+      found_(size_t(workers)) {
+  copy_.name = head_.name;
+  copy_.rows = head_.rows;
+  copy_.cols = copy_.row_bytes = head_.cols;
+  copy_.codes = Codes::kI8;
+  copy_.scale = make_grid(head_.rows, head_.cols, 1, head_.cols);
+  copy_.scale.row_pitch = copy_.scale.col_pitch = sizeof(float);
+  copy_.scale.data = reinterpret_cast<const std::byte*>(scales_.data());
+  kernel_.emplace(copy_, target, Activations::k16Bit);
+  lay_out();
+}
+
+void Shortlist::lay_out() {
+  codes_ = memory_.take<int8_t>(head_.rows * head_.cols);
+  bounds_ = memory_.take<uint16_t>((groups_ + 1) * padded_rows_);
+  upper_ = memory_.take<float>(padded_rows_);
+  best_lower_ = memory_.take<float>(padded_rows_ / kRows);
+}
+
+void Shortlist::allocate() {
+  memory_.allocate("output head in 8 bits");
+  lay_out();
+  scales_.resize(size_t(head_.rows));
+  sorted_.resize(size_t(padded_rows_ / kRows));
+  std::fill(upper_ + head_.rows, upper_ + padded_rows_, -kInfinity);
+  copy_.data = {reinterpret_cast<const std::byte*>(codes_), size_t(head_.rows * head_.cols)};
+  copy_.scale.data = reinterpret_cast<const std::byte*>(scales_.data());
+  kernel_.emplace(copy_, target_, Activations::k16Bit);
+}
+
+Shortlist::Use Shortlist::begin(const Batch& batch) {
+  if (batch.kernels != Kernels::kByCount || batch.scored.size() != 1 || batch.choices.size() != 1) return Use::kNone;
+  if (!takes_shortlist(batch.choices[0])) return Use::kNone;
+  if (added_ < head_.rows) return Use::kGrow;
+  if (rests_ > 0) {
+    --rests_;
+    return Use::kNone;
+  }
+  count_ = batch.choices[0].count;
+  for (auto& found : found_) found.clear();
+  return Use::kFind;
+}
+
+void Shortlist::end(Use use) {
+  if (use == Use::kGrow) {
+    added_ = rows_to_add().second;
+    if (added_ == head_.rows) kernel_->load(copy_);
+  }
+  if (use == Use::kFind) {
+    int64_t rows = 0;
+    for (const auto& found : found_) rows += int64_t(found.size());
+    if (rows * kWorthRows > head_.rows) rests_ = kRest;
+  }
+}
+
+void Shortlist::add_row(int64_t row, float* values) {
+  constexpr float kToInteger = 0x1.8p23f;  // added to a small number, leaves it as an integer in the lower bits
+  const int64_t padded = groups_ * kShortlistGroup;
+  decode_floats(head_, row, values, padded);
+  uint32_t largest_bits = 0;
+  for (int64_t k = 0; k < padded; ++k)
+    largest_bits = std::max(largest_bits, std::bit_cast<uint32_t>(values[k]) & 0x7FFFFFFF);
+  const float largest = std::bit_cast<float>(largest_bits);
+  // A row with NaN or infinity is on every shortlist. Of one so small that its scale would underflow all is left over.
+  const bool finite = std::isfinite(largest), scaled = finite && largest > 0x1p-100f;
+  const float scale = scaled ? largest / 127 : 0, inverse = scaled ? 127 / largest : 0;
+  scales_[size_t(row)] = scale;
+  int8_t* const codes = codes_ + row * head_.cols;
+  float squares = 0;
+  for (int64_t g = 0; g < groups_; ++g) {
+    float* const group = values + g * kShortlistGroup;
+    if (!finite) std::fill(group, group + kShortlistGroup, 0.0f);
+    const float norm = norm_of_group(group);
+    squares += norm * norm;
+    int8_t of_group[kShortlistGroup];
+    for (int64_t k = 0; k < kShortlistGroup; ++k) {
+      const auto code = int8_t(std::bit_cast<uint32_t>(group[k] * inverse + kToInteger));
+      of_group[k] = code;
+      group[k] -= float(code) * scale;
+    }
+    std::memcpy(codes + g * kShortlistGroup, of_group,
+                size_t(std::min(kShortlistGroup, head_.cols - g * kShortlistGroup)));
+    bounds_[g * padded_rows_ + row] = bf16_upwards(finite ? norm_of_group(group) : kInfinity);
+  }
+  bounds_[groups_ * padded_rows_ + row] = bf16_upwards(finite ? std::sqrt(squares) : kInfinity);
+}
+
+Shortlist::InputNorms Shortlist::norms_of(const float* x) const {
+  InputNorms out;
+  float largest = 0, squares = 0;
+  for (int64_t g = 0; g < groups_; ++g) {
+    float group[kShortlistGroup] = {};
+    const int64_t first = g * kShortlistGroup;
+    std::copy(x + first, x + std::min(head_.cols, first + kShortlistGroup), group);
+    for (const float value : group) largest = std::max(largest, std::abs(value));
+    out.groups[g] = norm_of_group(group);
+    squares += out.groups[g] * out.groups[g];
+  }
+  // The products see the input as integers of 16 bits, or floats that are more exact: each element is off by up to
+  // 2^-16 of the largest, in either of two products, of rows of which the copy's are up to half as long again.
+  const float rounded = 3 * 0x1p-16f * largest * std::sqrt(float(head_.cols));
+  out.groups[groups_] = kShortlistRounding * std::sqrt(squares) + rounded;
+  return out;
+}
+
+void Shortlist::bound(const Input& x, const InputNorms& norms, int64_t begin, int64_t end, void* scratch) {
+  kernel_->multiply(x, Kernels::kByCount, begin, end, upper_ + begin, padded_rows_, scratch);
+  for (int64_t first = begin; first < end; first += kRows) {
+    float error[kRows] = {};
+    for (int64_t g = 0; g <= groups_; ++g) {
+      const uint16_t* const bounds = bounds_ + g * padded_rows_ + first;
+      const float norm = norms.groups[g];
+      for (int64_t i = 0; i < kRows; ++i) error[i] += bf16_to_float(bounds[i]) * norm;
+    }
+    float* const scores = upper_ + first;
+    float best = -kInfinity;
+    for (int64_t i = 0; i < kRows; ++i) {
+      const float lower = scores[i] - error[i];
+      best = lower > best ? lower : best;
+      scores[i] += error[i];
+    }
+    best_lower_[first / kRows] = best;
+  }
+}
+
+void Shortlist::choose_rows() {
+  // The largest of each kRows are as many different rows: the last of the best of them is no better than that of all.
+  least_ = -kInfinity;
+  if (count_ > sorted_.size()) return;
+  std::copy_n(best_lower_, sorted_.size(), sorted_.begin());
+  const auto last = sorted_.begin() + ptrdiff_t(count_) - 1;
+  std::nth_element(sorted_.begin(), last, sorted_.end(), std::greater<>());
+  least_ = *last;
+}
+
+std::vector<ScoredToken> Shortlist::best() const {
+  // Tokens that are not on the list may have any score up to here; those that set it are above by what bounds them.
+  const float limit = least_ * scale_;
+  std::vector<ScoredToken> out;
+  for (const auto& found : found_) {
+    for (const ScoredToken& one : found) {
+      if (one.score > limit) out.push_back(one);
+    }
+  }
+  std::sort(out.begin(), out.end(), better);
+  return out;
+}
+
+bool Shortlist::all_finite() const {
+  for (const auto& found : found_) {
+    for (const ScoredToken& one : found) {
+      if (!std::isfinite(one.score)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace qgen::cpu

@@ -1,0 +1,48 @@
+#include "engine/shortlist.h"
+
+namespace qgen {
+namespace {
+
+// Of the matrix: smaller ones stay in a processor's cache, where less to read is no gain.
+constexpr size_t kLeastBytes = size_t{16} << 20;
+
+const Weight& head_of(const Plan& plan, size_t step) {
+  return *std::get<LinearStep>(plan.steps[step].op).projections[0].weight;
+}
+
+}  // namespace
+
+std::optional<size_t> shortlist_step(const Plan& plan) {
+  if (plan.draft) return {};  // its layer runs, in the same rows, before the scores have been looked at
+  for (size_t i = 0; i < plan.main_steps(); ++i) {
+    const auto* const step = std::get_if<LinearStep>(&plan.steps[i].op);
+    if (step == nullptr || result_of(plan.steps[i]).row != plan.scores) continue;
+    if (step->projections.size() != 1) return {};
+    const Projection& p = step->projections[0];
+    const bool plain = p.bias == nullptr && p.gate == nullptr && p.activation == Activation::kNone && p.softcap == 0 &&
+                       p.scale > 0 && !p.add;
+    const Weight& head = *p.weight;
+    const bool suits = !head.quantized() && head.scale.empty() && !head.ordered && head.cols <= kMostShortlistCols;
+    return plain && suits && head.data.size() >= kLeastBytes ? std::optional(i) : std::nullopt;
+  }
+  return {};
+}
+
+size_t shortlist_bytes(const Weight& head) {
+  const int64_t groups = (head.cols + kShortlistGroup - 1) / kShortlistGroup;
+  // Codes, the scale twice, bounds of each group and one of the row in BF16.
+  return size_t(head.rows * (head.cols + 2 * int64_t(sizeof(float)) + 2 * (groups + 1)));
+}
+
+size_t shortlist_bytes(const Plan& plan, const EngineOptions& options) {
+  const auto step = options.shortlist ? shortlist_step(plan) : std::nullopt;
+  return step ? shortlist_bytes(head_of(plan, *step)) : 0;
+}
+
+size_t bytes_per_token(const Plan& plan, const EngineOptions& options) {
+  const size_t copy = shortlist_bytes(plan, options);
+  return copy == 0 ? plan.bytes_per_token()
+                   : plan.bytes_per_token() - head_of(plan, *shortlist_step(plan)).bytes() + copy;
+}
+
+}  // namespace qgen
