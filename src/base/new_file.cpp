@@ -30,14 +30,15 @@ fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.
 // The file that a name stands for, behind symbolic links, which stay. A pipe or a device is never replaced.
 fs::path file_behind(fs::path target) {
   std::error_code error;
+  // The system looks behind /dev/stdout, whose link in /proc names no file.
+  const fs::file_status status = fs::status(target, error);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: a pipe or a device (expected a file)", target.string()));
+  }
   for (int i = 0; i < kMostLinks && fs::is_symlink(target, error); ++i) {
     const fs::path next = fs::read_symlink(target, error);
     if (error) break;
     target = next.is_absolute() ? next : target.parent_path() / next;
-  }
-  const fs::file_status status = fs::status(target, error);
-  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
-    fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: a pipe or a device (expected a file)", target.string()));
   }
   return target;
 }

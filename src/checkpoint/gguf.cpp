@@ -277,7 +277,7 @@ class GgufReader {
       uint64_t own = 0;
       if (!__builtin_add_overflow(place.offset, place.bytes, &own)) end = std::max(end, own);
     }
-    return end > data.size() ? blank_(end) : data;
+    return end > data.size() && end <= kLargestFile ? blank_(end) : data;
   }
 
   // Each tensor begins where the one before it ends, aligned; the data begins at the next aligned place of the file.

@@ -181,7 +181,8 @@ Safetensors parse_file(std::span<const std::byte> file_bytes, const std::string&
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
-  if (blank && !entries.empty() && entries.back().end > data.size()) data = blank(entries.back().end);
+  const uint64_t end = entries.empty() ? 0 : entries.back().end;
+  if (blank && end > data.size() && end <= kLargestFile) data = blank(end);
   uint64_t position = 0;
   for (Entry& entry : entries) {
     if (entry.begin != position) {

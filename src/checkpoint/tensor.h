@@ -69,6 +69,8 @@ std::optional<Dtype> dtype_from_name(std::string_view name);  // those of safete
 // Stands in for the data of a file that is not complete, where only headers are wanted: zeros, so many bytes of them.
 // Where there is none, such a file is an error.
 using BlankData = std::function<std::span<const std::byte>(uint64_t bytes)>;
+// No file is larger: one that would have to be has a damaged header, and is not merely incomplete.
+constexpr uint64_t kLargestFile = uint64_t{1} << 46;
 
 struct TensorView {
   std::string name;

@@ -11,6 +11,7 @@
 #include "cli/report.h"
 #include "cli/terminal.h"
 #include "generate/calibration.h"
+#include "quantize/failed_mark.h"
 
 namespace qgen::cli {
 namespace {
@@ -32,10 +33,13 @@ int calibrate_model(const CalibrateOptions& options) {
   if (!options.force) refuse_existing("--out", options.out);
   auto plan = open_plan(options.model);
   const auto tokenizer = load_tokenizer(plan->checkpoint.files());
-  std::vector<TokenId> ids = tokenizer->encode(read_text(options.input, "calibrate", options.text)).ids;
+  const std::string text = read_text(options.input, "calibrate", options.text);
+  std::vector<TokenId> ids;
+  if (!text.empty()) ids = tokenizer->encode(text).ids;  // with the token that begins a text, which is no text
   check_vocabulary(ids, *plan);
   if (options.limit > 0) ids.resize(std::min(ids.size(), size_t(options.limit)));
   if (ids.empty()) fail(ErrorKind::kUsage, "calibrate: no text", "--text FILE, or a text on standard input");
+  warn(quantize::failed_warning(plan->checkpoint.location()));
   const int64_t window = std::min({options.window, int64_t(ids.size()), plan->model.context});
 
   const RunControl control = terminal_control(options.quiet);

@@ -10,6 +10,7 @@
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "generate/loader.h"
+#include "quantize/failed_mark.h"
 
 namespace qgen::cli {
 namespace {
@@ -393,6 +394,7 @@ int inspect(const InspectOptions& options) {
   require_model(options.model);
   const auto plan = open_plan(options.model, true);
   warn(incomplete_warning(*plan));
+  warn(quantize::failed_warning(plan->checkpoint.location()));
   std::string out = options.json ? json(*plan, options) : summary(*plan);
   if (!options.json && options.tensors) out += "\n" + tensor_table(*plan);
   if (!options.json && options.steps) out += "\n" + step_table(*plan);

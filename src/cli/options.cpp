@@ -107,6 +107,9 @@ void assign(const Option& option, std::string_view value, std::string_view subje
   const auto choices = option.choices();
   if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end())
     fail_value(subject, value, fmt::format("{}", fmt::join(choices, ", ")));
+  // As where a script's variable is not set.
+  if (value.empty() && option.value == "FILE")
+    fail(ErrorKind::kUsage, fmt::format("{}: empty (expected the name of a file)", subject));
   std::visit(Reader{option, value, subject}, option.target);
 }
 
@@ -162,7 +165,7 @@ void add_model_options(std::vector<Option>& options, ModelOptions& target) {
         &target.quantize,
         "FORMAT",
         "quantize the linear layers of an unquantized model while loading it: fp8 (blocks of 128 x 128), fp8-channel, "
-        "fp8-tensor, int8 (a scale a row, for GPT-2 a matrix), int8-tensor or mxfp8",
+        "fp8-tensor, int8 (a scale a row, for GPT-2 a matrix), int8-tensor, mxfp8, or q8_0 (a scale for every 32)",
         {.choices = quantize::format_choices(), .group = kGroup}},
        {"--quantize-head", &target.quantize_head, "", "quantize the output head as well", {.group = kGroup}},
        {"--device",

@@ -14,6 +14,7 @@
 #include "engine/shortlist.h"
 #include "generate/loader.h"
 #include "model/declare.h"
+#include "quantize/failed_mark.h"
 
 namespace qgen::cli {
 namespace {
@@ -61,6 +62,7 @@ Outlook look_ahead(const ModelOptions& options) {
   Outlook out;
   out.plan = open_plan(options, true);
   warn(incomplete_warning(*out.plan));
+  warn(quantize::failed_warning(out.plan->checkpoint.location()));
   out.declared = out.plan->checkpoint.is_blank();
   out.placement = place(*out.plan, options, 1);
   out.program = program_bytes(*out.plan);

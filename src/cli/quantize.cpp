@@ -1,5 +1,6 @@
 // An 8-bit checkpoint from an unquantized one, in files that servers load as they are, with a report of how close it
 // is.
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "cli/terminal.h"
 #include "generate/generation.h"
 #include "generate/scoring.h"
+#include "quantize/failed_mark.h"
 #include "quantize/job.h"
 
 namespace qgen::cli {
@@ -65,9 +67,23 @@ quantize::JobOptions read_job(const QuantizeOptions& options) {
   return job;
 }
 
-// The text of --eval, before the work: it must be there.
+std::vector<TokenId> encode_evaluated(const std::string& text, const Plan& plan) {
+  EncodeOptions encode;
+  encode.parse_special_tokens = false;
+  return load_tokenizer(plan.checkpoint.files())->encode(text, encode).ids;
+}
+
+// The text of --eval, before the work: it must be there, and the model must have a tokenizer for it.
 std::string read_evaluated(const QuantizeOptions& options) {
-  return options.evaluated.empty() ? "" : read_text(options.evaluated, "quantize", {});
+  if (options.evaluated.empty()) return "";
+  const std::string subject = fmt::format("--eval {}", options.evaluated);
+  std::error_code ignored;
+  if (std::filesystem::symlink_status(options.evaluated, ignored).type() == std::filesystem::file_type::not_found)
+    fail(ErrorKind::kUsage, subject + ": no such file");
+  std::string text = read_text(options.evaluated, "quantize", {});
+  if (encode_evaluated(text, *open_plan(options.model, true)).size() < 2)
+    fail(ErrorKind::kUsage, subject + ": fewer than two tokens");
+  return text;
 }
 
 // Both models on that text.
@@ -77,11 +93,8 @@ std::optional<Evaluation> evaluate(const QuantizeOptions& options, const std::st
   ModelOptions made;
   made.model = options.out;
   auto plan = open_plan(made);
-  EncodeOptions encode;
-  encode.parse_special_tokens = false;
-  const std::vector<TokenId> ids = load_tokenizer(plan->checkpoint.files())->encode(text, encode).ids;
+  const std::vector<TokenId> ids = encode_evaluated(text, *plan);
   check_vocabulary(ids, *plan);
-  if (ids.size() < 2) fail(ErrorKind::kUsage, fmt::format("--eval {}: fewer than two tokens", options.evaluated));
   const int64_t window = std::min({kWindow, int64_t(ids.size()), plan->model.context});
   const LoadedModel model = load_model(std::move(plan), made, window, control.progress);
   const LoadedModel original = load_beside(model, made, options.model.model, "-m", window, control.progress);
@@ -100,6 +113,7 @@ int quantize_model(const QuantizeOptions& options, const TypedOptions& typed) {
   const quantize::JobOptions job = read_job(options);
   const bool text = options.report == "text";
   const std::string evaluated = read_evaluated(options);
+  warn(quantize::failed_warning(locate_model(options.model.model)));
   start_answer();
   const RunControl terminal = terminal_control(options.quiet);
   quantize::JobControl control;

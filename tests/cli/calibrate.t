@@ -28,6 +28,19 @@ $ qgen quantize -m $MODEL --to fp8-channel --out evaluated --eval text --report 
 json: stdout schemas/quantize.schema.json
 where: it["evaluation"]["tokens"] > 5 and abs(it["evaluation"]["perplexity"] / it["evaluation"]["original_perplexity"] - 1) < 0.2
 
+# A text that cannot be evaluated is refused before the work
+$ qgen quantize -m $MODEL --to int8 --out unwritten --eval /dev/null; qgen quantize -m $MODEL --to int8 --out unwritten --eval nowhere; ls unwritten 2> /dev/null
+stderr:
+  qgen: --eval /dev/null: fewer than two tokens
+  qgen: --eval nowhere: no such file
+exit: 2
+$ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out unwritten --eval text || echo $?; ls unwritten 2> /dev/null
+  3
+stderr:
+  qgen: */llama-bf16: no tokenizer (expected *) (glob)
+  hint: fetch the whole model folder, not only the weights
+exit: 2
+
 # What is there is replaced on demand only, a link keeps pointing where it does, a pipe is no file
 $ qgen calibrate -m $MODEL --text text --out inputs.json
 stderr:
@@ -40,6 +53,17 @@ $ mkfifo pipe; qgen calibrate -m $MODEL --text text --out pipe --force
 stderr:
   qgen: pipe: cannot write: a pipe or a device (expected a file)
 exit: 1
+$ qgen calibrate -m $MODEL --text text --out /dev/stdout --force | cat
+stderr:
+  qgen: /dev/stdout: cannot write: a pipe or a device (expected a file)
+exit: 1
+
+# A text that is empty, as behind a pipe that failed, is none
+$ printf '' | qgen calibrate -m $MODEL --out none.json; ls none.json 2> /dev/null
+stderr:
+  qgen: calibrate: no text
+  hint: --text FILE, or a text on standard input
+exit: 2
 
 # Maxima that no text has
 $ python3 -c "

@@ -124,3 +124,23 @@ $ cd saved && cp talk.json before.json && (ulimit -f 1; { printf '%05000d\n' 0; 
 stderr:
   qgen: warning: --context 8000: two was made for 4096 tokens, beyond them answers get worse
   qgen: $TMP/saved/talk.json: cannot write: File too large
+
+# A header that asks for more than any file holds is damaged, and no matter of memory
+$ python3 -c "
+> import struct
+> name = b'output_norm.weight'
+> key = lambda name, text: struct.pack('<Q', len(name)) + name + struct.pack('<IQ', 8, len(text)) + text
+> header = b'GGUF' + struct.pack('<IQQ', 3, 1, 1) + key(b'general.architecture', b'llama')
+> header += struct.pack('<Q', len(name)) + name + struct.pack('<IQIQ', 1, 1 << 50, 0, 0)
+> open('huge.gguf', 'wb').write(header + b'\0' * 64)"; qgen inspect huge.gguf
+stderr:
+  qgen: huge.gguf: tensor output_norm.weight: truncated: ends beyond the file (expected 4503599627370496 bytes from 0, found *) (glob)
+  hint: an interrupted download? compare the file's size with the original
+exit: 3
+
+# A name that a script left empty
+$ qgen -m $MODEL -p a -n 1 --stats-file ""
+stderr:
+  qgen: --stats-file: empty (expected the name of a file)
+  hint: `qgen --help` lists the options
+exit: 2

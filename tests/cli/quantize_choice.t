@@ -51,6 +51,11 @@ $ ls failed; python3 -c 'import json; print(json.load(open("failed/FAILED.qgen.j
   model.layers.0.mlp.down_proj
   perplexity * over 2 tokens (glob)
 stderr: qgen: warning: failed: model.layers.0.mlp.down_proj and 7 more failed the comparison with the original when it was quantized (FAILED.qgen.json)
+$ qgen quantize -m failed --to int8 --out again -q; qgen inspect failed > /dev/null; qgen plan failed > /dev/null
+stderr:
+  qgen: warning: failed: model.layers.0.mlp.down_proj and 7 more failed the comparison with the original when it was quantized (FAILED.qgen.json)
+  qgen: warning: failed: model.layers.0.mlp.down_proj and 7 more failed the comparison with the original when it was quantized (FAILED.qgen.json)
+  qgen: warning: failed: model.layers.0.mlp.down_proj and 7 more failed the comparison with the original when it was quantized (FAILED.qgen.json)
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to q8_0 --mode percentile --percentile 1 --verify all --out failed.gguf -q
 stderr: qgen: failed.gguf: not for use: a matrix is beyond a limit; the files are kept and marked
 exit: 1
