@@ -109,8 +109,7 @@ class CudaBackend : public Backend {
       try {
         begin({{batch, first, last}, side_, false});
       } catch (...) {
-        device_.settle();  // some of its kernels may be under way
-        clear_overflow();
+        give_up();
         throw;
       }
     }
@@ -235,6 +234,9 @@ class CudaBackend : public Backend {
  private:
   static constexpr size_t kMostGemvTokens = LinearDispatch::kMostGemvTokens;
 
+  // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, whether it is begun
+  // ahead, whether several of the best scores are wanted, and whether a token is drawn from them.
+  using RunKey = std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool, bool>;
   struct KnownRun {
     bool seen = false;
     CudaGraph graph;
@@ -256,6 +258,15 @@ class CudaBackend : public Backend {
     Side& side = sides_[1 - side_];
     side.done.wait();
     if (*report_at(side.report.data()).overflow != 0) clear_overflow();
+  }
+  // A batch that has failed in the middle: some of its kernels may be under way, and may have found an overflow.
+  void give_up() noexcept {
+    device_.settle();
+    try {
+      clear_overflow();
+    } catch (const Error&) {
+      // The error is that of the batch.
+    }
   }
   void clear_overflow() {
     clear_on_device(device_.stream(), work_.overflow_of_tokens, size_t(work_.batch_tokens) * sizeof(uint32_t));
@@ -279,19 +290,30 @@ class CudaBackend : public Backend {
       run_steps(batch);
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
-      if (runs_.size() == kMostGraphs) {
+      const RunKey key = {first,
+                          last,
+                          count,
+                          batch.segments.size() == count,
+                          batch.kernels,
+                          first_scored,
+                          batch.scored.size(),
+                          batch.side,
+                          batch.begun_ahead,
+                          batch.finds(),
+                          batch.draws()};
+      if (runs_.size() >= kMostGraphs && !runs_.contains(key)) {
         device_.wait();
         runs_.clear();
       }
-      KnownRun& known = runs_[{first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
-                               batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws()}];
+      KnownRun& known = runs_[key];
       if (!known.seen || !run_graph(known, batch)) run_steps(batch);
       known.seen = true;
     }
     sides_[batch.side].done.record();
   }
 
-  // False where there is no graph: it takes memory of the GPU that no account has, and all goes without it as well.
+  // False where there is no graph. It takes memory of the GPU that no account has, and all goes without it as well; any
+  // other error comes again then.
   bool run_graph(KnownRun& known, const SideBatch& batch) {
     if (known.fails) return false;
     try {
@@ -768,9 +790,7 @@ class CudaBackend : public Backend {
   std::optional<BatchFusion> fusion_;
   bool eight_bits_ = false;  // some layers take inputs of 8 bits
 
-  // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, whether it is begun
-  // ahead, whether several of the best scores are wanted, and whether a token is drawn from them.
-  std::map<std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool, bool>, KnownRun> runs_;
+  std::map<RunKey, KnownRun> runs_;
   size_t last_scored_ = 0;  // tokens of the last batch that have scores
   bool brought_ = false;    // which are on the host
 };

@@ -306,13 +306,17 @@ struct CudaGraph::State {
 CudaGraph::CudaGraph(Device& device, const std::function<void()>& work) : state_(std::make_unique<State>()) {
   const cudaStream_t stream = device.stream().handle;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a CUDA graph");
+  const auto end = [&] {
+    device.stream().next_waits = true;  // for what was launched before: nothing of what was captured has run
+    return cudaStreamEndCapture(stream, &state_->graph);
+  };
   try {
     work();
   } catch (...) {
-    cudaStreamEndCapture(stream, &state_->graph);  // the stream is usable again
+    end();  // the stream is usable again
     throw;
   }
-  check(cudaStreamEndCapture(stream, &state_->graph), "capturing a CUDA graph");
+  check(end(), "capturing a CUDA graph");
   check(cudaGraphInstantiate(&state_->exec, state_->graph, 0), "capturing a CUDA graph");
 }
 CudaGraph::CudaGraph() = default;

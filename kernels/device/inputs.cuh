@@ -43,8 +43,8 @@ QGEN_DEVICE InputRange input_range(const Args& args, const float* row) {
   }
   return input_range(args, squares, peak);
 }
-// What suits a row in F16. Most rows are well as they are, so that nothing has to be done to products of theirs: where
-// the largest input is 2^-6 or more, those that are no normal numbers are off by less than 2^-18 of it.
+// What a row is multiplied by to become F16. Most rows need no factor, nor do products of theirs then: where the
+// largest input is 2^-6 or more, subnormal ones are off by less than 2^-18 of it.
 QGEN_DEVICE PowerOfTwo power_of_row(const Fp16Args& args, const InputRange& row) {
   constexpr float kLeastNear = 0x1p-6f, kNoMoreNear = 0x1p15f, kLeast = 0x1p-47f;
   if (args.bf16) return {1, 1};

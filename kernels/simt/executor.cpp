@@ -161,10 +161,13 @@ thread_local Context Fibre::outside_;
 
 enum class State : uint8_t { kReady, kAtBarrier, kInExchange, kDone };
 
+// An asynchronous copy. It may read its source at any time from when it is issued, but writes its target late: what was
+// to be read is kept, to be compared.
 struct Copy {
   void* target;
-  const void* source;
+  const void* source;  // null: zeros
   size_t bytes;
+  std::byte issued[16];
 };
 
 struct Thread {
@@ -422,7 +425,9 @@ uint32_t add_atomically(uint32_t* counter, uint32_t more) {
 void copy_later(void* target, const void* source, size_t bytes) {
   if (source != nullptr) check_access(source, bytes, Access::kRead);
   check_copy(target, bytes, CopyState::kIssued);
-  self->open.push_back({target, source, bytes});
+  Copy copy{target, source, bytes, {}};
+  if (source != nullptr) std::memcpy(copy.issued, source, bytes);
+  self->open.push_back(copy);
 }
 void commit_copies() {
   self->committed.push_back(std::move(self->open));
@@ -431,11 +436,9 @@ void commit_copies() {
 void wait_copies(int left) {
   while (int(self->committed.size()) > left) {
     for (const Copy& copy : self->committed.front()) {
-      if (copy.source != nullptr) {
-        std::memcpy(copy.target, copy.source, copy.bytes);
-      } else {
-        std::memset(copy.target, 0, copy.bytes);
-      }
+      if (copy.source != nullptr && std::memcmp(copy.issued, copy.source, copy.bytes) != 0)
+        stop("the source of a copy changed while it was under way");
+      std::memcpy(copy.target, copy.issued, copy.bytes);
       check_copy(copy.target, copy.bytes, CopyState::kDone);
     }
     self->committed.erase(self->committed.begin());

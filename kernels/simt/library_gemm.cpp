@@ -76,7 +76,9 @@ bool LibraryGemm::multiply(const LibraryGemmArgs& args) {
   products_left -= products_left > 0;
   state_->stream.work.perform([=] {
     check_all_ended();  // the library's kernels wait for all before them
+    check_launch({.early = false});
     for (int64_t t = 0; t < args.tokens; ++t) {
+      check_result(static_cast<float*>(args.y) + t * args.y_stride, size_t(args.rows) * sizeof(float));
       for (int64_t n = 0; n < args.rows; ++n) {
         const double y = product(args, n, t) * args.factor;
         if (args.kind == LibraryGemmKind::kI8) {

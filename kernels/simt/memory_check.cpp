@@ -314,6 +314,10 @@ uint32_t check_launch(const LaunchKind& kind) {
   if (!kind.early) all.ended = all.now - 1;
   return all.ended;
 }
+void check_result(const void* data, size_t bytes) {
+  const Range range = range_of(data, bytes);
+  writers.set(range.begin, range.end, check.launches.now);
+}
 const char* check_launch_end() {
   const Launches& all = check.launches;
   if (all.kind.early && !all.waited) return "no thread waited for what came before";

@@ -52,10 +52,11 @@ struct LaunchKind {
   bool beside_previous = false, beside_next = false;
   bool timed = false;  // writes down its times, from its beginning on
 };
-uint32_t check_launch(const LaunchKind& kind);  // begins; what its threads see
-const char* check_launch_end();                 // what was wrong with it as a whole, or null
-void check_all_ended();                         // all launches so far have: a copy waits for them
-void check_wait();                              // the running thread has waited for what came before
+uint32_t check_launch(const LaunchKind& kind);      // begins; what its threads see
+void check_result(const void* data, size_t bytes);  // written by the launch, without threads
+const char* check_launch_end();                     // what was wrong with it as a whole, or null
+void check_all_ended();                             // all launches so far have: a copy waits for them
+void check_wait();                                  // the running thread has waited for what came before
 void check_read_anew();
 void check_next_may_start();
 

@@ -268,6 +268,15 @@ TEST_CASE("kernels: what is read before it is written, or before its copy was wa
   CHECK(error_of([](Given given, LaunchTimes) { read_copies(given, false, true); }) ==
         "test: shared memory, byte 16: touched before its copy was waited for");
   CHECK(error_of([](Given given, LaunchTimes) { read_copies(given, true, false); }) != "");
+  // A GPU may read what is copied at once, or later.
+  CHECK(error_of([](Given given, LaunchTimes) {
+          if (thread_index() == 0) {
+            copy_async16(shared_memory<uint32_t>(), given.data, true);
+            copy_async_commit();
+            given.data[1] = given.data[1] + 1;
+          }
+          copy_async_wait<0>();
+        }) == "test: the source of a copy changed while it was under way");
 }
 
 TEST_CASE("kernels: accesses beyond buffers are found") {
@@ -381,6 +390,18 @@ TEST_CASE("kernels: what a kernel that starts early reads before it waits is fou
   CHECK(error_of_steps({{reads}, {writes_early}}) ==
         "test: writes before it has waited for launches that may read what was there");
   CHECK(error_of_steps({{reads}, {writes_early, {}, Start::kAfter}}) == "");
+  // Of what a library writes.
+  const auto behind_library = [&](void (*kernel)(Given, LaunchTimes)) {
+    gpu::Device device(0);
+    const Buffer<uint32_t> buffer(device, std::vector<uint32_t>(kThreads));
+    device.stream().work.perform([&] {
+      simt::check_launch({.early = false});
+      simt::check_result(buffer.data(), kThreads * sizeof(uint32_t));
+    });
+    launch(device.stream(), "test", kernel, {1}, kWarp, 0, Given{buffer.data()});
+  };
+  CHECK_THROWS_WITH(behind_library(reads_early), early.c_str());
+  CHECK_NOTHROW(behind_library(reads));
   CHECK(error_of_steps({{writes}, {never_waits}}) == "test: no thread waited for what came before");
 }
 #endif
