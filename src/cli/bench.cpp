@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMostTokens = int64_t{1} << 31;
 constexpr uint64_t kSeed = 1;  // of random weights; speed does not depend on it
-constexpr int64_t kWarmUpTokens = 8;
+constexpr int64_t kWarmUpTokens = 24;
 // Models that lie in a cache are not compared with the memory.
 constexpr double kLeastBytesPerToken = 64 << 20;
 

@@ -48,8 +48,9 @@ double Report::decode_bandwidth() const {
   const Plan& plan = *model->plan;
   const int64_t average_position = generation.prompt_tokens + int64_t(generation.tokens.size()) / 2;
   if (generation.output_calls == 0 || generation.output_seconds == 0) return 0;
+  // Drafts, and a shortlist's first tokens and rests, in which the whole head is read, are left out of account.
   const std::vector<TokenChoice> choices = Sampler(sampling).upcoming(1);
-  const bool shortlist = !choices.empty() && takes_shortlist(choices[0]);
+  const bool shortlist = generation.logprobs.empty() && !choices.empty() && takes_shortlist(choices[0]);
   const size_t weights = shortlist ? bytes_per_token(plan, model->engine_options) : plan.bytes_per_token();
   const double bytes = double(generation.output_calls) *
                            (double(weights) + kv_bytes_read(plan, average_position, model->engine_options.kv)) +

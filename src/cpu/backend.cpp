@@ -55,15 +55,13 @@ class CpuBackend : public Backend {
     work_.attention.start(batch);
     const bool scores = work_.shortlist != nullptr && first <= *work_.shortlist_step && *work_.shortlist_step < last;
     use_ = scores ? work_.shortlist->begin(batch) : Shortlist::Use::kNone;
-    is_shortlisted_ = false;
     pool_->run([&](int worker) {
       for (size_t i = first; i < last; ++i)
         std::visit([&](const auto& step) { execute(step, i, batch, worker); }, plan_.steps[i].op);
     });
     if (!scores) return;
     work_.shortlist->end(use_);
-    is_shortlisted_ = use_ == Shortlist::Use::kFind;
-    if (is_shortlisted_) scored_token_ = batch.scored[0];
+    if (is_shortlisted()) scored_token_ = batch.scored[0];
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
@@ -90,10 +88,10 @@ class CpuBackend : public Backend {
     return {work_.rows[size_t(plan_.scores)].at(index), size_t(plan_.model.vocab)};
   }
   bool scores_finite(int64_t index) override {
-    return is_shortlisted_ ? work_.shortlist->all_finite() : Scores(scores(index)).finite();
+    return is_shortlisted() ? work_.shortlist->all_finite() : Scores(scores(index)).finite();
   }
   TopScores top_scores(int64_t, size_t count, double temperature) override {
-    if (!is_shortlisted_ || count > work_.shortlist->count() || temperature > 0) return {};
+    if (!is_shortlisted() || count > work_.shortlist->count() || temperature > 0) return {};
     return {work_.shortlist->best(), 0};
   }
 
@@ -197,9 +195,8 @@ class CpuBackend : public Backend {
   }
 
   void execute(const LinearStep& step, size_t index, const Batch& batch, int worker) {
-    if (use_ == Shortlist::Use::kFind && index == *work_.shortlist_step)
-      return find_best(step, work_.linear[index], batch, worker);
     LinearState& state = work_.linear[index];
+    if (state.copy >= 0 && use_ == Shortlist::Use::kFind) return find_best(step, state, batch, worker);
     InputForms& input = *state.input;
     const bool scored = work_.is_scored(plan_.steps[index]);
     const int64_t count = int64_t(scored ? batch.scored.size() : batch.tokens.size());
@@ -238,15 +235,16 @@ class CpuBackend : public Backend {
         if (from < to) project(step.projections[p], state, part, x, row, count, batch.kernels, from, to, worker);
       }
     });
-    if (use_ != Shortlist::Use::kGrow || index != *work_.shortlist_step) return;
-    const auto [begin, end] = work_.shortlist->rows_to_add();
-    pool_->share(end - begin, [&](int64_t row) {
-      work_.shortlist->add_row(begin + row, reinterpret_cast<float*>(work_.scratch(worker)));
+    if (state.copy < 0 || use_ != Shortlist::Use::kGrow) return;
+    const auto [first, last] = work_.shortlist->rows_to_add();
+    pool_->share((last - first + Shortlist::kRows - 1) / Shortlist::kRows, [&, first = first, last = last](int64_t i) {
+      const int64_t begin = first + i * Shortlist::kRows, end = std::min(last, begin + Shortlist::kRows);
+      for (int64_t row = begin; row < end; ++row)
+        work_.shortlist->add_row(row, reinterpret_cast<float*>(work_.scratch(worker)));
     });
   }
 
-  // The scores of one token by the shortlist: those that are on it, in their places, which they leave as they were of
-  // all others.
+  // Writes the scores of the rows on the shortlist of one token to their places; the other places keep old values.
   void find_best(const LinearStep& step, LinearState& state, const Batch& batch, int worker) {
     Shortlist& shortlist = *work_.shortlist;
     InputForms& input = *state.input;
@@ -286,10 +284,11 @@ class CpuBackend : public Backend {
     });
   }
 
-  // The scores that a shortlist has left out, of the rows that are still there.
+  // Of the last batch's scores only those on a shortlist are there.
+  bool is_shortlisted() const { return use_ == Shortlist::Use::kFind; }
+  // Multiplies all rows where a shortlist has left most of them out. Their input is still there.
   void score_all() {
-    if (!std::exchange(is_shortlisted_, false)) return;
-    use_ = Shortlist::Use::kNone;
+    if (std::exchange(use_, Shortlist::Use::kNone) != Shortlist::Use::kFind) return;
     Batch batch;
     batch.scored = {&scored_token_, 1};
     const size_t index = *work_.shortlist_step;
@@ -340,9 +339,8 @@ class CpuBackend : public Backend {
   Workspace work_;
   std::unordered_map<const Vector*, std::vector<float>> vectors_;
   std::unique_ptr<ThreadPool> pool_;
-  Shortlist::Use use_ = Shortlist::Use::kNone;  // of the batch that runs
-  bool is_shortlisted_ = false;                 // of the last batch's scores only those of a shortlist are there
-  int32_t scored_token_ = 0;                    // of that batch
+  Shortlist::Use use_ = Shortlist::Use::kNone;  // by the last batch, or the one that runs
+  int32_t scored_token_ = 0;                    // of a batch that has a shortlist
 };
 
 }  // namespace

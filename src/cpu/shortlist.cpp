@@ -12,11 +12,14 @@
 namespace qgen::cpu {
 namespace {
 
-// Tokens while which the copy comes: each takes a quarter longer then, and half of the head's time less afterwards.
-constexpr int64_t kGrowingBatches = 8;
-// Where more of the rows than one in so many are on a shortlist, it is not worth its time; for so many batches it is
-// not asked again.
-constexpr int64_t kWorthRows = 8, kRest = 32;
+// The copy is made after the first kShortAnswer tokens, during kGrowingBatches of them. It costs as much time as it
+// saves in some 15 tokens, which short answers do not have.
+constexpr int64_t kShortAnswer = 8, kGrowingBatches = 16;
+// A shortlist with more than this share of all rows is not worth its time; there is none for the next kRest tokens
+// then.
+constexpr int64_t kWorthShare = 8, kRest = 32;  // 1 / 8
+// Some products take what is below 2^-126 for zero, of up to 16384 columns in two parts.
+constexpr float kFlushed = 0x1p-110f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // The next BF16 that is not smaller, of a number that is not negative.
@@ -41,18 +44,9 @@ void decode_floats(const Weight& weight, int64_t n, float* out, int64_t padded) 
   std::fill(out + weight.cols, out + padded, 0.0f);
 }
 
-// The Euclidean norm of a group, and a little more, by which sums in F32 may be off.
-float norm_of_group(const float* x) {
-  constexpr int kSums = 16;
-  float sums[kSums] = {};
-  for (int64_t k = 0; k < kShortlistGroup; k += kSums) {
-    for (int i = 0; i < kSums; ++i) sums[i] += x[k + i] * x[k + i];
-  }
-  float all = 0;
-  for (const float sum : sums) all += sum;
-  // Squares below the range of F32 are lost: of each element no more than 2^-70.
-  return std::sqrt(all) * (1 + 0x1p-16f) + 0x1p-66f;
-}
+// From the squares of a group the Euclidean norm, and a little more, by which sums in F32 may be off. Squares below the
+// range of F32 are lost: of each element no more than 2^-70.
+float norm_of_squares(float squares) { return std::sqrt(squares) * (1 + 0x1p-16f) + 0x1p-66f; }
 
 }  // namespace
 
@@ -95,13 +89,14 @@ void Shortlist::allocate() {
 
 Shortlist::Use Shortlist::begin(const Batch& batch) {
   if (batch.kernels != Kernels::kByCount || batch.scored.size() != 1 || batch.choices.size() != 1) return Use::kNone;
-  if (!takes_shortlist(batch.choices[0])) return Use::kNone;
-  if (added_ < head_.rows) return Use::kGrow;
+  const size_t count = batch.choices[0].count;
+  if (!takes_shortlist(batch.choices[0]) || count > sorted_.size()) return Use::kNone;
+  if (added_ < head_.rows) return ++waited_ <= kShortAnswer ? Use::kNone : Use::kGrow;
   if (rests_ > 0) {
     --rests_;
     return Use::kNone;
   }
-  count_ = batch.choices[0].count;
+  count_ = count;
   for (auto& found : found_) found.clear();
   return Use::kFind;
 }
@@ -114,51 +109,43 @@ void Shortlist::end(Use use) {
   if (use == Use::kFind) {
     int64_t rows = 0;
     for (const auto& found : found_) rows += int64_t(found.size());
-    if (rows * kWorthRows > head_.rows) rests_ = kRest;
+    if (rows * kWorthShare > head_.rows) rests_ = kRest;
   }
 }
 
 void Shortlist::add_row(int64_t row, float* values) {
-  constexpr float kToInteger = 0x1.8p23f;  // added to a small number, leaves it as an integer in the lower bits
   const int64_t padded = groups_ * kShortlistGroup;
   decode_floats(head_, row, values, padded);
-  uint32_t largest_bits = 0;
-  for (int64_t k = 0; k < padded; ++k)
-    largest_bits = std::max(largest_bits, std::bit_cast<uint32_t>(values[k]) & 0x7FFFFFFF);
-  const float largest = std::bit_cast<float>(largest_bits);
   // A row with NaN or infinity is on every shortlist. Of one so small that its scale would underflow all is left over.
+  const float largest = target_.magnitude(values, padded);
   const bool finite = std::isfinite(largest), scaled = finite && largest > 0x1p-100f;
   const float scale = scaled ? largest / 127 : 0, inverse = scaled ? 127 / largest : 0;
   scales_[size_t(row)] = scale;
-  int8_t* const codes = codes_ + row * head_.cols;
-  float squares = 0;
+  if (!finite) std::fill_n(values, padded, 0.0f);
+  float of_row = 0;
   for (int64_t g = 0; g < groups_; ++g) {
-    float* const group = values + g * kShortlistGroup;
-    if (!finite) std::fill(group, group + kShortlistGroup, 0.0f);
-    const float norm = norm_of_group(group);
-    squares += norm * norm;
-    int8_t of_group[kShortlistGroup];
-    for (int64_t k = 0; k < kShortlistGroup; ++k) {
-      const auto code = int8_t(std::bit_cast<uint32_t>(group[k] * inverse + kToInteger));
-      of_group[k] = code;
-      group[k] -= float(code) * scale;
-    }
-    std::memcpy(codes + g * kShortlistGroup, of_group,
-                size_t(std::min(kShortlistGroup, head_.cols - g * kShortlistGroup)));
-    bounds_[g * padded_rows_ + row] = bf16_upwards(finite ? norm_of_group(group) : kInfinity);
+    int8_t codes[kShortlistGroup];
+    float squares = 0, left = 0;
+    target_.round_weights(values + g * kShortlistGroup, kShortlistGroup, inverse, scale, codes, &squares, &left);
+    of_row += squares;
+    const int64_t first = g * kShortlistGroup;
+    std::memcpy(codes_ + row * head_.cols + first, codes, size_t(std::min(kShortlistGroup, head_.cols - first)));
+    bounds_[g * padded_rows_ + row] = bf16_upwards(finite ? norm_of_squares(left) : kInfinity);
   }
-  bounds_[groups_ * padded_rows_ + row] = bf16_upwards(finite ? std::sqrt(squares) : kInfinity);
+  bounds_[groups_ * padded_rows_ + row] = bf16_upwards(finite ? norm_of_squares(of_row) : kInfinity);
 }
 
 Shortlist::InputNorms Shortlist::norms_of(const float* x) const {
   InputNorms out;
   float largest = 0, squares = 0;
   for (int64_t g = 0; g < groups_; ++g) {
-    float group[kShortlistGroup] = {};
-    const int64_t first = g * kShortlistGroup;
-    std::copy(x + first, x + std::min(head_.cols, first + kShortlistGroup), group);
-    for (const float value : group) largest = std::max(largest, std::abs(value));
-    out.groups[g] = norm_of_group(group);
+    const int64_t first = g * kShortlistGroup, end = std::min(head_.cols, first + kShortlistGroup);
+    float of_group = 0;
+    for (int64_t k = first; k < end; ++k) {
+      largest = std::max(largest, std::abs(x[k]));
+      of_group += x[k] * x[k];
+    }
+    out.groups[g] = norm_of_squares(of_group);
     squares += out.groups[g] * out.groups[g];
   }
   // The products see the input as integers of 16 bits, or floats that are more exact: each element is off by up to
@@ -171,7 +158,8 @@ Shortlist::InputNorms Shortlist::norms_of(const float* x) const {
 void Shortlist::bound(const Input& x, const InputNorms& norms, int64_t begin, int64_t end, void* scratch) {
   kernel_->multiply(x, Kernels::kByCount, begin, end, upper_ + begin, padded_rows_, scratch);
   for (int64_t first = begin; first < end; first += kRows) {
-    float error[kRows] = {};
+    float error[kRows];
+    std::fill_n(error, kRows, kFlushed);
     for (int64_t g = 0; g <= groups_; ++g) {
       const uint16_t* const bounds = bounds_ + g * padded_rows_ + first;
       const float norm = norms.groups[g];
@@ -189,9 +177,7 @@ void Shortlist::bound(const Input& x, const InputNorms& norms, int64_t begin, in
 }
 
 void Shortlist::choose_rows() {
-  // The largest of each kRows are as many different rows: the last of the best of them is no better than that of all.
-  least_ = -kInfinity;
-  if (count_ > sorted_.size()) return;
+  // The largest of each kRows are different rows: the `count`-th of them is no better than that of all rows.
   std::copy_n(best_lower_, sorted_.size(), sorted_.begin());
   const auto last = sorted_.begin() + ptrdiff_t(count_) - 1;
   std::nth_element(sorted_.begin(), last, sorted_.end(), std::greater<>());

@@ -1,5 +1,5 @@
-// A shortlist on the CPU (engine/shortlist.h). Its copy of the head comes row by row while the first tokens are
-// generated, so that loading a model takes no longer; until all rows are there the head is multiplied as it is.
+// A shortlist on the CPU (engine/shortlist.h). Its copy of the head is made row by row while tokens are generated, so
+// that loading a model and short answers take no longer; until all rows are there the head is multiplied as it is.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +29,11 @@ class Shortlist {
 
   // What a batch does with it: nothing; adds rows to the copy; or finds the best scores by it.
   enum class Use : uint8_t { kNone, kGrow, kFind };
-  // Before the workers run the step of the head, and behind it.
+  // Before the workers run the step of the head, and after it.
   Use begin(const Batch& batch);
   void end(Use use);
 
-  // kGrow: rows [first, second) are to be added in any order, each with room for padded_cols() floats.
+  // kGrow: rows [first, second) are to be added in any order, each with room for its columns up to a whole group.
   std::pair<int64_t, int64_t> rows_to_add() const { return {added_, std::min(head_.rows, added_ + rows_a_batch_)}; }
   void add_row(int64_t row, float* values);
 
@@ -80,6 +80,7 @@ class Shortlist {
   float* best_lower_ = nullptr;  // of each kRows: the largest of what their scores are at least
   std::vector<float> scales_;
   std::vector<float> sorted_;                    // of best_lower_
+  int64_t waited_ = 0;                           // batches before the copy was made, and while it is
   int64_t added_ = 0;                            // rows of the copy
   size_t count_ = 1;                             // of the best scores that are wanted
   float least_ = 0;                              // what the last of them reaches at least

@@ -23,15 +23,15 @@ std::optional<size_t> shortlist_step(const Plan& plan) {
                        p.scale > 0 && !p.add;
     const Weight& head = *p.weight;
     const bool suits = !head.quantized() && head.scale.empty() && !head.ordered && head.cols <= kMostShortlistCols;
-    return plain && suits && head.data.size() >= kLeastBytes ? std::optional(i) : std::nullopt;
+    return plain && suits && head.bytes() >= kLeastBytes ? std::optional(i) : std::nullopt;
   }
   return {};
 }
 
 size_t shortlist_bytes(const Weight& head) {
   const int64_t groups = (head.cols + kShortlistGroup - 1) / kShortlistGroup;
-  // Codes, the scale twice, bounds of each group and one of the row in BF16.
-  return size_t(head.rows * (head.cols + 2 * int64_t(sizeof(float)) + 2 * (groups + 1)));
+  // Codes, the scale twice, the upper bound of a score, and norms of each group and of the row in BF16.
+  return size_t(head.rows * (head.cols + 3 * int64_t(sizeof(float)) + 2 * (groups + 1)));
 }
 
 size_t shortlist_bytes(const Plan& plan, const EngineOptions& options) {

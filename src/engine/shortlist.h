@@ -21,7 +21,7 @@ namespace qgen {
 
 inline constexpr int64_t kShortlistGroup = 128;        // columns
 inline constexpr int64_t kMostShortlistCols = 16384;   // for more, sums in F32 may be off by more
-inline constexpr float kShortlistRounding = 0x1p-12f;  // of |w| |x|: of sums in F32, several times what they can be off
+inline constexpr float kShortlistRounding = 0x1p-12f;  // of |w| |x|: twice what sums in F32 can be off
 
 // The step that writes the scores, where they can be found by a shortlist: one product with a large matrix that is not
 // quantized, without bias or softcap.

@@ -69,6 +69,8 @@ struct TestHead {
     return list.begin(batch);
   }
   void grow() {
+    while (begin(1) == cpu::Shortlist::Use::kNone) {
+    }
     while (begin(1) == cpu::Shortlist::Use::kGrow) {
       const auto [first, end] = list.rows_to_add();
       for (int64_t row = end - 1; row >= first; --row) list.add_row(row, static_cast<float*>(scratch.get()));
@@ -150,9 +152,10 @@ TEST_CASE("shortlist: the best scores are those of all rows, for odd matrices an
       for (const IsaTarget* target : kernel_targets()) {
         TestHead head(weight, *target);
         head.grow();
+        CHECK(head.begin(size_t(rows)) == cpu::Shortlist::Use::kNone);  // more than it can tell apart
         for (size_t i = 0; i < inputs.size(); ++i) {
           const std::vector<ScoredToken> expected = ranked(head.score(inputs[i]));
-          for (const size_t count : {size_t{1}, size_t{7}, size_t{40}, size_t{1000}}) {
+          for (const size_t count : {size_t{1}, size_t{7}, size_t{40}, size_t(rows / cpu::Shortlist::kRows)}) {
             INFO(std::string(target->name), " ", codes_name(codes), " ", rows, " x ", cols, ", input ", i, ", ", count);
             head.find(count);
             const std::vector<ScoredToken> best = head.list.best();
@@ -292,7 +295,7 @@ TEST_CASE("shortlist: an engine with one finds what an engine without does") {
   mass.mass_temperature = 0.7;
   size_t found = 0;
   TokenId token = 17;
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < 80; ++step) {
     INFO(step);
     const TokenChoice* const choice = step % 5 == 4 ? &mass : step % 5 == 3 ? &few : kGreedyChoices;
     const Scores expected = without->decode(token);
@@ -319,7 +322,7 @@ TEST_CASE("shortlist: an engine with one finds what an engine without does") {
     }
     token = TokenId((int64_t{*scores.best()} * 31 + step) % plan->model.vocab);
   }
-  CHECK(found > 35);  // of 48 that are not of a mass, less those while the copy came
+  CHECK(found >= 40);  // of 64 that are not of a mass, less those until the copy was there
 }
 
 TEST_CASE("shortlist: only a large head that is not quantized has one") {

@@ -259,6 +259,11 @@ struct IsaTarget {
   // One row, padded with zeros to `stride`, into the forms, padded so as well; `low` of bf16 may be null.
   void (*to_int8_hi_lo)(const float* x, int64_t stride, int8_t* high, int8_t* low, float* scale);
   void (*to_bf16)(const float* x, int64_t stride, uint16_t* high, uint16_t* low);
+  // The largest magnitude of a row, padded so; NaN if it has a NaN or an infinity.
+  float (*magnitude)(const float* x, int64_t stride);
+  // n weights, a multiple of kInputPad, to the nearest codes at inverse = 1 / scale. In place of x what is left, x -
+  // code * scale; sums of squares of x and of what is left.
+  void (*round_weights)(float* x, int64_t n, float inverse, float scale, int8_t* codes, float* squares, float* left);
   void (*convolve)(const ConvArguments& arguments);
   void (*recur)(const RecurArguments& arguments);
   float (*read_sum)(const uint8_t* bytes, int64_t n);  // reads memory as fast as it comes, for measuring
