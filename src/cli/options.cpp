@@ -108,7 +108,7 @@ void assign(const Option& option, std::string_view value, std::string_view subje
   if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end())
     fail_value(subject, value, fmt::format("{}", fmt::join(choices, ", ")));
   // As where a script's variable is not set.
-  if (value.empty() && option.value == "FILE")
+  if (value.empty() && option.value.starts_with("FILE"))
     fail(ErrorKind::kUsage, fmt::format("{}: empty (expected the name of a file)", subject));
   std::visit(Reader{option, value, subject}, option.target);
 }

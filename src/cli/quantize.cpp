@@ -78,10 +78,11 @@ std::string read_evaluated(const QuantizeOptions& options) {
   if (options.evaluated.empty()) return "";
   const std::string subject = fmt::format("--eval {}", options.evaluated);
   std::error_code ignored;
-  if (std::filesystem::symlink_status(options.evaluated, ignored).type() == std::filesystem::file_type::not_found)
+  if (options.evaluated != "-" &&
+      std::filesystem::symlink_status(options.evaluated, ignored).type() == std::filesystem::file_type::not_found)
     fail(ErrorKind::kUsage, subject + ": no such file");
   std::string text = read_text(options.evaluated, "quantize", {});
-  if (encode_evaluated(text, *open_plan(options.model, true)).size() < 2)
+  if (text.empty() || encode_evaluated(text, *open_plan(options.model, true)).size() < 2)
     fail(ErrorKind::kUsage, subject + ": fewer than two tokens");
   return text;
 }

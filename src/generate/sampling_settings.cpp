@@ -14,16 +14,18 @@ struct Range {
   bool open_low;  // low itself is not allowed
 };
 
+// `key`: of the model's files, for the option `flag`.
 template <typename T>
-void check(const T& value, Range range, std::string_view flag, Origin origin) {
+void check(const T& value, Range range, std::string_view key, std::string_view flag, Origin origin) {
   const double number = double(value);
   if (std::isfinite(number) && number <= range.high && (range.open_low ? number > range.low : number >= range.low))
     return;
   const bool ours = origin == Origin::kFlag;
   fail(ours ? ErrorKind::kUsage : ErrorKind::kModel,
        fmt::format("{}{}: {} is out of range (expected {}{} to {})",
-                   ours ? "--" : fmt::format("{}: ", origin_name(origin)), flag, value, range.open_low ? "above " : "",
-                   range.low, range.high));
+                   ours ? "--" : fmt::format("{}: ", origin_name(origin)), ours ? flag : key, value,
+                   range.open_low ? "above " : "", range.low, range.high),
+       ours ? "" : fmt::format("--{} sets another value", flag));
 }
 
 }  // namespace
@@ -68,7 +70,7 @@ SamplingSettings resolve_sampling(const SamplingFlags& flags, const ModelSamplin
     } else if (from_makers) {
       setting = {*from_makers, Origin::kPublished};
     }
-    check(setting.value, range, setting.origin == Origin::kFlag ? flag_name : key, setting.origin);
+    check(setting.value, range, key, flag_name, setting.origin);
   };
   resolve(out.temperature, flags.temperature, "temperature", "temp", published(&PublishedSampling::temperature),
           {0, kBig, false});
@@ -82,7 +84,7 @@ SamplingSettings resolve_sampling(const SamplingFlags& flags, const ModelSamplin
           {-kBig, kBig, false});
   resolve(out.frequency_penalty, flags.frequency_penalty, "frequency_penalty", "frequency-penalty", none,
           {-kBig, kBig, false});
-  for (const auto& [token, bias] : flags.logit_bias) check(bias, {-kBig, kBig, false}, "logit-bias", Origin::kFlag);
+  for (const auto& [token, bias] : flags.logit_bias) check(bias, {-kBig, kBig, false}, "", "logit-bias", Origin::kFlag);
   out.logit_bias = flags.logit_bias;
 
   if (out.temperature.origin != Origin::kFlag) {

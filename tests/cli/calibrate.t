@@ -34,6 +34,8 @@ stderr:
   qgen: --eval /dev/null: fewer than two tokens
   qgen: --eval nowhere: no such file
 exit: 2
+$ qgen quantize -m $MODEL --to int8 --out piped --eval - < text | grep -c perplexity
+  1
 $ qgen quantize -m $ROOT/tests/golden/llama-bf16 --to int8 --out unwritten --eval text || echo $?; ls unwritten 2> /dev/null
   3
 stderr:

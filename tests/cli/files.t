@@ -139,6 +139,8 @@ stderr:
 exit: 3
 
 # A name that a script left empty
+$ qgen -m $MODEL -p a -n 1 --batch "" > /dev/null 2>&1 || echo $?
+  2
 $ qgen -m $MODEL -p a -n 1 --stats-file ""
 stderr:
   qgen: --stats-file: empty (expected the name of a file)

@@ -97,8 +97,8 @@ where: it["sampling"]["temperature"]["value"] == 0
 # A value out of range in the file is the model's error
 $ printf '{"do_sample": true, "top_p": 7}' > warm/generation_config.json; qgen -m warm -p "Once" -n 1
 stderr:
-  qgen: *top_p* (glob)
-  ...
+  qgen: generation_config.json: top_p: 7 is out of range (expected 0 to 1)
+  hint: --top-p sets another value
 exit: 3
 
 # A model without the file
