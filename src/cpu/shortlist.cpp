@@ -18,6 +18,9 @@ constexpr int64_t kShortAnswer = 8, kGrowingBatches = 16;
 // A shortlist with more than this share of all rows is not worth its time; there is none for the next kRest tokens
 // then.
 constexpr int64_t kWorthShare = 8, kRest = 32;  // 1 / 8
+// Up to this share of a softcap rows that are not on the list stay below those that set its limit, which are larger by
+// twice kShortlistRounding: 14e-6 of the cap, where computing it is off by no more than kCapError.
+constexpr float kMostCapped = 3, kCapError = 4e-6f;
 // Some products take what is below 2^-126 for zero, of up to 16384 columns in two parts.
 constexpr float kFlushed = 0x1p-110f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -53,6 +56,7 @@ float norm_of_squares(float squares) { return std::sqrt(squares) * (1 + 0x1p-16f
 Shortlist::Shortlist(const Projection& head, const IsaTarget& target, int workers)
     : head_(*head.weight),
       scale_(float(head.scale)),
+      softcap_(float(head.softcap)),
       target_(target),
       groups_((head_.cols + kShortlistGroup - 1) / kShortlistGroup),
       padded_rows_(round_up(head_.rows, kRows)),
@@ -182,11 +186,14 @@ void Shortlist::choose_rows() {
   const auto last = sorted_.begin() + ptrdiff_t(count_) - 1;
   std::nth_element(sorted_.begin(), last, sorted_.end(), std::greater<>());
   least_ = *last;
+  // Beyond, scores that differ may come out the same, or the other way round.
+  if (softcap_ > 0 && !(std::abs(least_ * scale_) < kMostCapped * softcap_)) least_ = -kInfinity;
 }
 
 std::vector<ScoredToken> Shortlist::best() const {
   // Tokens that are not on the list may have any score up to here; those that set it are above by what bounds them.
-  const float limit = least_ * scale_;
+  float limit = least_ * scale_;
+  if (softcap_ > 0) limit = softcap_ * (std::tanh(limit / softcap_) + kCapError);
   std::vector<ScoredToken> out;
   for (const auto& found : found_) {
     for (const ScoredToken& one : found) {

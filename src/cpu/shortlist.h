@@ -68,7 +68,7 @@ class Shortlist {
   void lay_out();
 
   const Weight& head_;
-  const float scale_;  // of scores
+  const float scale_, softcap_;  // of scores; without a softcap 0
   const IsaTarget& target_;
   const int64_t groups_, padded_rows_, rows_a_batch_;
   Weight copy_;

@@ -19,8 +19,8 @@ std::optional<size_t> shortlist_step(const Plan& plan) {
     if (step == nullptr || result_of(plan.steps[i]).row != plan.scores) continue;
     if (step->projections.size() != 1) return {};
     const Projection& p = step->projections[0];
-    const bool plain = p.bias == nullptr && p.gate == nullptr && p.activation == Activation::kNone && p.softcap == 0 &&
-                       p.scale > 0 && !p.add;
+    const bool plain =
+        p.bias == nullptr && p.gate == nullptr && p.activation == Activation::kNone && p.scale > 0 && !p.add;
     const Weight& head = *p.weight;
     const bool suits = !head.quantized() && head.scale.empty() && !head.ordered && head.cols <= kMostShortlistCols;
     return plain && suits && head.bytes() >= kLeastBytes ? std::optional(i) : std::nullopt;

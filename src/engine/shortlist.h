@@ -24,7 +24,7 @@ inline constexpr int64_t kMostShortlistCols = 16384;   // for more, sums in F32 
 inline constexpr float kShortlistRounding = 0x1p-12f;  // of |w| |x|: twice what sums in F32 can be off
 
 // The step that writes the scores, where they can be found by a shortlist: one product with a large matrix that is not
-// quantized, without bias or softcap.
+// quantized, without a bias.
 std::optional<size_t> shortlist_step(const Plan& plan);
 // Of the copy, with its scales and bounds; 0 where a plan has none with these options.
 size_t shortlist_bytes(const Weight& head);

@@ -40,15 +40,16 @@ Weight odd_head(std::mt19937& random, Codes codes, int64_t rows, int64_t cols) {
   return head;
 }
 
-Projection projection_of(const Weight& weight) {
+Projection projection_of(const Weight& weight, double softcap = 0) {
   Projection out;
   out.weight = &weight;
+  out.softcap = softcap;
   return out;
 }
 
 struct TestHead {
-  TestHead(const Weight& weight, const IsaTarget& kernels)
-      : projection(projection_of(weight)),
+  TestHead(const Weight& weight, const IsaTarget& kernels, double softcap = 0)
+      : projection(projection_of(weight, softcap)),
         target(kernels),
         exact(weight, kernels, Activations::k16Bit),
         list(projection, kernels, 1),
@@ -88,6 +89,7 @@ struct TestHead {
   void multiply(int64_t begin, int64_t end, float* out) {
     exact.multiply(input.view(0, input.row(0), 1, Kernels::kByCount), Kernels::kByCount, begin, end, out, exact.rows(),
                    scratch.get());
+    if (projection.softcap > 0) target.softcap(out, float(projection.softcap), end - begin);
   }
   // Of the input that score() had last; how many rows were multiplied.
   int64_t find(size_t count) {
@@ -129,6 +131,15 @@ std::vector<ScoredToken> ranked(const std::vector<float>& scores) {
   return out;
 }
 
+// Each without a softcap, with one beyond most scores, and with one that many scores come up to.
+std::vector<std::pair<const IsaTarget*, double>> with_softcaps(const std::vector<const IsaTarget*>& targets) {
+  std::vector<std::pair<const IsaTarget*, double>> out;
+  for (const IsaTarget* target : targets) {
+    for (const double softcap : {0.0, 50.0, 3.0}) out.emplace_back(target, softcap);
+  }
+  return out;
+}
+
 TEST_CASE("shortlist: the best scores are those of all rows, for odd matrices and inputs") {
   std::mt19937 random(5);
   for (const Codes codes : {Codes::kBf16, Codes::kF16, Codes::kF32}) {
@@ -149,18 +160,19 @@ TEST_CASE("shortlist: the best scores are those of all rows, for odd matrices an
           input(0),
           input(1, [](auto& x) { std::fill(x.begin() + 20, x.end(), 0.0f); }),
       };
-      for (const IsaTarget* target : kernel_targets()) {
-        TestHead head(weight, *target);
+      for (const auto& [target, softcap] : with_softcaps(kernel_targets())) {
+        TestHead head(weight, *target, softcap);
         head.grow();
         CHECK(head.begin(size_t(rows)) == cpu::Shortlist::Use::kNone);  // more than it can tell apart
         for (size_t i = 0; i < inputs.size(); ++i) {
           const std::vector<ScoredToken> expected = ranked(head.score(inputs[i]));
           for (const size_t count : {size_t{1}, size_t{7}, size_t{40}, size_t(rows / cpu::Shortlist::kRows)}) {
-            INFO(std::string(target->name), " ", codes_name(codes), " ", rows, " x ", cols, ", input ", i, ", ", count);
+            INFO(std::string(target->name), " ", codes_name(codes), " ", rows, " x ", cols, ", input ", i, ", ", count,
+                 ", softcap ", softcap);
             head.find(count);
             const std::vector<ScoredToken> best = head.list.best();
             CHECK(head.list.all_finite());
-            CHECK(best.size() >= count);
+            if (softcap == 0) CHECK(best.size() >= count);
             bool same = best.size() <= expected.size();
             for (size_t n = 0; same && n < best.size(); ++n)
               same = best[n].token == expected[n].token && best[n].score == expected[n].score;
@@ -251,7 +263,7 @@ TEST_CASE("shortlist: rows and inputs that are not numbers") {
 }
 
 // A table that is the output head as well, without layers between.
-std::unique_ptr<Plan> large_vocabulary(Codes codes) {
+std::unique_ptr<Plan> large_vocabulary(Codes codes, double softcap = 0) {
   constexpr int64_t kVocab = 66000, kHidden = 128;
   auto plan = std::make_unique<Plan>();
   std::mt19937 random(8);
@@ -272,13 +284,14 @@ std::unique_ptr<Plan> large_vocabulary(Codes codes) {
   head.norm = {Norm::Kind::kRms, nullptr, nullptr, 1e-5, kHidden};
   head.projections.push_back(projection_of(plan->weights.back()));
   head.projections[0].scale = 0.7;
+  head.projections[0].softcap = softcap;
   head.projections[0].out = {1, 0, kVocab};
   plan->steps = {{-1, lookup}, {-1, head}};
   return plan;
 }
 
-TEST_CASE("shortlist: an engine with one finds what an engine without does") {
-  const auto plan = large_vocabulary(Codes::kBf16);
+void check_engines(double softcap) {
+  const auto plan = large_vocabulary(Codes::kBf16, softcap);
   EngineOptions options;
   options.context = 100;
   options.threads = 2;
@@ -325,6 +338,11 @@ TEST_CASE("shortlist: an engine with one finds what an engine without does") {
   CHECK(found >= 40);  // of 64 that are not of a mass, less those until the copy was there
 }
 
+TEST_CASE("shortlist: an engine with one finds what an engine without does") {
+  check_engines(0);
+  check_engines(60);
+}
+
 TEST_CASE("shortlist: only a large head that is not quantized has one") {
   CHECK(shortlist_step(*large_vocabulary(Codes::kBf16)) == 1);
   CHECK(shortlist_step(*large_vocabulary(Codes::kF32)) == 1);
@@ -335,7 +353,7 @@ TEST_CASE("shortlist: only a large head that is not quantized has one") {
     return shortlist_step(*plan).has_value();
   };
   CHECK(changed([](Projection&) {}));
-  CHECK_FALSE(changed([](Projection& p) { p.softcap = 30; }));
+  CHECK(changed([](Projection& p) { p.softcap = 30; }));
   CHECK_FALSE(changed([](Projection& p) { p.scale = -1; }));
   Vector bias;
   CHECK_FALSE(changed([&](Projection& p) { p.bias = &bias; }));
