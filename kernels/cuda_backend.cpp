@@ -264,7 +264,7 @@ class CudaBackend : public Backend {
     device_.settle();
     try {
       clear_overflow();
-    } catch (const Error&) {
+    } catch (...) {
       // The error is that of the batch.
     }
   }

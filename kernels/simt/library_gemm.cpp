@@ -75,8 +75,7 @@ bool LibraryGemm::multiply(const LibraryGemmArgs& args) {
   if (products_left == 0) return false;
   products_left -= products_left > 0;
   state_->stream.work.perform([=] {
-    check_all_ended();  // the library's kernels wait for all before them
-    check_launch({.early = false});
+    check_launch({.early = false});  // the library's kernels wait for all before them
     for (int64_t t = 0; t < args.tokens; ++t) {
       check_result(static_cast<float*>(args.y) + t * args.y_stride, size_t(args.rows) * sizeof(float));
       for (int64_t n = 0; n < args.rows; ++n) {

@@ -228,7 +228,7 @@ Command::Bound bind() {
        {.group = kFiles}},
       {"--eval",
        &o->evaluated,
-       "FILE",
+       "FILE|-",
        "run both models on this text afterwards: their perplexities, and the Kullback-Leibler divergence",
        {.group = kFiles}},
       {"--report",

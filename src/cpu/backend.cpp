@@ -339,8 +339,9 @@ class CpuBackend : public Backend {
   Workspace work_;
   std::unordered_map<const Vector*, std::vector<float>> vectors_;
   std::unique_ptr<ThreadPool> pool_;
-  Shortlist::Use use_ = Shortlist::Use::kNone;  // by the last batch, or the one that runs
-  int32_t scored_token_ = 0;                    // of a batch that has a shortlist
+  Shortlist::Use use_ =
+      Shortlist::Use::kNone;  // by the last batch or the one that runs; kNone once all scores are there
+  int32_t scored_token_ = 0;  // of the last batch that was kFind
 };
 
 }  // namespace

@@ -15,13 +15,12 @@ namespace {
 // The copy is made after the first kShortAnswer tokens, during kGrowingBatches of them. It costs as much time as it
 // saves in some 15 tokens, which short answers do not have.
 constexpr int64_t kShortAnswer = 8, kGrowingBatches = 16;
-// A shortlist with more than this share of all rows is not worth its time; there is none for the next kRest tokens
-// then.
-constexpr int64_t kWorthShare = 8, kRest = 32;  // 1 / 8
-// Up to this share of a softcap rows that are not on the list stay below those that set its limit, which are larger by
-// twice kShortlistRounding: 14e-6 of the cap, where computing it is off by no more than kCapError.
-constexpr float kMostCapped = 3, kCapError = 4e-6f;
-// Some products take what is below 2^-126 for zero, of up to 16384 columns in two parts.
+// A shortlist of more than one row in kWorthRows is not worth its time; there is none for the next kRest tokens then.
+constexpr int64_t kWorthRows = 8, kRest = 32;
+// How far off a capped score may be, as a share of the cap: rows that are not on the list are no higher than the cap of
+// the limit and this. Scores beyond kMostCapped caps are closer together than that, and the list would be empty.
+constexpr float kCapError = 4e-6f, kMostCapped = 3;
+// Some products take numbers below 2^-126 for zero: 2^-111 at most of 16384 columns, in two parts each.
 constexpr float kFlushed = 0x1p-110f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -113,7 +112,7 @@ void Shortlist::end(Use use) {
   if (use == Use::kFind) {
     int64_t rows = 0;
     for (const auto& found : found_) rows += int64_t(found.size());
-    if (rows * kWorthShare > head_.rows) rests_ = kRest;
+    if (rows * kWorthRows > head_.rows) rests_ = kRest;
   }
 }
 
@@ -186,7 +185,7 @@ void Shortlist::choose_rows() {
   const auto last = sorted_.begin() + ptrdiff_t(count_) - 1;
   std::nth_element(sorted_.begin(), last, sorted_.end(), std::greater<>());
   least_ = *last;
-  // Beyond, scores that differ may come out the same, or the other way round.
+  // All rows are multiplied at once where the list would come out empty.
   if (softcap_ > 0 && !(std::abs(least_ * scale_) < kMostCapped * softcap_)) least_ = -kInfinity;
 }
 

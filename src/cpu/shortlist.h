@@ -60,6 +60,7 @@ class Shortlist {
   }
   size_t count() const { return count_; }
   // What was found, best first: all whose scores are above a limit that at least `count` of the batch's choice reach.
+  // With a softcap they may be fewer, or none: then all scores are needed.
   std::vector<ScoredToken> best() const;
   bool all_finite() const;
 
@@ -80,7 +81,7 @@ class Shortlist {
   float* best_lower_ = nullptr;  // of each kRows: the largest of what their scores are at least
   std::vector<float> scales_;
   std::vector<float> sorted_;                    // of best_lower_
-  int64_t waited_ = 0;                           // batches before the copy was made, and while it is
+  int64_t waited_ = 0;                           // batches that could have used the copy until it was there
   int64_t added_ = 0;                            // rows of the copy
   size_t count_ = 1;                             // of the best scores that are wanted
   float least_ = 0;                              // what the last of them reaches at least

@@ -142,6 +142,7 @@ std::vector<std::pair<const IsaTarget*, double>> with_softcaps(const std::vector
 
 TEST_CASE("shortlist: the best scores are those of all rows, for odd matrices and inputs") {
   std::mt19937 random(5);
+  int capped = 0;  // lists of capped scores that must not be empty
   for (const Codes codes : {Codes::kBf16, Codes::kF16, Codes::kF32}) {
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{2113, 64}, {5000, 192}, {1600, 1000}}) {
       const Weight weight = odd_head(random, codes, rows, cols);
@@ -172,7 +173,12 @@ TEST_CASE("shortlist: the best scores are those of all rows, for odd matrices an
             head.find(count);
             const std::vector<ScoredToken> best = head.list.best();
             CHECK(head.list.all_finite());
-            if (softcap == 0) CHECK(best.size() >= count);
+            // Of capped scores near zero or the cap all may have to be looked at.
+            const float share = softcap > 0 ? std::abs(expected[count - 1].score) / float(softcap) : 0.5f;
+            if (share > 0.05f && share < 0.99f) {
+              CHECK(best.size() >= count);
+              capped += softcap > 0;
+            }
             bool same = best.size() <= expected.size();
             for (size_t n = 0; same && n < best.size(); ++n)
               same = best[n].token == expected[n].token && best[n].score == expected[n].score;
@@ -185,6 +191,7 @@ TEST_CASE("shortlist: the best scores are those of all rows, for odd matrices an
       }
     }
   }
+  CHECK(capped > 100);
 }
 
 // An input in the direction of what rounding leaves of a row, so that its score is off by all of the bound, and another
@@ -290,7 +297,8 @@ std::unique_ptr<Plan> large_vocabulary(Codes codes, double softcap = 0) {
   return plan;
 }
 
-void check_engines(double softcap) {
+// How many of 80 tokens were found by a shortlist.
+size_t check_engines(double softcap) {
   const auto plan = large_vocabulary(Codes::kBf16, softcap);
   EngineOptions options;
   options.context = 100;
@@ -320,7 +328,7 @@ void check_engines(double softcap) {
       ++found;
       CHECK(choice != &mass);
       REQUIRE(top.best.size() >= choice->count);
-      REQUIRE(top.best.size() < all.size() / 4);
+      if (softcap != 12) REQUIRE(top.best.size() < all.size() / 4);
       for (size_t i = 0; i < top.best.size(); ++i) {
         REQUIRE(top.best[i].token == all[i].token);
         REQUIRE(top.best[i].score == all[i].score);
@@ -335,12 +343,13 @@ void check_engines(double softcap) {
     }
     token = TokenId((int64_t{*scores.best()} * 31 + step) % plan->model.vocab);
   }
-  CHECK(found >= 40);  // of 64 that are not of a mass, less those until the copy was there
+  return found;
 }
 
 TEST_CASE("shortlist: an engine with one finds what an engine without does") {
-  check_engines(0);
-  check_engines(60);
+  CHECK(check_engines(0) >= 40);  // of 64 that are not of a mass, less those until the copy was there
+  CHECK(check_engines(60) >= 40);
+  check_engines(12);  // most scores come up to the cap
 }
 
 TEST_CASE("shortlist: only a large head that is not quantized has one") {
