@@ -290,17 +290,8 @@ class CudaBackend : public Backend {
       run_steps(batch);
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
-      const RunKey key = {first,
-                          last,
-                          count,
-                          batch.segments.size() == count,
-                          batch.kernels,
-                          first_scored,
-                          batch.scored.size(),
-                          batch.side,
-                          batch.begun_ahead,
-                          batch.finds(),
-                          batch.draws()};
+      const RunKey key(first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
+                       batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws());
       if (runs_.size() >= kMostGraphs && !runs_.contains(key)) {
         device_.wait();
         runs_.clear();

@@ -6,8 +6,10 @@ namespace {
 // Of the matrix: smaller ones stay in a processor's cache, where less to read is no gain.
 constexpr size_t kLeastBytes = size_t{16} << 20;
 
-const Weight& head_of(const Plan& plan, size_t step) {
-  return *std::get<LinearStep>(plan.steps[step].op).projections[0].weight;
+// Null where a plan has no shortlist with these options.
+const Weight* head_of(const Plan& plan, const EngineOptions& options) {
+  const auto step = options.shortlist ? shortlist_step(plan) : std::nullopt;
+  return step ? std::get<LinearStep>(plan.steps[*step].op).projections[0].weight : nullptr;
 }
 
 }  // namespace
@@ -35,14 +37,13 @@ size_t shortlist_bytes(const Weight& head) {
 }
 
 size_t shortlist_bytes(const Plan& plan, const EngineOptions& options) {
-  const auto step = options.shortlist ? shortlist_step(plan) : std::nullopt;
-  return step ? shortlist_bytes(head_of(plan, *step)) : 0;
+  const Weight* const head = head_of(plan, options);
+  return head != nullptr ? shortlist_bytes(*head) : 0;
 }
 
 size_t bytes_per_token(const Plan& plan, const EngineOptions& options) {
-  const size_t copy = shortlist_bytes(plan, options);
-  return copy == 0 ? plan.bytes_per_token()
-                   : plan.bytes_per_token() - head_of(plan, *shortlist_step(plan)).bytes() + copy;
+  const Weight* const head = head_of(plan, options);
+  return plan.bytes_per_token() - (head != nullptr ? head->bytes() - shortlist_bytes(*head) : 0);
 }
 
 }  // namespace qgen
