@@ -266,6 +266,26 @@ def small_launch(gpu, name, code, size=0.0, times=1, blocks=1, cold=False):
     return Launch(name, times, size, blocks, size / gpu.rate, gap(gpu) + prologue + us)
 
 
+def has_shortlist(model, kernels, texts):
+    """Whether the best score is found by a shortlist (kernels/engine_row.cpp)."""
+    return (kernels or {}).get("shortlist", True) and texts == 1 and model.head.codes == "bf16" and model.head.bytes >= 128 << 20
+
+
+def shortlist_launches(gpu, head, changes, left, kernels):
+    """What kernels/device/shortlist.cuh has in place of the head's launch: a copy of it in INT8, bounds of its scores, and the rows that may
+    be the best, which are few."""
+    vocab, groups = sum(head.rows), math.ceil(head.cols / 128)
+    copy = product_launch(gpu, replace(head, name="head copy", codes="int8"), changes, left=left, kernels=kernels)
+    bounds = Straight(6 + math.ceil((groups + 1) / 8), data.BOUND_INSTRUCTIONS, 0)
+    bound = small_launch(gpu, "bound scores", bounds, 2.0 * (groups + 1) * vocab, blocks=math.ceil(vocab / 512))
+    # A tile of one block, of which others have none: its limit and bounds, then its rows, two windows of a warp at once.
+    tile = product_launch(gpu, replace(head, name="listed", rows=(16,)), changes, kernels=kernels)
+    rounds = math.ceil(math.ceil(head.cols / (32 * 16)) / 2)
+    size = 2.0 * data.LISTED_SHARE * vocab * head.cols
+    latency = tile.total + 2 * gpu.l2_latency + straight(gpu, data.LIST_INSTRUCTIONS, 4) + rounds * gpu.latency
+    return [copy, bound, Launch("listed", 1, size, gpu.sms, size / gpu.rate, latency)]
+
+
 def token(gpu, model, context, changes=(), kernels=None, texts=1):
     """The launches of a token of each text, a layer's with the number of layers. `kernels`: other counts than those of today
     (measured())."""
@@ -316,7 +336,9 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
                     continue
             left = left_by(step, launch.blocks)
             out.append(launch)
-    if texts <= 8:
+    if has_shortlist(model, kernels, texts):
+        out += shortlist_launches(gpu, model.head, changes, left, kernels)
+    elif texts <= 8:
         out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels, tokens=texts))
     else:  # once, or for 16 texts each
         together = texts if kernels.get("scores at once", True) else 16
@@ -555,7 +577,8 @@ def print_table(model, contexts):
             us = [token_us(gpu, model, context, (), data.KERNELS_THEN), token_us(gpu, model, context),
                   token_us(gpu, model, context, tuple(CHANGES))]
             cached = sum(times * step.bytes(context) for times, step in model.all_of(Attention))
-            share = 100 * (model.weight_bytes + cached) / us[1] / 1e6 / gpu.memory
+            read = sum(launch.times * launch.bytes for launch in token(gpu, model, context))
+            share = 100 * read / us[1] / 1e6 / gpu.memory
             then, now, after = (f"{1e6 / t:.{0 if t < 1e4 else 1}f}" for t in us)
             line.append(f"{then}, {now} ({share:.0f} %), {after}")
         lines.append(line)

@@ -138,6 +138,12 @@ ATTEND_PROLOGUE = 150  # counted
 ATTEND_CODE = Straight(1, 550, 32)
 ATTEND_FINISH = (150, 60)  # estimated: the sums of warps put together, and for each query
 ATTEND_MERGE = 150  # estimated: the block that ends last puts parts together, each time it has read some
+# A shortlist of the best scores (kernels/device/shortlist.cuh), all estimated: instructions that a thread executes of its bounds, of which
+# the code has 1800; those before a block knows its list; and the share of rows that are on it: of random weights, where one score is
+# wanted, one in 1500 is, and of SmolLM2 and Qwen3-0.6B fewer.
+BOUND_INSTRUCTIONS = 800
+LIST_INSTRUCTIONS = 150
+LISTED_SHARE = 1 / 1500
 # For 16 keys in matrix products, of up to eight queries, by the elements of a head; of these, for the copies of the next keys and values.
 # Those of 128 are counted, the others estimated from them.
 MATRIX_TILE_INSTRUCTIONS = {128: 526, 256: 880}
@@ -236,11 +242,11 @@ KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "a
                 "split": SPLIT_TILES_THEN, "scores at once": False, "inputs at once": False, "gates at once": False,
                 "tile attention": TILE_ATTENTION_THEN, "recur": Straight(114, 500, 12), "recur chunks": RECUR_CHUNKS_THEN,
                 "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE, "library adds": False,
-                "attention rounds": False}
+                "attention rounds": False, "shortlist": False}
 # What ran on the third day and has changed since, but for products of up to two tokens.
 KERNELS_THIRD_DAY = {"ahead us": AHEAD_COPIES, "split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN,
                      "dequantize share": COPY_SHARE, "library adds": False, "attention rounds": False,
-                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32}
+                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32, "shortlist": False}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}

@@ -5,7 +5,7 @@
 # What of its host side knows no CUDA; the tests build it for an executor as well.
 set(gpu_host_sources)
 foreach(name batch_fusion call_inputs cuda_backend experts_dispatch fused_steps kernel_log kv_cache linear_dispatch matrix measure passed_norms
-        weight_store workspace)
+        shortlist weight_store workspace)
   list(APPEND gpu_host_sources ${CMAKE_SOURCE_DIR}/kernels/${name}.cpp)
 endforeach()
 

@@ -1,7 +1,6 @@
 #include "kernels/cuda_backend.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <tuple>
 
@@ -13,13 +12,13 @@
 #include "engine/scores.h"
 #include "kernels/batch_fusion.h"
 #include "kernels/kernel_log.h"
+#include "kernels/run_graphs.h"
 #include "kernels/workspace.h"
 
 namespace qgen::QGEN_BACKEND {
 namespace {
 
 constexpr size_t kMostRecordedTokens = 64;
-constexpr size_t kMostGraphs = 512;  // kept at a time
 // Blocks of attention that each processor gets.
 constexpr int kBlocksPerProcessor = 2;
 
@@ -35,6 +34,8 @@ struct Side {
   PinnedMemory found;  // FoundScores of each scored token
   // The choices that `found` was made for, (scored tokens); empty where the batch found none.
   std::vector<TokenChoice> choices;
+  // So many of the best scores are there, found by the shortlist, and none of the others; 0: all are there.
+  size_t listed = 0;
   Event done;
 };
 
@@ -42,6 +43,7 @@ struct Side {
 struct SideBatch : BatchSteps {
   int side = 0;
   bool begun_ahead = false;  // its token is what the batch before found, which only the GPU knows
+  bool listed = false;       // its best scores are found by the shortlist
 
   // Whether several of the best scores are wanted of a token, and whether the one that follows is drawn from them.
   bool finds() const {
@@ -64,11 +66,12 @@ class CudaBackend : public Backend {
     scores_host_ = PinnedMemory(size_t(work_.scored_tokens * score_row().stride) * sizeof(float), "scores");
     work_.linear.start(device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
+    if (const auto step = work_.shortlist.step()) work_.shortlist.load(device_, prepared_[*step].projections[0].weight);
     fusion_.emplace(plan, work_, prepared_, [&](const CombineStep& norm, const Step& step) {
       if (norm.y.first % 4 != 0 || (!work_.ends_in_zeros(norm.y) && norm.y.cols % kPad != 0)) return false;
       if (!std::holds_alternative<ExpertsStep>(step.op)) return !work_.is_scored(step);
       return work_.experts_dispatch.takes_norm(
-          experts_layer(std::get<ExpertsStep>(step.op), size_t(&step - plan.steps.data())));
+          work_.experts_layer(std::get<ExpertsStep>(step.op), size_t(&step - plan.steps.data())));
     });
     eight_bits_ = std::any_of(plan.weights.begin(), plan.weights.end(), [&](const Weight& weight) {
       return work_.linear.takes_8_bits(work_.weights.matrix(weight));
@@ -130,9 +133,11 @@ class CudaBackend : public Backend {
       }
     }
     sides_[side_].done.wait();
+    if (!batch.scored.empty() && sides_[side_].listed > 0) work_.shortlist.end(side_);
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
+    if (view.row == plan_.scores) score_all();
     const RowBuffer& row = work_.rows[size_t(view.row)];
     copy_to_host(device_.stream(), out.data(), row.data + token * row.stride + view.first,
                  size_t(view.cols) * sizeof(float));
@@ -197,6 +202,7 @@ class CudaBackend : public Backend {
 
   std::span<const float> scores(int64_t index) override {
     device_.bind_thread();
+    score_all();
     const RowBuffer& row = score_row();
     if (!brought_) {
       device_.bring(scores_host_.data(), scores_of(side_), last_scored_ * size_t(row.stride) * sizeof(float));
@@ -210,6 +216,7 @@ class CudaBackend : public Backend {
     if (count <= 1) return {{{best(index).token, best(index).score}}};
     if (count > size_t(kMostBest)) return {};
     Side& side = sides_[side_];
+    if (side.listed > 0 && (count > side.listed || temperature > 0)) return {};
     FoundScores& found = reinterpret_cast<FoundScores*>(side.found.data())[index];
     TokenChoice* const known = size_t(index) < side.choices.size() ? &side.choices[size_t(index)] : nullptr;
     if (known == nullptr || known->count != count || known->mass_temperature != temperature) {
@@ -235,13 +242,9 @@ class CudaBackend : public Backend {
   static constexpr size_t kMostGemvTokens = LinearDispatch::kMostGemvTokens;
 
   // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, whether it is begun
-  // ahead, whether several of the best scores are wanted, and whether a token is drawn from them.
-  using RunKey = std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool, bool>;
-  struct KnownRun {
-    bool seen = false;
-    CudaGraph graph;
-    bool fails = false;
-  };
+  // ahead, whether several of the best scores are wanted, whether a token is drawn from them, and whether they are
+  // found by the shortlist.
+  using RunKey = std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool, bool, bool>;
 
   // Whether the batch is the one that is on its way already.
   bool has_begun(const Batch& batch, size_t first, size_t last) {
@@ -274,14 +277,17 @@ class CudaBackend : public Backend {
   }
 
   // Asks for its steps and does not wait for them.
-  void begin(const SideBatch& batch) {
+  void begin(SideBatch batch) {
     const auto [first, last] = std::pair(batch.first, batch.last);
     work_.inputs.fill(batch, batch.side);
-    std::vector<TokenChoice>& choices = sides_[batch.side].choices;
-    if (!batch.scored.empty()) choices.clear();
-    if (batch.finds()) choices.assign(batch.choices.begin(), batch.choices.end());
-    // Few tokens run as a CUDA graph, at the cost of one launch. It is captured the second time, since kernels that are
-    // loaded while a stream is captured end the capture.
+    Side& side = sides_[batch.side];
+    if (!batch.scored.empty()) {
+      side.choices.clear();
+      side.listed = work_.shortlist.begin(batch, first, last);
+      batch.listed = side.listed > 0;
+    }
+    if (batch.finds()) side.choices.assign(batch.choices.begin(), batch.choices.end());
+    // Few tokens run as a CUDA graph.
     const size_t count = batch.tokens.size();
     const bool few = batch.kernels == Kernels::kGenerate
                          ? count <= kMostRecordedTokens
@@ -291,35 +297,29 @@ class CudaBackend : public Backend {
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
       const RunKey key(first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
-                       batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws());
-      if (runs_.size() >= kMostGraphs && !runs_.contains(key)) {
-        device_.wait();
-        runs_.clear();
-      }
-      KnownRun& known = runs_[key];
-      if (!known.seen || !run_graph(known, batch)) run_steps(batch);
-      known.seen = true;
+                       batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws(), batch.listed);
+      runs_.run(device_, key, [&] { run_steps(batch); });
     }
-    sides_[batch.side].done.record();
-  }
-
-  // False where there is no graph. It takes memory of the GPU that no account has, and all goes without it as well; any
-  // other error comes again then.
-  bool run_graph(KnownRun& known, const SideBatch& batch) {
-    if (known.fails) return false;
-    try {
-      if (known.graph.empty()) known.graph = CudaGraph(device_, [&] { run_steps(batch); });
-      known.graph.run(device_);
-      return true;
-    } catch (const Error&) {
-      known.graph = CudaGraph();
-      known.fails = true;
-      return false;
-    }
+    side.done.record();
   }
 
   static bool scored_are_neighbours(const Batch& batch) {
     return batch.scored.empty() || size_t(batch.scored.back() - batch.scored.front()) + 1 == batch.scored.size();
+  }
+
+  // Multiplies all rows of the head where the shortlist has left most of them out.
+  void score_all() {
+    if (std::exchange(sides_[side_].listed, 0) == 0) return;
+    const std::vector<DeviceProjection> head = on_side(prepared_[*work_.shortlist.step()].projections, side_);
+    work_.linear.run(device_.stream(), head, work_.shortlist.input(side_), 1);
+    device_.wait();
+    work_.shortlist.rest();
+    brought_ = false;
+  }
+  // Projections to scores, which are those of side 0, for another.
+  std::vector<DeviceProjection> on_side(std::vector<DeviceProjection> scores, int side) const {
+    for (DeviceProjection& p : scores) p.y += scores_of(side) - scores_of(0);
+    return scores;
   }
 
   // On side 0.
@@ -353,8 +353,8 @@ class CudaBackend : public Backend {
     }
   }
 
-  float* at(const View& view) const { return work_.rows[size_t(view.row)].data + view.first; }
-  int64_t stride(const View& view) const { return work_.rows[size_t(view.row)].stride; }
+  float* at(const View& view) const { return work_.at(view); }
+  int64_t stride(const View& view) const { return work_.stride(view); }
 
   PreparedLinear prepare(const Step& step) const {
     PreparedLinear out;
@@ -437,8 +437,7 @@ class CudaBackend : public Backend {
     std::span<const DeviceProjection> projections = prepared.projections;
     std::vector<DeviceProjection> changed;
     if (batch.side != 0 && step.projections.front().out.row == plan_.scores) {
-      changed = prepared.projections;
-      for (DeviceProjection& p : changed) p.y += scores_of(batch.side) - scores_of(0);
+      changed = on_side(prepared.projections, batch.side);
       projections = changed;
     }
     if (const CombineStep* const sum = fusion_->sum_of(index, batch)) {
@@ -471,6 +470,11 @@ class CudaBackend : public Backend {
         input.stride = gather.out_stride;
         input.zeros_behind = true;
       }
+    }
+    if (batch.listed && index == work_.shortlist.step()) {
+      input = work_.linear.input_of_gemv(device_.stream(), input, tokens);
+      return work_.shortlist.find(device_.stream(), projections[0], input,
+                                  batch.finds() ? work_.inputs.draw() : nullptr, batch.side);
     }
     const Beside beside = {index > 0 && fusion_->runs_beside_next(index - 1, batch),
                            fusion_->runs_beside_next(index, batch)};
@@ -544,45 +548,8 @@ class CudaBackend : public Backend {
     choose_experts(device_.stream(), args);
   }
 
-  ExpertsLayer experts_layer(const ExpertsStep& step, size_t index) const {
-    const ExpertBanks& banks = work_.experts[index];
-    ExpertsLayer layer;
-    layer.experts = int(step.experts());
-    layer.on_tensor_cores = banks.on_tensor_cores;
-    layer.in.x = at(step.in);
-    layer.in.x_stride = stride(step.in);
-    layer.padded_x = step.in.first % 4 == 0 && (work_.ends_in_zeros(step.in) || step.in.cols % kPad == 0);
-    ExpertsProduct& in = layer.in.product;
-    in.gate = step.gate.empty() ? nullptr : banks.gate;
-    in.up = banks.up;
-    in.like = banks.up_like;
-    in.gate_bias = work_.weights.vector(step.gate_bias);
-    in.up_bias = work_.weights.vector(step.up_bias);
-    in.route = at(step.route);
-    in.route_stride = stride(step.route);
-    in.chosen = int(step.chosen());
-    in.weighted_input = step.weighted_input;
-    in.activation = step.activation;
-    in.limit = float(step.limit);
-    in.up_offset = float(step.up_offset);
-    layer.out.up = banks.down;
-    layer.out.like = banks.down_like;
-    layer.out.up_bias = work_.weights.vector(step.down_bias);
-    layer.out.route = in.route;
-    layer.out.route_stride = in.route_stride;
-    layer.out.chosen = in.chosen;
-    layer.sum.route = step.weighted_input ? nullptr : in.route;
-    layer.sum.route_stride = in.route_stride;
-    layer.sum.chosen = in.chosen;
-    layer.sum.out = at(step.out);
-    layer.sum.out_stride = stride(step.out);
-    layer.sum.add = step.add;
-    layer.sum.cols = int(step.out.cols);
-    return layer;
-  }
-
   void execute(const ExpertsStep& step, size_t index, const SideBatch& batch) {
-    ExpertsLayer layer = experts_layer(step, index);
+    ExpertsLayer layer = work_.experts_layer(step, index);
     if (const CombineStep* const norm = fusion_->norm_of(index, batch)) {
       const LinearInput input = work_.input_of(norm->y, norm->norm);
       layer.in.x = input.x;
@@ -781,7 +748,7 @@ class CudaBackend : public Backend {
   std::optional<BatchFusion> fusion_;
   bool eight_bits_ = false;  // some layers take inputs of 8 bits
 
-  std::map<RunKey, KnownRun> runs_;
+  RunGraphs<RunKey> runs_;
   size_t last_scored_ = 0;  // tokens of the last batch that have scores
   bool brought_ = false;    // which are on the host
 };

@@ -3,6 +3,7 @@
 #include "kernels/cuda_backend.h"
 #include "kernels/measure.h"
 #include "kernels/runtime.h"
+#include "kernels/shortlist.h"
 
 namespace qgen {
 namespace {
@@ -10,6 +11,12 @@ namespace {
 bool available() { return cuda::device_count() > 0; }
 size_t free_memory(const EngineOptions& options) { return cuda::free_device_memory(options.device_index); }
 int one_thread(const Plan&) { return 1; }
+// Of a smaller head launches cost a fast GPU more than bytes save.
+constexpr size_t kLeastHead = size_t{128} << 20;
+bool shortlists(const Plan& plan) {
+  const std::optional<size_t> step = cuda::Shortlist::step_of(plan);
+  return step && std::get<LinearStep>(plan.steps[*step].op).projections[0].weight->bytes() >= kLeastHead;
+}
 
 DeviceSpeed measure(const EngineOptions& options, bool peaks) {
   cuda::Device device(options.device_index);
@@ -23,6 +30,7 @@ constexpr EngineRow kRow = {.name = "cuda",
                             .problem = cuda::device_problem,
                             .free_memory = free_memory,
                             .large_batch = 4096,
+                            .shortlists = shortlists,
                             .account = cuda::account_backend,
                             .make = cuda::make_backend,
                             .useful_threads = one_thread,

@@ -509,6 +509,13 @@ bool LinearDispatch::takes_token_gate(const DeviceProjection& projection, const 
          is_aligned(input) && joined_by_gemv({&projection, 1}) > 0 && projection.weight.bias == nullptr;
 }
 
+LinearInput LinearDispatch::input_of_gemv(Stream& stream, const LinearInput& input, int tokens) {
+  Call call{input, tokens, Kernels::kByCount, true, {}};
+  is_normalized_ = false;
+  if (!is_fused(input.norm, input.cols) || !is_aligned(input)) normalize(stream, call);
+  return call.input;
+}
+
 void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
                          Kernels choice, Beside beside, bool leave_gate) {
   if (left_gate_ && left_gate_->x == input.x) {
@@ -519,10 +526,8 @@ void LinearDispatch::run(Stream& stream, std::span<const DeviceProjection> proje
   prepared_ = factors_are_one_ ? left_rounded_->form : Form::kNone;
   forget_left();
   prepared_parts_.reset();
-  is_normalized_ = false;
   const bool few = are_few(tokens, choice);
-  Call call{input, tokens, choice, few, {}};
-  if (!is_fused(input.norm, input.cols) || !is_aligned(input)) normalize(stream, call);
+  Call call{input_of_gemv(stream, input, tokens), tokens, choice, few, {}};
   const bool side_by_side = beside.previous || beside.next || can_run_beside(projections, input, tokens, choice);
   for (size_t i = 0; i < projections.size();) {
     const std::span<const DeviceProjection> left = projections.subspan(i);

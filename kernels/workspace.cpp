@@ -77,6 +77,7 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
       cache(plan, layout, options.kv),
       inputs(plan, options, layout, batch_tokens, scored_tokens),
       weights(plan),
+      shortlist(plan, options.shortlist ? Shortlist::step_of(plan) : std::nullopt),
       options_(options) {
   for_each_attend(plan, check_attention);
   for (const Step& step : plan.steps) check_step(step);
@@ -87,7 +88,7 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
   const size_t spare = has_spare_slot(plan) ? fixed_state_bytes(plan) : 0;
   cache_bytes_ = states.bytes();
   work_bytes_ = work.bytes();
-  use_ = {weights.bytes(), cache_bytes_ - spare, work_bytes_ + spare};
+  use_ = {weights.bytes() + shortlist.bytes(), cache_bytes_ - spare, work_bytes_ + spare};
 }
 
 LinearInput Workspace::input_of(const View& in, const Norm& norm) const {
@@ -100,6 +101,43 @@ LinearInput Workspace::input_of(const View& in, const Norm& norm) const {
   input.norm = weights.norm(norm);
   if (norm.weight != nullptr) input.norm_peak = weights.largest(*norm.weight);
   return input;
+}
+
+ExpertsLayer Workspace::experts_layer(const ExpertsStep& step, size_t index) const {
+  const ExpertBanks& banks = experts[index];
+  ExpertsLayer layer;
+  layer.experts = int(step.experts());
+  layer.on_tensor_cores = banks.on_tensor_cores;
+  layer.in.x = at(step.in);
+  layer.in.x_stride = stride(step.in);
+  layer.padded_x = step.in.first % 4 == 0 && (ends_in_zeros(step.in) || step.in.cols % kPad == 0);
+  ExpertsProduct& in = layer.in.product;
+  in.gate = step.gate.empty() ? nullptr : banks.gate;
+  in.up = banks.up;
+  in.like = banks.up_like;
+  in.gate_bias = weights.vector(step.gate_bias);
+  in.up_bias = weights.vector(step.up_bias);
+  in.route = at(step.route);
+  in.route_stride = stride(step.route);
+  in.chosen = int(step.chosen());
+  in.weighted_input = step.weighted_input;
+  in.activation = step.activation;
+  in.limit = float(step.limit);
+  in.up_offset = float(step.up_offset);
+  layer.out.up = banks.down;
+  layer.out.like = banks.down_like;
+  layer.out.up_bias = weights.vector(step.down_bias);
+  layer.out.route = in.route;
+  layer.out.route_stride = in.route_stride;
+  layer.out.chosen = in.chosen;
+  layer.sum.route = step.weighted_input ? nullptr : in.route;
+  layer.sum.route_stride = in.route_stride;
+  layer.sum.chosen = in.chosen;
+  layer.sum.out = at(step.out);
+  layer.sum.out_stride = stride(step.out);
+  layer.sum.add = step.add;
+  layer.sum.cols = int(step.out.cols);
+  return layer;
 }
 
 void Workspace::allocate(Device& device) {

@@ -12,6 +12,7 @@
 #include "kernels/kv_cache.h"
 #include "kernels/launches.h"
 #include "kernels/linear_dispatch.h"
+#include "kernels/shortlist.h"
 #include "kernels/weight_store.h"
 
 namespace qgen::QGEN_BACKEND {
@@ -49,8 +50,13 @@ class Workspace {
   bool ends_in_zeros(const View& view) const {
     return view.first % kPad == 0 && view.first + view.cols == plan_.rows[size_t(view.row)].cols;
   }
+  // The first token's columns of a view, and what lies between tokens.
+  float* at(const View& view) const { return rows[size_t(view.row)].data + view.first; }
+  int64_t stride(const View& view) const { return rows[size_t(view.row)].stride; }
   // What a step reads of the rows, all tokens.
   LinearInput input_of(const View& in, const Norm& norm) const;
+  // Step `index` of the plan.
+  ExpertsLayer experts_layer(const ExpertsStep& step, size_t index) const;
   // What every run sends back: the best scores of the scored tokens, then whether the cache has overflowed, and which
   // token is likely to follow the first of them.
   size_t report_bytes() const { return size_t(scored_tokens) * sizeof(BestScore) + 2 * sizeof(uint32_t); }
@@ -68,6 +74,7 @@ class Workspace {
   KvCache cache;
   CallInputs inputs;
   WeightStore weights;
+  Shortlist shortlist;
   LinearDispatch linear;
   ExpertsDispatch experts_dispatch;
 

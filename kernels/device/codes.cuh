@@ -195,6 +195,8 @@ QGEN_DEVICE void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint3
   }
 }
 
+QGEN_DEVICE bool finite(float x) { return x - x == 0; }
+
 // Of all values of a block of kWarps: the sum of `a` and the largest `b`, in all its threads. `shared` has two numbers
 // for each warp.
 template <int kWarps>

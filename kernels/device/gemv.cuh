@@ -42,6 +42,15 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
   return fused_product(total, factor, w.bias != nullptr ? w.bias[row] : 0);
 }
 
+// Which rows of its parts a block multiplies: all, tile by tile. Others (ListedRows) have but one part, of which they
+// say how many rows there are, and which one is at a place of a tile.
+struct AllRows {
+  static constexpr bool kInOrder = true;
+  QGEN_DEVICE static int tiles(const GemvKernelArgs& gemv) { return gemv.tiles; }
+  QGEN_DEVICE static int count(const Matrix& part) { return part.rows; }
+  QGEN_DEVICE static int row(int place) { return place; }
+};
+
 // A block's work: keep_weights(), ask_first() and load_first_groups(), which do not wait for the inputs,
 // stage_inputs(), then multiply_tiles(), whose `store` calls for_result() or write_result().
 //
@@ -50,7 +59,7 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
 //
 // Weights come through a ring in shared memory. Each lane asks for its own codes, some windows ahead and on into the
 // block's next tiles, and reads back what it has asked for itself: loads are under way at all times.
-template <typename Traits>
+template <typename Traits, typename Rows = AllRows>
 class GemvBlock {
  public:
   static constexpr Codes kCodes = Traits::kCodes;
@@ -62,10 +71,11 @@ class GemvBlock {
 
   // The block has tile `first` and every `step`-th behind it. `parts`: its matrices, those of `gemv` or others
   // like them.
-  QGEN_DEVICE GemvBlock(const GemvKernelArgs& gemv, int first, int step, const Matrix* parts)
+  QGEN_DEVICE GemvBlock(const GemvKernelArgs& gemv, int first, int step, const Matrix* parts, const Rows& rows = {})
       : gemv_(gemv),
         args_(gemv.linear),
         parts_(parts),
+        rows_(rows),
         gated_(args_.gated),
         first_(first),
         step_(step),
@@ -77,6 +87,7 @@ class GemvBlock {
   }
 
   QGEN_DEVICE int cols() const { return args_.part[0].cols; }
+  QGEN_DEVICE int tiles() const { return rows_.tiles(gemv_); }
 
   // Where the stages hand each other what they made, behind `used` bytes.
   QGEN_DEVICE void place_shared_memory(int used = 0) {
@@ -158,7 +169,7 @@ class GemvBlock {
   template <typename Store>
   QGEN_DEVICE void multiply_tiles(Window& window, const Store& store) {
     QGEN_UNROLL_BY(1)
-    for (int begin = first_; begin < gemv_.tiles; begin += tiles_at_once() * step_) {
+    for (int begin = first_; begin < tiles(); begin += tiles_at_once() * step_) {
       load_result(begin);
       QGEN_UNROLL_BY(1)
       for (int slab = 0; slab == 0 || slab < windows_; slab += slab_windows()) {
@@ -166,7 +177,7 @@ class GemvBlock {
         QGEN_UNROLL_BY(1)
         for (int at = 0; at < tiles_at_once(); ++at) {
           const int tile = begin + at * step_;
-          if (tile >= gemv_.tiles) break;
+          if (tile >= tiles()) break;
           Sums sum = {};
           if (slab > 0) load_parts(sum, at);
           multiply_tile(tile, slab, window, sum);
@@ -257,7 +268,7 @@ class GemvBlock {
       }
     }
     // While the sums are put together the first groups of the next tile come.
-    if (!has_slabs() && tile + step_ < gemv_.tiles) load_first_groups(now, tile + step_);
+    if (!has_slabs() && tile + step_ < tiles()) load_first_groups(now, tile + step_);
   }
 
   // sum += the products of window `window` of the slice, which begins at column kWindow * `place` in shared memory.
@@ -415,7 +426,7 @@ class GemvBlock {
   // The first tile of a part that has not all of its rows, or the next part's first. Computed anew, as some others
   // are: kept, it would take a register of the loop.
   QGEN_DEVICE int end_of_whole_tiles(int part) const {
-    const unsigned rows = unsigned(args_.part[part].rows);
+    const unsigned rows = unsigned(rows_.count(args_.part[part]));
     return gemv_.first_tile[part] + int(gated_ ? rows / (kMmaRows / 2) : rows / kMmaRows);
   }
   QGEN_DEVICE int first_row_of(int tile, int part) const { return (tile - gemv_.first_tile[part]) * tile_rows(); }
@@ -430,11 +441,12 @@ class GemvBlock {
               rest = int(gated_ ? thread / (kMmaRows / 2) : thread / kMmaRows);
     const int at = rest % Traits::kMostTilesAtOnce, token = rest / Traits::kMostTilesAtOnce;
     const int own_tile = tile + at * step_;
-    if (at >= tiles_at_once() || token >= args_.tokens || own_tile >= gemv_.tiles) return {at, token, r, 0, 0, false};
-    const int part = part_of(own_tile), row = first_row_of(own_tile, part) + r;
-    return {at, token, r, part, row, row < args_.part[part].rows};
+    if (at >= tiles_at_once() || token >= args_.tokens || own_tile >= tiles()) return {at, token, r, 0, 0, false};
+    const int part = part_of(own_tile), place = first_row_of(own_tile, part) + r;
+    const bool there = place < rows_.count(args_.part[part]);
+    return {at, token, r, part, Rows::kInOrder || there ? rows_.row(place) : 0, there};
   }
-  // The row of a part of so many rows that is row r of a tile that begins at `first_row`; or the last one behind it.
+  // The place among a part's `rows` of row r of a tile that begins at `first_row`; or the last one behind it.
   // Rows 8 to 15 of a gated tile are rows 0 to 7 of what the gate gates.
   QGEN_DEVICE int row_of(int rows, int first_row, int r) const {
     const int row = first_row + (gated_ ? r % 8 : r);
@@ -446,7 +458,7 @@ class GemvBlock {
     QGEN_UNROLL
     for (int h = 0; h < 2; ++h) {
       const int of = gated_ ? h : part;
-      use(h, matrix_of(of), row_of(args_.part[of].rows, first_row, g() + 8 * h));
+      use(h, matrix_of(of), rows_.row(row_of(rows_.count(args_.part[of]), first_row, g() + 8 * h)));
     }
   }
 
@@ -457,7 +469,7 @@ class GemvBlock {
   // What is asked for next: the first windows of a tile, or of a slab of it, or of none behind the last.
   QGEN_DEVICE void aim() {
     asked_first_ = asked_slab_;
-    if (asked_tile_ >= gemv_.tiles) return;
+    if (asked_tile_ >= tiles()) return;
     asked_part_ = part_of(asked_tile_);
     const int first_row = first_row_of(asked_tile_, asked_part_);
     for_rows(asked_part_, first_row, [&](int h, const Matrix& w, int row) {
@@ -477,7 +489,7 @@ class GemvBlock {
   // anew only where it is of another part or has not all of its rows: where a warp has a tile in one round, as with
   // 4096 columns, looking it up takes half as long as multiplying it.
   QGEN_DEVICE void aim_further() {
-    if (asked_first_ + Traits::kStages < end_of_slab(asked_slab_) && asked_tile_ < gemv_.tiles) {
+    if (asked_first_ + Traits::kStages < end_of_slab(asked_slab_) && asked_tile_ < tiles()) {
       asked_first_ += Traits::kStages;
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) asked_[h] += Traits::kStages * kStep;
@@ -488,7 +500,7 @@ class GemvBlock {
       return aim();
     }
     asked_tile_ += step_;
-    if (asked_tile_ >= end_of_whole_tiles(asked_part_)) return aim();
+    if (!Rows::kInOrder || asked_tile_ >= end_of_whole_tiles(asked_part_)) return aim();
     const int row = first_row_of(asked_tile_, asked_part_) + g();
     const int64_t bytes = step_ * tile_rows() * args_.part[0].row_bytes - asked_first_ * kStep;
     asked_first_ = 0;
@@ -501,7 +513,7 @@ class GemvBlock {
   // In the order of multiply_tiles().
   QGEN_DEVICE void aim_at_next_slab() {
     const int begin = asked_tile_ - asked_at_ * step_;
-    if (++asked_at_ < tiles_at_once() && asked_tile_ + step_ < gemv_.tiles) {
+    if (++asked_at_ < tiles_at_once() && asked_tile_ + step_ < tiles()) {
       asked_tile_ += step_;
       return;
     }
@@ -516,7 +528,7 @@ class GemvBlock {
   }
   QGEN_DEVICE void ask(int u) {
     const int window = asked_first_ + u;
-    if (asked_tile_ < gemv_.tiles && window < end_of_slab(asked_slab_)) {
+    if (asked_tile_ < tiles() && window < end_of_slab(asked_slab_)) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h)
         LaneBytes<Traits::kLaneBytes>::copy(codes_at(u, h), asked_[h] + u * kStep, window < loads_);
@@ -717,6 +729,7 @@ class GemvBlock {
   const GemvKernelArgs& gemv_;
   const GemvArgs& args_;
   const Matrix* const parts_;
+  [[no_unique_address]] const Rows rows_;
   const float* inputs_ = nullptr;
   const bool gated_;
   const int first_, step_;

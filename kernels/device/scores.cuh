@@ -11,8 +11,6 @@ constexpr int kScoreThreads = 256, kScoreBlocks = 64;
 constexpr int kScoreBins = 1024;
 constexpr float kBinsPerUnit = 16;
 
-QGEN_DEVICE bool finite(float x) { return x - x == 0; }
-
 // Of two, the better; of equals the one that comes first. NaN is below every number, so that the best is the largest
 // number there is: score_bin() counts from it.
 QGEN_DEVICE bool is_better(const BestScore& b, const BestScore& a) {
@@ -93,7 +91,7 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs rows, const La
   float mass = 0, unused = 0;
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
-    add_to(counts + score_bin(args, i), 1);
+    if (args.scores[i] != kNotListed) add_to(counts + score_bin(args, i), 1);
     mass += exp_fast((args.scores[i] - args.report.best->score) * inverse_temperature);
   }
   float* const shared = reinterpret_cast<float*>(flag + 1);
@@ -126,7 +124,7 @@ QGEN_KERNEL(kScoreThreads, 1) collect_scores_kernel(const ScoreArgs rows, const 
   const ScoreArgs args = own_row(rows);
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
-    if (score_bin(args, i) > args.scratch->last_bin) continue;
+    if (args.scores[i] == kNotListed || score_bin(args, i) > args.scratch->last_bin) continue;
     const uint32_t place = add_to(&args.found->count, 1);
     if (place < uint32_t(kMostBest)) args.found->token[place] = {args.scores[i], i};
   }

@@ -11,5 +11,6 @@
 #include "kernels/device/recurrence.cu"
 #include "kernels/device/rows.cu"
 #include "kernels/device/scores.cu"
+#include "kernels/device/shortlist.cu"
 #include "kernels/device/speed.cu"
 #include "kernels/device/weights.cu"

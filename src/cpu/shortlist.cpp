@@ -15,13 +15,6 @@ namespace {
 // The copy is made after the first kShortAnswer tokens, during kGrowingBatches of them. It costs as much time as it
 // saves in some 15 tokens, which short answers do not have.
 constexpr int64_t kShortAnswer = 8, kGrowingBatches = 16;
-// A shortlist of more than one row in kWorthRows is not worth its time; there is none for the next kRest tokens then.
-constexpr int64_t kWorthRows = 8, kRest = 32;
-// How far off a capped score may be, as a share of the cap: rows that are not on the list are no higher than the cap of
-// the limit and this. Scores beyond kMostCapped caps are closer together than that, and the list would be empty.
-constexpr float kCapError = 4e-6f, kMostCapped = 3;
-// Some products take numbers below 2^-126 for zero: 2^-111 at most of 16384 columns, in two parts each.
-constexpr float kFlushed = 0x1p-110f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // The next BF16 that is not smaller, of a number that is not negative.
@@ -46,9 +39,7 @@ void decode_floats(const Weight& weight, int64_t n, float* out, int64_t padded) 
   std::fill(out + weight.cols, out + padded, 0.0f);
 }
 
-// From the squares of a group the Euclidean norm, and a little more, by which sums in F32 may be off. Squares below the
-// range of F32 are lost: of each element no more than 2^-70.
-float norm_of_squares(float squares) { return std::sqrt(squares) * (1 + 0x1p-16f) + 0x1p-66f; }
+float norm_of_squares(float squares) { return std::sqrt(squares) * (1 + kNormShare) + kNormFlushed; }
 
 }  // namespace
 
@@ -112,16 +103,16 @@ void Shortlist::end(Use use) {
   if (use == Use::kFind) {
     int64_t rows = 0;
     for (const auto& found : found_) rows += int64_t(found.size());
-    if (rows * kWorthRows > head_.rows) rests_ = kRest;
+    if (rows * kWorthRows > head_.rows) rests_ = kShortlistRest;
   }
 }
 
 void Shortlist::add_row(int64_t row, float* values) {
   const int64_t padded = groups_ * kShortlistGroup;
   decode_floats(head_, row, values, padded);
-  // A row with NaN or infinity is on every shortlist. Of one so small that its scale would underflow all is left over.
+  // A row with NaN or infinity is on every shortlist.
   const float largest = target_.magnitude(values, padded);
-  const bool finite = std::isfinite(largest), scaled = finite && largest > 0x1p-100f;
+  const bool finite = std::isfinite(largest), scaled = finite && largest > kLeastShortlistPeak;
   const float scale = scaled ? largest / 127 : 0, inverse = scaled ? 127 / largest : 0;
   scales_[size_t(row)] = scale;
   if (!finite) std::fill_n(values, padded, 0.0f);
@@ -162,7 +153,7 @@ void Shortlist::bound(const Input& x, const InputNorms& norms, int64_t begin, in
   kernel_->multiply(x, Kernels::kByCount, begin, end, upper_ + begin, padded_rows_, scratch);
   for (int64_t first = begin; first < end; first += kRows) {
     float error[kRows];
-    std::fill_n(error, kRows, kFlushed);
+    std::fill_n(error, kRows, kShortlistFlushed);
     for (int64_t g = 0; g <= groups_; ++g) {
       const uint16_t* const bounds = bounds_ + g * padded_rows_ + first;
       const float norm = norms.groups[g];

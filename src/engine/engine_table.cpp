@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/engine_table.h"
+#include "engine/shortlist.h"
 
 namespace qgen {
 
@@ -22,7 +23,7 @@ constexpr EngineRow kOfHost[] = {
      .memory = "ram",
      .available = always,
      .free_memory = free_memory_of_host,
-     .shortlists = true,
+     .shortlists = [](const Plan& plan) { return shortlist_step(plan).has_value(); },
      .widens_nan_codes = true,
      .account = account_cpu,
      .make = make_cpu_backend,

@@ -29,8 +29,8 @@ struct EngineRow {
   // Tokens of a prompt that it runs together where there is plenty of memory: the more, the less often weights are
   // prepared for them. 0: as many as in any case.
   int64_t large_batch = 0;
-  // Whether it finds best scores by EngineOptions::shortlist.
-  bool shortlists = false;
+  // Whether EngineOptions::shortlist makes a plan's best scores come faster. Null: never.
+  bool (*shortlists)(const Plan& plan) = nullptr;
   // Whether FP8 weights with NaN codes are copied to BF16 when they are loaded. Headers do not show such codes, so that
   // account() leaves these copies out; memory() of the engine has them.
   bool widens_nan_codes = false;

@@ -1,27 +1,17 @@
 // The best scores without reading all of the output head, where its matrix is not quantized. A copy of the matrix in
 // INT8 gives each score to within a bound; only the rows whose scores may be among the best, the shortlist, are then
 // multiplied as they are. So the best scores are those of the matrix itself, to the last bit, for half of its bytes.
-//
-// A row w is q s + r, with codes q, a scale s for the row, and what rounding left over, r. With the groups g of
-// kShortlistGroup columns, by Cauchy and Schwarz,
-//   |w x - s q x| <= sum over g of |r_g| |x_g|
-// to which comes what the products themselves round. With L the `count`-th largest of the scores' lower bounds, a row
-// whose upper bound is below L is not among the `count` best.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 
 #include "engine/options.h"
+#include "engine/shortlist_bounds.h"
 #include "engine/token_choice.h"
 #include "model/plan.h"
 
 namespace qgen {
-
-inline constexpr int64_t kShortlistGroup = 128;        // columns
-inline constexpr int64_t kMostShortlistCols = 16384;   // for more, sums in F32 may be off by more
-inline constexpr float kShortlistRounding = 0x1p-12f;  // of |w| |x|: twice what sums in F32 can be off
 
 // The step that writes the scores, where they can be found by a shortlist: one product with a large matrix that is not
 // quantized, without a bias.

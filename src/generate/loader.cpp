@@ -112,7 +112,7 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   check_context(plan, out.wanted);
   out.options.context = out.largest = out.wanted;
   if (options.lines == 1) out.options.marks = Session::kMarks;
-  out.options.shortlist = options.lines == 1 && out.engine->shortlists;
+  out.options.shortlist = options.lines == 1 && out.engine->shortlists != nullptr && out.engine->shortlists(plan);
   out.free = out.engine->free_memory(out.options);
   if (out.free > 0) {
     const double budget = options.context > 0 ? double(out.free) : kSharedMemory * double(out.free);

@@ -1,0 +1,234 @@
+// Best scores by a shortlist on the device: those of all scores, to the last bit.
+#include <limits>
+
+#include "kernels/shortlist.h"
+#include "tests/kernels/on_device.h"
+#include "tests/large_head.h"
+
+namespace qgen::test {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+
+// A plan that is its head alone, and a norm before it.
+class TestHead {
+ public:
+  explicit TestHead(Weight weight, double softcap = 0, double scale = 1) : device_(0) {
+    plan_.weights.push_back(std::move(weight));
+    const Weight& head = plan_.weights[0];
+    std::mt19937 random(4);
+    plan_.vectors.push_back(vector_of(normal(random, size_t(head.cols))));
+    LinearStep step;
+    step.projections.push_back(projection_of(head, softcap));
+    step.projections[0].scale = scale;
+    plan_.steps = {{-1, step}};
+    weights_.emplace(plan_);
+    weights_->load(device_, nullptr);
+    list_.emplace(plan_, 0);
+    y_ = Buffer<float>(device_, std::vector<float>(size_t(head.rows), 77.0f));
+    projection_ = {weights_->matrix(head), {}, {Activation::kNone, float(scale), float(softcap), false}, y_.data(), 0};
+    list_->load(device_, projection_.weight);
+    device_.wait();
+  }
+  // All scores of an input, and those that are there once `count` were looked for.
+  std::vector<float> score(const std::vector<float>& x, bool norm) {
+    set_input(x, norm);
+    GemvArgs args;
+    args.part[0] = projection_.weight;
+    args.y[0] = y_.data();
+    args.x = input_.x;
+    args.norm = input_.norm.weight;
+    args.norm_eps = input_.norm.eps;
+    args.epilogue = projection_.epilogue;
+    gemv(device_.stream(), args);
+    return y_.read();
+  }
+  std::vector<float> find(size_t count) {
+    const Buffer<DrawSettings> draw(device_, {DrawSettings{int32_t(count), 0, 1, 0, 1, 0, 0}});
+    list_->find(device_.stream(), projection_, input_, count > 1 ? draw.data() : nullptr, side_ = 1 - side_);
+    return y_.read();
+  }
+  int64_t listed() const { return list_->listed(side_); }
+  // The input that it has kept.
+  std::vector<float> kept() {
+    const LinearInput kept = list_->input(side_);
+    std::vector<float> out(size_t(kept.cols));
+    copy_to_host(device_.stream(), out.data(), kept.x, out.size() * sizeof(float));
+    device_.wait();
+    return out;
+  }
+
+ private:
+  void set_input(const std::vector<float>& x, bool norm) {
+    std::vector<float> padded(size_t(round_up(int64_t(x.size()), kPad)));
+    std::copy(x.begin(), x.end(), padded.begin());
+    x_ = Buffer<float>(device_, padded);
+    const Vector& weight = plan_.vectors[0];
+    DeviceNorm rms;
+    if (norm) rms = weights_->norm({Norm::Kind::kRms, &weight, nullptr, 1e-6, weight.size});
+    input_ = {x_.data(), int64_t(padded.size()), int(x.size()), true, rms, 0};
+  }
+
+  Plan plan_;
+  gpu::Device device_;
+  std::optional<WeightStore> weights_;
+  std::optional<gpu::Shortlist> list_;
+  Buffer<float> x_, y_;
+  LinearInput input_;
+  DeviceProjection projection_;
+  int side_ = 0;
+};
+
+// How many of the best scores are there: as many as were wanted at least, and all others are marked.
+size_t check_found(const std::vector<float>& found, const std::vector<float>& all, size_t count) {
+  REQUIRE(found.size() == all.size());
+  std::vector<ScoredToken> kept;
+  bool same = true;
+  for (size_t n = 0; n < found.size(); ++n) {
+    if (found[n] == kNotListed) continue;
+    kept.push_back({TokenId(n), found[n]});
+    same = same && found[n] == all[n];
+  }
+  CHECK(same);
+  CHECK(kept.size() >= count);
+  std::sort(kept.begin(), kept.end(), better);
+  const std::vector<ScoredToken> best = ranked(all);
+  CHECK(std::equal(kept.begin(), kept.end(), best.begin(), [](const ScoredToken& a, const ScoredToken& b) {
+    return a.token == b.token && a.score == b.score;
+  }));
+  return kept.size();
+}
+
+TEST_CASE("kernels: a shortlist has the best scores of odd matrices and inputs") {
+  std::mt19937 random(5);
+  struct Shape {
+    Codes codes;
+    int64_t rows, cols;
+  };
+  for (const auto& [codes, rows, cols] :
+       {Shape{Codes::kBf16, 2113, 64}, {Codes::kF16, 1100, 136}, {Codes::kBf16, 600, 520}}) {
+    for (const auto& [softcap, scale] : {std::pair{0.0, 1.0}, {50.0, 0.7}, {3.0, 1.0}}) {
+      TestHead head(odd_head(random, codes, rows, cols), softcap, scale);
+      int number = 0;
+      for (const float deviation : {1.0f, 1e-30f, 1e-38f, 1e4f, 0.0f}) {
+        for (const int column : {0, 2, 13}) {
+          if (deviation != 1 && column > 0) continue;
+          std::vector<float> x = normal(random, size_t(cols), deviation);
+          if (column > 0) x[size_t(column)] = column == 2 ? -50 : 1000;
+          for (const bool norm : {false, true}) {
+            const std::vector<float> all = head.score(x, norm);
+            for (const size_t count : {size_t{1}, size_t{7}, size_t(rows / kBoundedTogether)}) {
+              if (++number % 3 == 0) set_order(Order::kShuffled);
+              INFO(std::string(codes_name(codes)), " ", rows, " x ", cols, ", softcap ", softcap, ", input of ",
+                   deviation, ", column ", column, norm ? ", normalized, " : ", ", count);
+              check_found(head.find(count), all, count);
+              CHECK(head.kept() == x);
+              set_order(Order::kAscending);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("kernels: a shortlist is short") {
+  std::mt19937 random(6);
+  TestHead head(random_weight(random, Codes::kBf16, 20000, 128, 1, 0, false));
+  for (const float outlier : {0.0f, 40.0f}) {
+    std::vector<float> x = normal(random, 128);
+    x[1] += outlier;
+    const std::vector<float> all = head.score(x, false);
+    INFO(outlier);
+    CHECK(check_found(head.find(1), all, 1) < 20);
+    CHECK(head.listed() < 200);
+    CHECK(check_found(head.find(40), all, 40) < 400);
+    CHECK(head.listed() < 3000);
+  }
+}
+
+TEST_CASE("kernels: a shortlist of rows and inputs that are not numbers") {
+  std::mt19937 random(7);
+  for (const float value : {kNaN, kInfinity, -kInfinity}) {
+    for (const bool in_row : {true, false}) {
+      Weight weight = random_weight(random, Codes::kBf16, 300, 96, 1, 0, false);
+      if (in_row) set_element(weight, 123, 5, value);
+      TestHead head(std::move(weight));
+      std::vector<float> x = normal(random, 96);
+      if (!in_row) x[7] = value;
+      const std::vector<float> all = head.score(x, true);
+      INFO(value, " ", in_row);
+      const auto is_number = [](float score) { return std::isfinite(score); };
+      CHECK_FALSE(std::all_of(all.begin(), all.end(), is_number));
+      const std::vector<float> found = head.find(1);
+      CHECK_FALSE(std::all_of(found.begin(), found.end(), is_number));
+    }
+  }
+}
+
+// So many steps, at one of which all scores are asked for.
+void check_engines(const Plan& plan, int steps, int all_at) {
+  EngineOptions options;
+  options.context = 100;
+  auto without = make_gpu_engine(plan, options);
+  options.shortlist = true;
+  auto with = make_gpu_engine(plan, options);
+  const size_t copy = with->engine->memory().weights - without->engine->memory().weights;
+  CHECK(copy >= shortlist_bytes(plan.weights.front()));
+  CHECK(copy < shortlist_bytes(plan.weights.front()) + 2 * size_t(kAllocationUnit));
+  CHECK(gpu::account_backend(plan, options).weights == with->engine->memory().weights);
+
+  // Some of the best; the best; both of a text whose next token is begun at once; and some with the mass of all.
+  TokenChoice few, mass;
+  few.count = 60;
+  few.top_k = 50;
+  few.temperature = 0.8;
+  few.random = 0.3;
+  mass = few;
+  mass.mass_temperature = 0.7;
+  const std::vector<TokenChoice> choices[] = {{few}, {{}}, {few, few}, {{}, {}}, {mass, mass}};
+  TokenId token = 17;
+  for (int step = 0; step < steps; ++step) {
+    const std::vector<TokenChoice>& wanted = choices[step / 3 % 5];
+    const TokenChoice& choice = wanted.front();
+    INFO("token ", step, ", choice ", step / 3 % 5);
+    const Scores expected = without->decode(token);
+    const Scores scores = with->sequence.run(token, wanted);
+    REQUIRE(scores.finite());
+    CHECK(scores.best() == expected.best());
+    const std::vector<ScoredToken> all = ranked({expected.all().begin(), expected.all().end()});
+    const TopScores top = scores.top(choice.count, choice.mass_temperature);
+    REQUIRE(top.best.size() >= choice.count);
+    for (size_t i = 0; i < top.best.size(); ++i) {
+      REQUIRE(top.best[i].token == all[i].token);
+      REQUIRE(top.best[i].score == all[i].score);
+    }
+    // Others are not there where a shortlist was used, but all can still be had. It rests then.
+    if (wanted.size() == 1) CHECK(scores.top(choice.count + 2).best.empty());
+    if (step == all_at) CHECK(std::ranges::equal(scores.all(), expected.all()));
+    token = step % 4 == 3 ? TokenId((int64_t{token} * 31 + step) % plan.model.vocab) : *scores.best();
+  }
+}
+
+TEST_CASE("kernels: an engine with a shortlist finds what an engine without does") {
+  const auto plan = large_vocabulary(Codes::kBf16, 60);
+  LinearStep& head = std::get<LinearStep>(plan->steps[1].op);
+  check_engines(*plan, 10, 9);
+  // Few scores within 64 of the best.
+  head.projections[0].softcap = 0;
+  head.projections[0].scale = 1;
+  check_engines(*plan, 5, 4);
+  std::mt19937 random(3);
+  plan->vectors.push_back(vector_of(normal(random, size_t(plan->model.hidden))));
+  head.norm.weight = &plan->vectors.back();
+  head.projections[0].scale = 0.3;
+  check_engines(*plan, 14, 7);
+}
+
+TEST_CASE("kernels: a head of F32 has no shortlist") {
+  CHECK(gpu::Shortlist::step_of(*large_vocabulary(Codes::kBf16)) == 1);
+  CHECK_FALSE(gpu::Shortlist::step_of(*large_vocabulary(Codes::kF32)).has_value());
+}
+
+}  // namespace
+}  // namespace qgen::test

@@ -1,0 +1,82 @@
+// Output heads that are not quantized, for tests of shortlists.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "base/numbers.h"
+#include "engine/scores.h"
+#include "model/plan.h"
+#include "tests/random_weight.h"
+
+namespace qgen::test {
+
+inline void set_element(Weight& weight, int64_t n, int64_t k, float value) {
+  std::byte* const at = weight.owned.data() + (n * weight.cols + k) * code_bytes(weight.codes);
+  const uint16_t two = weight.codes == Codes::kBf16 ? float_to_bf16(value) : float_to_f16(value);
+  weight.codes == Codes::kF32 ? std::memcpy(at, &value, 4) : std::memcpy(at, &two, 2);
+}
+
+// A head of everything that a bound must hold for: rows that are zero, tiny, large, of one element, and the same twice;
+// and a column that is far larger than the others.
+inline Weight odd_head(std::mt19937& random, Codes codes, int64_t rows, int64_t cols) {
+  Weight head = random_weight(random, codes, rows, cols, 1, 0, false);
+  const float large = codes == Codes::kF16 ? 100 : 1e6f, tiny = codes == Codes::kF16 ? 1e-7f : 1e-37f;
+  for (int64_t k = 0; k < cols; ++k) {
+    set_element(head, 3, k, 0);
+    set_element(head, 4, k, k % 3 == 0 ? tiny : -tiny);
+    set_element(head, 5, k, k % 2 == 0 ? large : -large);
+    set_element(head, 6, k, k == 11 ? 5.0f : 0);
+  }
+  for (int64_t n = 7; n < rows; ++n) set_element(head, n, 2, n % 2 == 0 ? 8 : -8);
+  std::memcpy(head.owned.data() + (rows - 1) * head.row_bytes, head.owned.data() + (rows - 9) * head.row_bytes,
+              size_t(head.row_bytes));
+  return head;
+}
+
+inline Projection projection_of(const Weight& weight, double softcap = 0) {
+  Projection out;
+  out.weight = &weight;
+  out.softcap = softcap;
+  return out;
+}
+
+inline std::vector<ScoredToken> ranked(const std::vector<float>& scores) {
+  std::vector<ScoredToken> out;
+  for (size_t n = 0; n < scores.size(); ++n) out.push_back({TokenId(n), scores[n]});
+  std::sort(out.begin(), out.end(), better);
+  return out;
+}
+
+// A table that is the output head as well, without layers between.
+inline std::unique_ptr<Plan> large_vocabulary(Codes codes, double softcap = 0) {
+  constexpr int64_t kVocab = 66000, kHidden = 128;
+  auto plan = std::make_unique<Plan>();
+  std::mt19937 random(8);
+  plan->model.vocab = kVocab;
+  plan->model.hidden = kHidden;
+  plan->model.layers = 1;
+  plan->model.context = 100;
+  plan->weights.push_back(
+      random_weight(random, codes, kVocab, kHidden, 1, code_bytes(codes) == 1 ? kHidden : 0, false));
+  plan->rows.push_back({"residual", kHidden, false});
+  plan->rows.push_back({"scores", kVocab, true});
+  plan->scores = 1;
+  LookupStep lookup;
+  lookup.table = &plan->weights.back();
+  lookup.out = {0, 0, kHidden};
+  LinearStep head;
+  head.in = lookup.out;
+  head.norm = {Norm::Kind::kRms, nullptr, nullptr, 1e-5, kHidden};
+  head.projections.push_back(projection_of(plan->weights.back()));
+  head.projections[0].scale = 0.7;
+  head.projections[0].softcap = softcap;
+  head.projections[0].out = {1, 0, kVocab};
+  plan->steps = {{-1, lookup}, {-1, head}};
+  return plan;
+}
+
+}  // namespace qgen::test
