@@ -272,8 +272,8 @@ def has_shortlist(model, kernels, texts):
 
 
 def shortlist_launches(gpu, head, changes, left, kernels):
-    """What kernels/device/shortlist.cuh has in place of the head's launch: a copy of it in INT8, bounds of its scores, and the rows that may
-    be the best, which are few."""
+    """What kernels/device/shortlist.cuh has in place of the head's launch, where one score is wanted: a copy of it in INT8, bounds of its
+    scores, and the rows that may be the best, which are few."""
     vocab, groups = sum(head.rows), math.ceil(head.cols / 128)
     copy = product_launch(gpu, replace(head, name="head copy", codes="int8"), changes, left=left, kernels=kernels)
     bounds = Straight(6 + math.ceil((groups + 1) / 8), data.BOUND_INSTRUCTIONS, 0)

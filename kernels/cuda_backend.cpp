@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -11,8 +10,8 @@
 #include "engine/engine.h"
 #include "engine/scores.h"
 #include "kernels/batch_fusion.h"
+#include "kernels/graph_cache.h"
 #include "kernels/kernel_log.h"
-#include "kernels/run_graphs.h"
 #include "kernels/workspace.h"
 
 namespace qgen::QGEN_BACKEND {
@@ -34,8 +33,8 @@ struct Side {
   PinnedMemory found;  // FoundScores of each scored token
   // The choices that `found` was made for, (scored tokens); empty where the batch found none.
   std::vector<TokenChoice> choices;
-  // So many of the best scores are there, found by the shortlist, and none of the others; 0: all are there.
-  size_t listed = 0;
+  // How many of the best scores were found by the shortlist, of others there is kNotListed; 0: all scores are there.
+  size_t best_listed = 0;
   Event done;
 };
 
@@ -43,7 +42,7 @@ struct Side {
 struct SideBatch : BatchSteps {
   int side = 0;
   bool begun_ahead = false;  // its token is what the batch before found, which only the GPU knows
-  bool listed = false;       // its best scores are found by the shortlist
+  bool uses_shortlist = false;
 
   // Whether several of the best scores are wanted of a token, and whether the one that follows is drawn from them.
   bool finds() const {
@@ -133,13 +132,18 @@ class CudaBackend : public Backend {
       }
     }
     sides_[side_].done.wait();
-    if (!batch.scored.empty() && sides_[side_].listed > 0) work_.shortlist.end(side_);
+    if (!batch.scored.empty() && sides_[side_].best_listed > 0) work_.shortlist.end(side_);
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
-    if (view.row == plan_.scores) score_all();
+    device_.bind_thread();
     const RowBuffer& row = work_.rows[size_t(view.row)];
-    copy_to_host(device_.stream(), out.data(), row.data + token * row.stride + view.first,
+    const float* data = row.data;
+    if (view.row == plan_.scores) {
+      score_all();
+      data = scores_of(side_);
+    }
+    copy_to_host(device_.stream(), out.data(), data + token * row.stride + view.first,
                  size_t(view.cols) * sizeof(float));
     device_.wait();
   }
@@ -216,7 +220,7 @@ class CudaBackend : public Backend {
     if (count <= 1) return {{{best(index).token, best(index).score}}};
     if (count > size_t(kMostBest)) return {};
     Side& side = sides_[side_];
-    if (side.listed > 0 && (count > side.listed || temperature > 0)) return {};
+    if (side.best_listed > 0 && (count > side.best_listed || temperature > 0)) return {};
     FoundScores& found = reinterpret_cast<FoundScores*>(side.found.data())[index];
     TokenChoice* const known = size_t(index) < side.choices.size() ? &side.choices[size_t(index)] : nullptr;
     if (known == nullptr || known->count != count || known->mass_temperature != temperature) {
@@ -241,10 +245,19 @@ class CudaBackend : public Backend {
  private:
   static constexpr size_t kMostGemvTokens = LinearDispatch::kMostGemvTokens;
 
-  // By the steps, the tokens, whether each has a sequence of its own, which have scores, the side, whether it is begun
-  // ahead, whether several of the best scores are wanted, whether a token is drawn from them, and whether they are
-  // found by the shortlist.
-  using RunKey = std::tuple<size_t, size_t, size_t, bool, Kernels, int32_t, size_t, int, bool, bool, bool, bool>;
+  // What batches with the same launches have in common.
+  struct RunKey {
+    size_t first, last;  // steps
+    size_t tokens;
+    bool one_each;  // a sequence to each token
+    Kernels kernels;
+    int32_t first_scored;
+    size_t scored;
+    int side;
+    bool begun_ahead, finds, draws, uses_shortlist;
+
+    auto operator<=>(const RunKey&) const = default;
+  };
 
   // Whether the batch is the one that is on its way already.
   bool has_begun(const Batch& batch, size_t first, size_t last) {
@@ -281,11 +294,9 @@ class CudaBackend : public Backend {
     const auto [first, last] = std::pair(batch.first, batch.last);
     work_.inputs.fill(batch, batch.side);
     Side& side = sides_[batch.side];
-    if (!batch.scored.empty()) {
-      side.choices.clear();
-      side.listed = work_.shortlist.begin(batch, first, last);
-      batch.listed = side.listed > 0;
-    }
+    const size_t listed = work_.shortlist.begin(batch, first, last);
+    batch.uses_shortlist = listed > 0;
+    if (!batch.scored.empty()) side.choices.clear();
     if (batch.finds()) side.choices.assign(batch.choices.begin(), batch.choices.end());
     // Few tokens run as a CUDA graph.
     const size_t count = batch.tokens.size();
@@ -296,11 +307,22 @@ class CudaBackend : public Backend {
       run_steps(batch);
     } else {
       const int32_t first_scored = batch.scored.empty() ? 0 : batch.scored.front();
-      const RunKey key(first, last, count, batch.segments.size() == count, batch.kernels, first_scored,
-                       batch.scored.size(), batch.side, batch.begun_ahead, batch.finds(), batch.draws(), batch.listed);
-      runs_.run(device_, key, [&] { run_steps(batch); });
+      const RunKey key{first,
+                       last,
+                       count,
+                       batch.segments.size() == count,
+                       batch.kernels,
+                       first_scored,
+                       batch.scored.size(),
+                       batch.side,
+                       batch.begun_ahead,
+                       batch.finds(),
+                       batch.draws(),
+                       batch.uses_shortlist};
+      graphs_.run(device_, key, [&] { run_steps(batch); });
     }
     side.done.record();
+    if (!batch.scored.empty()) side.best_listed = listed;
   }
 
   static bool scored_are_neighbours(const Batch& batch) {
@@ -309,10 +331,11 @@ class CudaBackend : public Backend {
 
   // Multiplies all rows of the head where the shortlist has left most of them out.
   void score_all() {
-    if (std::exchange(sides_[side_].listed, 0) == 0) return;
+    if (sides_[side_].best_listed == 0) return;
     const std::vector<DeviceProjection> head = on_side(prepared_[*work_.shortlist.step()].projections, side_);
     work_.linear.run(device_.stream(), head, work_.shortlist.input(side_), 1);
     device_.wait();
+    sides_[side_].best_listed = 0;
     work_.shortlist.rest();
     brought_ = false;
   }
@@ -471,7 +494,7 @@ class CudaBackend : public Backend {
         input.zeros_behind = true;
       }
     }
-    if (batch.listed && index == work_.shortlist.step()) {
+    if (batch.uses_shortlist && index == work_.shortlist.step()) {
       input = work_.linear.input_of_gemv(device_.stream(), input, tokens);
       return work_.shortlist.find(device_.stream(), projections[0], input,
                                   batch.finds() ? work_.inputs.draw() : nullptr, batch.side);
@@ -748,7 +771,7 @@ class CudaBackend : public Backend {
   std::optional<BatchFusion> fusion_;
   bool eight_bits_ = false;  // some layers take inputs of 8 bits
 
-  RunGraphs<RunKey> runs_;
+  GraphCache<RunKey> graphs_;
   size_t last_scored_ = 0;  // tokens of the last batch that have scores
   bool brought_ = false;    // which are on the host
 };

@@ -628,8 +628,8 @@ void draw_token(Stream& stream, const ScoreArgs& args);
 // The best scores of one token by a shortlist (engine/shortlist_bounds.h). A copy of the head is made once; then, for
 // each token, gemv() multiplies it, bound_scores() makes bounds of the scores and chooses the limit that rows of the
 // shortlist reach, and multiply_listed() multiplies these as they are.
-constexpr int64_t kBoundedRows = 512;       // of a block of bound_scores(), in parts of kBoundedTogether
-constexpr int64_t kBoundedTogether = 64;    // the best bound of each is looked at
+constexpr int64_t kBoundBlockRows = 512;    // of a block of bound_scores()
+constexpr int64_t kBoundWarpRows = 64;      // of a warp, which keeps the best of their lower bounds
 constexpr int64_t kMostListedCols = 12288;  // for which multiply_listed() has room on every GPU
 struct HeadCopyArgs {
   Matrix head;                 // BF16 or F16, without scales
@@ -637,7 +637,7 @@ struct HeadCopyArgs {
   int64_t row_bytes = 0;       // as Matrix has it
   float* scale = nullptr;      // (rows)
   uint16_t* bounds = nullptr;  // (groups + 1, padded_rows): norms of what rounding left over, then of the row; BF16
-  int64_t padded_rows = 0;     // a multiple of kBoundedRows
+  int64_t padded_rows = 0;     // a multiple of kBoundBlockRows
 };
 void copy_head(Stream& stream, const HeadCopyArgs& args);
 // What a row must reach: by its upper bound to be listed, and by its score, behind the epilogue, to keep it.
@@ -650,22 +650,23 @@ struct BoundScoresArgs {
   float norm_eps = 0;
   const uint16_t* bounds = nullptr;
   float* scores = nullptr;             // (padded_rows) of the copy; they become upper bounds
-  uint32_t* best = nullptr;            // work space, (padded_rows / kBoundedTogether)
+  uint32_t* best = nullptr;            // work space, (padded_rows / kBoundWarpRows)
   uint32_t* counter = nullptr;         // zero between calls
-  const DrawSettings* draw = nullptr;  // how many are wanted, at most padded_rows / kBoundedTogether; null: one
+  const DrawSettings* draw = nullptr;  // how many are wanted, at most padded_rows / kBoundWarpRows; null: one
   float scale = 1, softcap = 0;        // of the epilogue, as Epilogue has them
   ScoreLimit* limit = nullptr;
-  float* kept = nullptr;  // (cols up to a multiple of kPad): x once more
+  // (cols up to a multiple of kPad): a copy of x, for all scores of a token once the next one has begun.
+  float* kept = nullptr;
   int64_t padded_rows = 0;
   int rows = 0, cols = 0;
 };
 void bound_scores(Stream& stream, const BoundScoresArgs& args);
 struct ListedArgs {
   GemvArgs product;  // one token, one part without scales, biases and gates, of at most kMostListedCols columns
-  const float* upper = nullptr;  // (rows)
+  const float* upper = nullptr;  // (rows): bounds
   const ScoreLimit* limit = nullptr;
-  uint32_t *counter = nullptr, *listed = nullptr;  // zero between calls
-  uint32_t* host_listed = nullptr;                 // how many rows were multiplied, on the host
+  uint32_t *counter = nullptr, *total = nullptr;  // zero between calls
+  uint32_t* host_total = nullptr;                 // how many rows were multiplied, in pinned memory of the host
 };
 // The scores of rows on the shortlist, bit by bit those of gemv(), which at least as many as are wanted keep; all
 // others become kNotListed.

@@ -68,7 +68,8 @@ class LinearDispatch {
   // does what the gate of the last projection asks for where this call need not.
   void run(Stream& stream, std::span<const DeviceProjection> projections, LinearInput input, int tokens,
            Kernels choice = Kernels::kByCount, Beside beside = {}, bool leave_gate = false);
-  // Its input as gemv() takes it, made by a kernel where it is not that already.
+  // The input of a call as gemv() takes it: normalized by a kernel where gemv() cannot, or where its rows are not
+  // aligned.
   LinearInput input_of_gemv(Stream& stream, const LinearInput& input, int tokens);
   // Whether all launches of such a call are gemv(), one for each group of projections, which run side by side.
   bool can_run_beside(std::span<const DeviceProjection> projections, const LinearInput& input, int tokens,

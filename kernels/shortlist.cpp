@@ -24,52 +24,43 @@ std::optional<size_t> Shortlist::step_of(const Plan& plan) {
 Shortlist::Shortlist(const Plan& plan, std::optional<size_t> step) : step_(step) {
   if (!step) return;
   const Weight& head = head_of(plan, *step);
-  rows_ = head.rows;
-  cols_ = head.cols;
-  padded_rows_ = round_up(rows_, kBoundedRows);
+  copy_.rows = int32_t(head.rows);
+  copy_.cols = copy_.group_cols = int32_t(head.cols);
+  copy_.row_bytes = round_up(head.cols, kRowAlignment);
+  copy_.kind = Codes::kI8;
+  padded_rows_ = round_up(head.rows, kBoundBlockRows);
   DeviceLayout size;
   lay_out(size);
   bytes_ = size.bytes();
 }
 
 void Shortlist::lay_out(DeviceLayout& layout) {
-  copy_.row_bytes = round_up(cols_, kRowAlignment);
-  codes_ = layout.take<int8_t>(rows_ * copy_.row_bytes);
-  scale_ = layout.take<float>(rows_);
-  bounds_ = layout.take<uint16_t>(((cols_ + kShortlistGroup - 1) / kShortlistGroup + 1) * padded_rows_);
+  codes_ = layout.take<int8_t>(copy_.rows * copy_.row_bytes);
+  scale_ = layout.take<float>(copy_.rows);
+  copy_.codes = reinterpret_cast<const uint8_t*>(codes_);
+  copy_.scale = scale_;
+  bounds_ = layout.take<uint16_t>((shortlist_groups(copy_.cols) + 1) * padded_rows_);
   upper_ = layout.take<float>(padded_rows_);
-  best_ = layout.take<uint32_t>(padded_rows_ / kBoundedTogether);
+  best_ = layout.take<uint32_t>(padded_rows_ / kBoundWarpRows);
   limit_ = layout.take<ScoreLimit>(1);
   counters_ = layout.take<uint32_t>(3);
-  for (float*& kept : kept_) kept = layout.take<float>(round_up(cols_, kPad));
+  for (float*& kept : kept_) kept = layout.take<float>(round_up(copy_.cols, kPad));
 }
 
 void Shortlist::load(Device& device, const Matrix& head) {
   if (!step_) return;
   memory_ = DeviceMemory(device, bytes_, "output head in 8 bits");
-  listed_ = PinnedMemory(2 * sizeof(uint32_t), "shortlist");
+  totals_ = PinnedMemory(2 * sizeof(uint32_t), "shortlist");
   DeviceLayout layout(memory_.data());
   lay_out(layout);
-  copy_.codes = reinterpret_cast<const uint8_t*>(codes_);
-  copy_.scale = scale_;
-  copy_.rows = head.rows;
-  copy_.cols = copy_.group_cols = head.cols;
-  copy_.kind = Codes::kI8;
   clear_on_device(device.stream(), counters_, 3 * sizeof(uint32_t));
   copy_head(device.stream(), {head, codes_, copy_.row_bytes, scale_, bounds_, padded_rows_});
 }
 
 size_t Shortlist::begin(const Batch& batch, size_t first, size_t last) {
-  if (!step_ || *step_ < first || *step_ >= last || batch.kernels != Kernels::kByCount || batch.scored.size() != 1 ||
-      batch.choices.size() != 1 || !takes_shortlist(batch.choices[0]))
-    return 0;
-  const size_t count = batch.choices[0].count;
-  if (count > size_t(std::min<int64_t>(rows_ / kBoundedTogether, kMostBest))) return 0;
-  if (rests_ > 0) {
-    --rests_;
-    return 0;
-  }
-  return count;
+  if (!step_ || *step_ < first || *step_ >= last) return 0;
+  const size_t count = shortlist_count(batch, size_t(std::min<int64_t>(copy_.rows / kBoundWarpRows, kMostBest)));
+  return count == 0 || rest_.rests() ? 0 : count;
 }
 
 void Shortlist::find(Stream& stream, const DeviceProjection& head, const LinearInput& input, const DrawSettings* draw,
@@ -96,8 +87,8 @@ void Shortlist::find(Stream& stream, const DeviceProjection& head, const LinearI
   bound.limit = limit_;
   bound.kept = kept_[side];
   bound.padded_rows = padded_rows_;
-  bound.rows = int(rows_);
-  bound.cols = int(cols_);
+  bound.rows = copy_.rows;
+  bound.cols = copy_.cols;
   bound_scores(stream, bound);
   product.part[0] = head.weight;
   product.y[0] = head.y;
@@ -107,20 +98,16 @@ void Shortlist::find(Stream& stream, const DeviceProjection& head, const LinearI
   listed.upper = upper_;
   listed.limit = limit_;
   listed.counter = counters_ + 1;
-  listed.listed = counters_ + 2;
-  listed.host_listed = reinterpret_cast<uint32_t*>(listed_.data()) + side;
+  listed.total = counters_ + 2;
+  listed.host_total = reinterpret_cast<uint32_t*>(totals_.data()) + side;
   multiply_listed(stream, listed);
-  input_[side] = input;
+  input_ = input;
 }
 
 LinearInput Shortlist::input(int side) const {
-  LinearInput out = input_[side];
+  LinearInput out = input_;
   out.x = kept_[side];
   return out;
-}
-
-void Shortlist::end(int side) {
-  if (listed(side) * kWorthRows > rows_) rest();
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -31,33 +31,32 @@ class Shortlist {
   // takes it; `draw`: null where one is wanted; `side`: of the two that a backend has.
   void find(Stream& stream, const DeviceProjection& head, const LinearInput& input, const DrawSettings* draw, int side);
   // Once a batch of a side has ended that begin() and find() were called for.
-  void end(int side);
-  // Rows that were multiplied for it.
-  int64_t listed(int side) const { return reinterpret_cast<const uint32_t*>(listed_.data())[side]; }
+  void end(int side) { rest_.look_at(rows_multiplied(side), copy_.rows); }
+  int64_t rows_multiplied(int side) const { return reinterpret_cast<const uint32_t*>(totals_.data())[side]; }
   // The input that find() had last on a side.
   LinearInput input(int side) const;
-  void rest() { rests_ = kShortlistRest; }
+  // To be called where all scores were wanted in the end.
+  void rest() { rest_.begin(); }
 
  private:
   void lay_out(DeviceLayout& layout);
 
   std::optional<size_t> step_;
-  int64_t rows_ = 0, cols_ = 0, padded_rows_ = 0;
   size_t bytes_ = 0;
+  int64_t padded_rows_ = 0;
   DeviceMemory memory_;
-  PinnedMemory listed_;  // rows, of each side
-
   Matrix copy_;
-  int8_t* codes_ = nullptr;
+  int8_t* codes_ = nullptr;  // of the copy
   float* scale_ = nullptr;
-  uint16_t* bounds_ = nullptr;
-  float* upper_ = nullptr;  // of the scores
-  uint32_t* best_ = nullptr;
+  uint16_t* bounds_ = nullptr;  // see HeadCopyArgs
+  float* upper_ = nullptr;      // (padded rows): the most that a score can be
+  uint32_t* best_ = nullptr;    // see BoundScoresArgs
   ScoreLimit* limit_ = nullptr;
-  uint32_t* counters_ = nullptr;  // of two kernels, and the listed rows
-  float* kept_[2] = {};
-  LinearInput input_[2];  // as find() had it, but for where it is
-  int64_t rests_ = 0;     // batches that it is not used for
+  uint32_t* counters_ = nullptr;  // (3): of the two kernels, and the rows that are multiplied
+  LinearInput input_;             // as all batches have it, but for where it is
+  float* kept_[2] = {};           // inputs, of each side: the row is the next token's by the time all scores are wanted
+  PinnedMemory totals_;           // (2) uint32: rows that were multiplied, of each side
+  ShortlistRest rest_;
 };
 
 }  // namespace qgen::QGEN_BACKEND

@@ -78,4 +78,12 @@ void with_expert_grid(const Matrix& w, const Run& run) {
   });
 }
 
+// The same of weights in 16 bits.
+template <typename Run>
+void with_16_bit_grid(const Matrix& w, const Run& run) {
+  with_grid(w, [&]<typename Grid>() {
+    if constexpr (kCodeBytes<Grid::kCodes> == 2) run.template operator()<Grid>();
+  });
+}
+
 }  // namespace qgen::QGEN_BACKEND

@@ -42,8 +42,8 @@ QGEN_DEVICE float product_of(const Matrix& w, int row, float total, float scale,
   return fused_product(total, factor, w.bias != nullptr ? w.bias[row] : 0);
 }
 
-// Which rows of its parts a block multiplies: all, tile by tile. Others (ListedRows) have but one part, of which they
-// say how many rows there are, and which one is at a place of a tile.
+// Which rows a block multiplies: all rows of all parts. Another policy (ListedRows) has one part, and says which of its
+// rows is at a place of the tiles.
 struct AllRows {
   static constexpr bool kInOrder = true;
   QGEN_DEVICE static int tiles(const GemvKernelArgs& gemv) { return gemv.tiles; }

@@ -91,7 +91,8 @@ QGEN_KERNEL(kScoreThreads, 1) count_scores_kernel(const ScoreArgs rows, const La
   float mass = 0, unused = 0;
   for (int i = int(block_index().x) * kScoreThreads + thread_index(); i < args.count;
        i += kScoreBlocks * kScoreThreads) {
-    if (args.scores[i] != kNotListed) add_to(counts + score_bin(args, i), 1);
+    if (args.scores[i] == kNotListed) continue;
+    add_to(counts + score_bin(args, i), 1);
     mass += exp_fast((args.scores[i] - args.report.best->score) * inverse_temperature);
   }
   float* const shared = reinterpret_cast<float*>(flag + 1);

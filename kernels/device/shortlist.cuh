@@ -8,10 +8,7 @@ namespace qgen::QGEN_BACKEND {
 
 constexpr int kCopyWarps = 8;  // of a block, a row each
 
-QGEN_DEVICE int shortlist_groups(int cols) { return (cols + int(kShortlistGroup) - 1) / int(kShortlistGroup); }
-QGEN_DEVICE float norm_of_squares(float squares) { return root_exact(squares) * (1 + kNormShare) + kNormFlushed; }
-// The next BF16 that is not smaller, of a number that is not negative.
-QGEN_DEVICE uint16_t bf16_upwards(float value) { return uint16_t((float_bits(value) + 0xFFFF) >> 16); }
+constexpr uint32_t kInfinityBits = 0x7F800000, kMinusInfinityBits = 0xFF800000;
 
 // A warp makes the copy of a row, four columns of each group to a lane.
 template <Codes kCodes>
@@ -21,7 +18,7 @@ copy_head_kernel(const HeadCopyArgs args, const LaunchTimes) {
   const Matrix& head = args.head;
   const int64_t row = int64_t(block_index().x) * kCopyWarps + warp_index();
   if (row >= head.rows) return;
-  const int groups = shortlist_groups(head.cols), lane_column = 4 * lane_index();
+  const int groups = int(shortlist_groups(head.cols)), lane_column = 4 * lane_index();
   const auto load = [&](int g) {
     const int column = g * int(kShortlistGroup) + lane_column;
     Floats4 out = {};
@@ -47,8 +44,8 @@ copy_head_kernel(const HeadCopyArgs args, const LaunchTimes) {
   const float scale = scaled ? largest / 127 : 0, inverse = scaled ? 127 / largest : 0;
   if (lane_index() == 0) args.scale[row] = scale;
   const auto bound = [&](int g, float squares) {
-    const float norm = is_number ? norm_of_squares(squares) : bits_float(0x7F800000);
-    if (lane_index() == 0) args.bounds[g * args.padded_rows + row] = bf16_upwards(norm);
+    const float norm = is_number ? shortlist_norm(root_exact(squares)) : bits_float(kInfinityBits);
+    if (lane_index() == 0) args.bounds[g * args.padded_rows + row] = bf16_upwards(float_bits(norm));
   };
   float of_row = 0;
   QGEN_UNROLL_BY(2)
@@ -72,30 +69,32 @@ copy_head_kernel(const HeadCopyArgs args, const LaunchTimes) {
   bound(groups, of_row);
 }
 
-// Floats as integers in the same order, NaN below all.
+// Floats as keys, integers in the same order; NaN is below all.
 QGEN_DEVICE uint32_t ordered_bits(float value) {
   const uint32_t bits = float_bits(value);
   if (!(value == value)) return 0;
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000;
 }
-// Of anything below minus infinity it is that.
+// Keys below that of minus infinity, of NaN and of nothing, become minus infinity.
 QGEN_DEVICE float of_ordered_bits(uint32_t bits) {
-  const uint32_t least = 0x007FFFFF;  // ordered_bits() of minus infinity
+  const uint32_t least = ~kMinusInfinityBits;
   if (bits < least) bits = least;
   return bits_float(bits >> 31 != 0 ? bits & 0x7FFFFFFF : ~bits);
 }
 
-constexpr int kBoundThreads = int(kBoundedRows) / 2, kBoundWarps = kBoundThreads / kWarp;
-static_assert(kBoundedTogether == 2 * kWarp);
-// Of a limit that is looked for bit by bit, 12 of its fraction.
+constexpr int kBoundThreads = int(kBoundBlockRows) / 2, kBoundWarps = kBoundThreads / kWarp;
+static_assert(kBoundWarpRows == 2 * kWarp);
+// Bits of a limit that are looked for: its sign, its exponent and 12 of its fraction. The others are zero, which lists
+// a few rows more.
 constexpr int kLimitBits = 21;
 // Shared memory before the best bounds: the norms of an input, and what reduce() takes, twice.
 constexpr int kInputNorms = int(kMostListedCols / kShortlistGroup) + 1;
 constexpr int kBoundFloats = kInputNorms + 2 * 2 * kBoundWarps;
 
-// The norms of the groups of an input, normalized, and what goes with the norm of a row. All threads.
-QGEN_DEVICE void measure_input(const BoundScoresArgs& args, float* norms, float* sums) {
-  const int groups = shortlist_groups(args.cols);
+// The norms of the groups of an input, normalized, and what goes with the norm of a row. All threads. Returns what
+// errors below the range of numbers are multiplied with when the input is normalized, 1 at least.
+QGEN_DEVICE float measure_input(const BoundScoresArgs& args, float* norms, float* sums) {
+  const int groups = int(shortlist_groups(args.cols));
   const auto for_group = [&](int g, const auto& use) {
     const int column = g * int(kShortlistGroup) + 4 * lane_index();
     if (column < padded_cols(args.cols)) use(column, load_floats4(args.x + column));
@@ -126,7 +125,7 @@ QGEN_DEVICE void measure_input(const BoundScoresArgs& args, float* norms, float*
       }
     });
     squares = sum_lanes(squares);
-    if (lane_index() == 0) norms[g] = norm_of_squares(squares);
+    if (lane_index() == 0) norms[g] = shortlist_norm(root_exact(squares), larger(1, factor));
   }
   barrier();
   if (warp_index() == 0) {
@@ -137,10 +136,12 @@ QGEN_DEVICE void measure_input(const BoundScoresArgs& args, float* norms, float*
     if (lane_index() == 0) norms[groups] = kShortlistRounding * root_exact(squares);
   }
   barrier();
+  return larger(1, factor);
 }
 
-// In the block that ends last, all threads: what `wanted` of the best bounds reach; of several rounded down to
-// kLimitBits.
+// In the block that ends last, all threads: the `wanted`-th largest of the best bounds, of several rounded down to
+// kLimitBits. The largest of kBoundWarpRows rows each are different rows: what `wanted` of these reach is no more than
+// what as many of all rows reach.
 QGEN_DEVICE float common_limit(const uint32_t* best, int count, int wanted, uint32_t* keys, float* sums) {
   uint32_t largest = 0;
   QGEN_UNROLL_BY(2)
@@ -168,24 +169,24 @@ QGEN_DEVICE float common_limit(const uint32_t* best, int count, int wanted, uint
   return of_ordered_bits(limit);
 }
 
-// The largest of kBoundedTogether rows each are different rows: the limit that `wanted` of these reach is no better
-// than what as many of all rows reach.
+// What a limit of lower bounds is for the scores, behind scale and softcap. Minus infinity, all rows, where capped
+// scores are too close together.
 QGEN_DEVICE ScoreLimit score_limit(float limit, float scale, float softcap) {
   if (!(softcap > 0)) return {limit, limit * scale};
-  // Between rows at the limit and those that set it lies more than capped scores may be off.
-  constexpr float kMargin = 1e-3f;  // caps: where scores come up to kMostCapped, 9.8e-6 of a cap behind it
-  const float caps = limit * scale / softcap - kMargin;
-  if (!(caps < kMostCapped && caps > -kMostCapped)) return {of_ordered_bits(0), of_ordered_bits(0)};
-  return {caps * softcap / scale, softcap * (tanh_exact(caps) + kCapError)};
+  // Rows that set the limit are kShortlistCapMargin above it.
+  const float caps = limit * scale / softcap - kShortlistCapMargin;
+  if (!(caps < kMostShortlistCaps && caps > -kMostShortlistCaps))
+    return {bits_float(kMinusInfinityBits), bits_float(kMinusInfinityBits)};
+  return {caps * softcap / scale, softcap * (tanh_exact(caps) + kShortlistCapError)};
 }
 
 // Two rows to a thread.
 QGEN_KERNEL(kBoundThreads, 4) bound_scores_kernel(const BoundScoresArgs args, const LaunchTimes times) {
   KernelScope scope(times);
-  const int groups = shortlist_groups(args.cols);
+  const int groups = int(shortlist_groups(args.cols));
   const int64_t row = (int64_t(block_index().x) * kBoundThreads + thread_index()) * 2;
   // Into L2 while the copy is multiplied: a warp's bounds of a group are a line.
-  static_assert(kBoundedTogether * sizeof(uint16_t) == 128);
+  static_assert(kBoundWarpRows * sizeof(uint16_t) == 128);
   QGEN_UNROLL_BY(1)
   for (int g = lane_index(); g <= groups; g += kWarp)
     fetch_line(args.bounds + g * args.padded_rows + row - 2 * lane_index());
@@ -194,9 +195,9 @@ QGEN_KERNEL(kBoundThreads, 4) bound_scores_kernel(const BoundScoresArgs args, co
   float* const sums = norms + kInputNorms;
   uint32_t* const flag = reinterpret_cast<uint32_t*>(norms + kBoundFloats);
   uint32_t* const keys = flag + 1;
-  measure_input(args, norms, sums);
+  const float flushed = kShortlistFlushed * measure_input(args, norms, sums);
   scope.inputs_are_staged();
-  float error[2] = {kShortlistFlushed, kShortlistFlushed};
+  float error[2] = {flushed, flushed};
   const uint32_t* bounds = reinterpret_cast<const uint32_t*>(args.bounds + row);
   QGEN_UNROLL_BY(8)
   for (int g = 0; g <= groups; ++g, bounds += args.padded_rows / 2) {
@@ -209,26 +210,28 @@ QGEN_KERNEL(kBoundThreads, 4) bound_scores_kernel(const BoundScoresArgs args, co
   for (int i = 0; i < 2; ++i) {
     if (row + i >= args.rows) continue;
     float& score = args.scores[row + i];
-    best = larger_bits(best, ordered_bits(score - error[i]));
-    score += error[i];
+    // The product with codes may be beyond the range of F32 where the score is not, and says nothing then.
+    const bool is_number = finite(score);
+    best = larger_bits(best, is_number ? ordered_bits(score - error[i]) : 0);
+    score = is_number ? score + error[i] : bits_float(kInfinityBits);
   }
   best = largest_lane_bits(best);
   if (lane_index() == 0) args.best[int(block_index().x) * kBoundWarps + warp_index()] = best;
   if (!ends_last(args.counter, grid_size().x, flag)) return;
   const int wanted = args.draw != nullptr ? args.draw->count : 1;
-  const float limit = common_limit(args.best, int(args.padded_rows / kBoundedTogether), wanted, keys, sums);
+  const float limit = common_limit(args.best, int(args.padded_rows / kBoundWarpRows), wanted, keys, sums);
   if (thread_index() == 0) *args.limit = score_limit(limit, args.scale, args.softcap);
 }
 
-// A product as gemv_kernel has it, of the rows on a block's own list, whose weights stream through half of its ring:
-// the rest is the list's.
+// A product as gemv_kernel has it, of the rows on a block's own list. Half of its ring, so that kMostListedCols inputs
+// and the list have room together on every GPU.
 template <typename Grid>
 struct ListedTraits : GemvTraits<Grid, 2> {
   using Base = GemvTraits<Grid, 2>;
   static constexpr int kStages = Base::kStages / 2;
   static constexpr int kWarpRing = kStages * Base::kWarpStage, kRingBytes = Base::kWarps * kWarpRing;
 };
-constexpr int kMostListedRows = 2048;  // that a block looks at
+constexpr int kMostBlockRows = 2048;  // whose bounds a block looks at
 struct ListedRows {
   static constexpr bool kInOrder = false;
   const uint16_t* offsets;  // (listed), from `first`
@@ -239,14 +242,14 @@ struct ListedRows {
   QGEN_DEVICE int row(int place) const { return first + int(offsets[place]); }
 };
 struct ListedShared {
-  uint16_t offsets[kMostListedRows];
+  uint16_t offsets[kMostBlockRows];
   uint32_t count, flag, unused[2];
 };
 
 struct ListedKernelArgs {
   ListedArgs list;
   GemvKernelArgs gemv;
-  int block_rows;  // that a block looks at, at most kMostListedRows
+  int block_rows;  // that a block looks at, at most kMostBlockRows
 };
 
 template <typename Traits>
@@ -287,11 +290,11 @@ multiply_listed_kernel(const ListedKernelArgs args, const LaunchTimes times) {
         y[row] = score <= limit.score && finite(score) ? kNotListed : score;
       });
     });
-    if (thread_index() == 0) add_to(list.listed, uint32_t(listed));
+    if (thread_index() == 0) add_to(list.total, uint32_t(listed));
   }
   if (!ends_last(list.counter, grid_size().x, &shared.flag) || thread_index() != 0) return;
-  *list.host_listed = *list.listed;
-  *list.listed = 0;
+  *list.host_total = *list.total;
+  *list.total = 0;
 }
 
 }  // namespace qgen::QGEN_BACKEND

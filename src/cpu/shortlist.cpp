@@ -17,8 +17,7 @@ namespace {
 constexpr int64_t kShortAnswer = 8, kGrowingBatches = 16;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The next BF16 that is not smaller, of a number that is not negative.
-uint16_t bf16_upwards(float value) { return uint16_t((std::bit_cast<uint32_t>(value) + 0xFFFF) >> 16); }
+uint16_t bound_of(float norm) { return bf16_upwards(std::bit_cast<uint32_t>(norm)); }
 
 // Row n of a matrix of floats, zeros behind it up to `padded`. No library calls within the loops: they are vectorized.
 void decode_floats(const Weight& weight, int64_t n, float* out, int64_t padded) {
@@ -39,7 +38,7 @@ void decode_floats(const Weight& weight, int64_t n, float* out, int64_t padded) 
   std::fill(out + weight.cols, out + padded, 0.0f);
 }
 
-float norm_of_squares(float squares) { return std::sqrt(squares) * (1 + kNormShare) + kNormFlushed; }
+float norm_of_squares(float squares) { return shortlist_norm(std::sqrt(squares)); }
 
 }  // namespace
 
@@ -48,7 +47,7 @@ Shortlist::Shortlist(const Projection& head, const IsaTarget& target, int worker
       scale_(float(head.scale)),
       softcap_(float(head.softcap)),
       target_(target),
-      groups_((head_.cols + kShortlistGroup - 1) / kShortlistGroup),
+      groups_(shortlist_groups(head_.cols)),
       padded_rows_(round_up(head_.rows, kRows)),
       rows_a_batch_(round_up((head_.rows + kGrowingBatches - 1) / kGrowingBatches, kRows)),
       found_(size_t(workers)) {
@@ -82,14 +81,10 @@ void Shortlist::allocate() {
 }
 
 Shortlist::Use Shortlist::begin(const Batch& batch) {
-  if (batch.kernels != Kernels::kByCount || batch.scored.size() != 1 || batch.choices.size() != 1) return Use::kNone;
-  const size_t count = batch.choices[0].count;
-  if (!takes_shortlist(batch.choices[0]) || count > sorted_.size()) return Use::kNone;
+  const size_t count = shortlist_count(batch, sorted_.size());
+  if (count == 0) return Use::kNone;
   if (added_ < head_.rows) return ++waited_ <= kShortAnswer ? Use::kNone : Use::kGrow;
-  if (rests_ > 0) {
-    --rests_;
-    return Use::kNone;
-  }
+  if (rest_.rests()) return Use::kNone;
   count_ = count;
   for (auto& found : found_) found.clear();
   return Use::kFind;
@@ -103,7 +98,7 @@ void Shortlist::end(Use use) {
   if (use == Use::kFind) {
     int64_t rows = 0;
     for (const auto& found : found_) rows += int64_t(found.size());
-    if (rows * kWorthRows > head_.rows) rests_ = kShortlistRest;
+    rest_.look_at(rows, head_.rows);
   }
 }
 
@@ -124,9 +119,9 @@ void Shortlist::add_row(int64_t row, float* values) {
     of_row += squares;
     const int64_t first = g * kShortlistGroup;
     std::memcpy(codes_ + row * head_.cols + first, codes, size_t(std::min(kShortlistGroup, head_.cols - first)));
-    bounds_[g * padded_rows_ + row] = bf16_upwards(finite ? norm_of_squares(left) : kInfinity);
+    bounds_[g * padded_rows_ + row] = bound_of(finite ? norm_of_squares(left) : kInfinity);
   }
-  bounds_[groups_ * padded_rows_ + row] = bf16_upwards(finite ? norm_of_squares(of_row) : kInfinity);
+  bounds_[groups_ * padded_rows_ + row] = bound_of(finite ? norm_of_squares(of_row) : kInfinity);
 }
 
 Shortlist::InputNorms Shortlist::norms_of(const float* x) const {
@@ -177,13 +172,13 @@ void Shortlist::choose_rows() {
   std::nth_element(sorted_.begin(), last, sorted_.end(), std::greater<>());
   least_ = *last;
   // All rows are multiplied at once where the list would come out empty.
-  if (softcap_ > 0 && !(std::abs(least_ * scale_) < kMostCapped * softcap_)) least_ = -kInfinity;
+  if (softcap_ > 0 && !(std::abs(least_ * scale_) < kMostShortlistCaps * softcap_)) least_ = -kInfinity;
 }
 
 std::vector<ScoredToken> Shortlist::best() const {
   // Tokens that are not on the list may have any score up to here; those that set it are above by what bounds them.
   float limit = least_ * scale_;
-  if (softcap_ > 0) limit = softcap_ * (std::tanh(limit / softcap_) + kCapError);
+  if (softcap_ > 0) limit = softcap_ * (std::tanh(limit / softcap_) + kShortlistCapError);
   std::vector<ScoredToken> out;
   for (const auto& found : found_) {
     for (const ScoredToken& one : found) {

@@ -80,12 +80,12 @@ class Shortlist {
   float* upper_ = nullptr;       // (padded rows): the most that a score can be
   float* best_lower_ = nullptr;  // of each kRows: the largest of what their scores are at least
   std::vector<float> scales_;
-  std::vector<float> sorted_;                    // of best_lower_
-  int64_t waited_ = 0;                           // batches that could have used the copy until it was there
-  int64_t added_ = 0;                            // rows of the copy
-  size_t count_ = 1;                             // of the best scores that are wanted
-  float least_ = 0;                              // what the last of them reaches at least
-  int64_t rests_ = 0;                            // batches that it is not used for
+  std::vector<float> sorted_;  // of best_lower_
+  int64_t waited_ = 0;         // batches that could have used the copy until it was there
+  int64_t added_ = 0;          // rows of the copy
+  size_t count_ = 1;           // of the best scores that are wanted
+  float least_ = 0;            // what the last of them reaches at least
+  ShortlistRest rest_;
   std::vector<std::vector<ScoredToken>> found_;  // by each worker
 };
 

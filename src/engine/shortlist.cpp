@@ -30,8 +30,14 @@ std::optional<size_t> shortlist_step(const Plan& plan) {
   return {};
 }
 
+size_t shortlist_count(const Batch& batch, size_t most) {
+  if (batch.kernels != Kernels::kByCount || batch.scored.size() != 1 || batch.choices.size() != 1) return 0;
+  const TokenChoice& choice = batch.choices[0];
+  return takes_shortlist(choice) && choice.count <= most ? choice.count : 0;
+}
+
 size_t shortlist_bytes(const Weight& head) {
-  const int64_t groups = (head.cols + kShortlistGroup - 1) / kShortlistGroup;
+  const int64_t groups = shortlist_groups(head.cols);
   // Codes, the scale twice, the upper bound of a score, and norms of each group and of the row in BF16.
   return size_t(head.rows * (head.cols + 3 * int64_t(sizeof(float)) + 2 * (groups + 1)));
 }

@@ -1,15 +1,13 @@
 // Best scores by a shortlist: those of all scores, to the last bit, whatever the matrix and the input are like.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <random>
 
-#include "base/numbers.h"
 #include "cpu/shortlist.h"
 #include "tests/cpu/test_targets.h"
-#include "tests/large_head.h"
+#include "tests/output_heads.h"
 #include "tests/support.h"
 
 namespace qgen::test {

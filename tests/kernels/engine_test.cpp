@@ -395,15 +395,14 @@ SamplingSettings sampling(double temperature, int64_t top_k, double top_p) {
 }
 
 TEST_CASE("kernels: a token that is begun before it is asked for comes out as any other, or leaves no trace") {
-  const auto stories = load_plan(source_folder() / "models/stories260K-FP8");
-  for (const SamplingSettings& settings : {sampling(0, 0, 1), sampling(0.7, 20, 0.8), sampling(0.3, 0, 0.95)}) {
-    INFO("temperature ", settings.temperature.value, ", top-k ", settings.top_k.value);
-    check_begun_ahead(*stories, settings);
-  }
   const std::filesystem::path goldens = source_folder() / "tests/golden";
-  check_begun_ahead(*load_plan(goldens / "llama-rope-dynamic"), sampling(0, 0, 1));
+  check_begun_ahead(*load_plan(source_folder() / "models/stories260K-FP8"), sampling(0.7, 20, 0.8));
+  for (const SamplingSettings& settings : {sampling(0, 0, 1), sampling(0.3, 0, 0.95)}) {
+    INFO("temperature ", settings.temperature.value, ", top-p ", settings.top_p.value);
+    check_begun_ahead(*load_plan(goldens / "llama-rope-dynamic"), settings);
+  }
   // At the end of a page, with pages that are a ring.
-  check_begun_ahead(*load_plan(goldens / "mistral-window"), sampling(0.7, 20, 0.8), {.prompt = 1255, .context = 1400});
+  check_begun_ahead(*load_plan(goldens / "mistral-window"), sampling(0.7, 20, 0.8), {.prompt = 743, .context = 850});
   // States of fixed size, in two slots by turns: delta nets, convolutions, Mamba.
   for (const char* golden : {"qwen3_next-bf16", "lfm2-bf16", "falcon_h1-bf16"})
     check_begun_ahead(*load_plan(goldens / golden), sampling(0.7, 20, 0.8));

@@ -3,7 +3,7 @@
 
 #include "kernels/shortlist.h"
 #include "tests/kernels/on_device.h"
-#include "tests/large_head.h"
+#include "tests/output_heads.h"
 
 namespace qgen::test {
 namespace {
@@ -48,7 +48,21 @@ class TestHead {
     list_->find(device_.stream(), projection_, input_, count > 1 ? draw.data() : nullptr, side_ = 1 - side_);
     return y_.read();
   }
-  int64_t listed() const { return list_->listed(side_); }
+  // As the backend calls it.
+  size_t begin(size_t count) {
+    static constexpr int32_t kScored[] = {0};
+    TokenChoice choice;
+    choice.count = count;
+    Batch batch;
+    batch.scored = kScored;
+    batch.choices = {&choice, 1};
+    return list_->begin(batch, 0, 1);
+  }
+  int64_t end_of_batch() {
+    list_->end(side_);
+    return listed();
+  }
+  int64_t listed() const { return list_->rows_multiplied(side_); }
   // The input that it has kept.
   std::vector<float> kept() {
     const LinearInput kept = list_->input(side_);
@@ -106,18 +120,27 @@ TEST_CASE("kernels: a shortlist has the best scores of odd matrices and inputs")
     int64_t rows, cols;
   };
   for (const auto& [codes, rows, cols] :
-       {Shape{Codes::kBf16, 2113, 64}, {Codes::kF16, 1100, 136}, {Codes::kBf16, 600, 520}}) {
+       {Shape{Codes::kBf16, 2113, 64},
+        {Codes::kF16, 1100, 136},
+        {Codes::kBf16, 600, 520},
+        // Several rounds of a ring, more groups than a warp has lanes, and inputs that gemv() takes in slabs.
+        {Codes::kF16, 460, 1100},
+        {Codes::kBf16, 150, 4424},
+        {Codes::kBf16, 70, kMostListedCols}}) {
+    const bool wide = cols > 1000;
     for (const auto& [softcap, scale] : {std::pair{0.0, 1.0}, {50.0, 0.7}, {3.0, 1.0}}) {
+      if (wide && softcap > 0) continue;
       TestHead head(odd_head(random, codes, rows, cols), softcap, scale);
       int number = 0;
       for (const float deviation : {1.0f, 1e-30f, 1e-38f, 1e4f, 0.0f}) {
         for (const int column : {0, 2, 13}) {
-          if (deviation != 1 && column > 0) continue;
+          if ((deviation != 1 || wide) && column > 0) continue;
           std::vector<float> x = normal(random, size_t(cols), deviation);
           if (column > 0) x[size_t(column)] = column == 2 ? -50 : 1000;
           for (const bool norm : {false, true}) {
             const std::vector<float> all = head.score(x, norm);
-            for (const size_t count : {size_t{1}, size_t{7}, size_t(rows / kBoundedTogether)}) {
+            for (const auto count : {size_t{1}, size_t{7}, size_t(rows / kBoundWarpRows)}) {
+              if (count > size_t(rows / kBoundWarpRows)) continue;
               if (++number % 3 == 0) set_order(Order::kShuffled);
               INFO(std::string(codes_name(codes)), " ", rows, " x ", cols, ", softcap ", softcap, ", input of ",
                    deviation, ", column ", column, norm ? ", normalized, " : ", ", count);
@@ -129,6 +152,37 @@ TEST_CASE("kernels: a shortlist has the best scores of odd matrices and inputs")
         }
       }
     }
+  }
+}
+
+// An input in the direction of what rounding leaves of row 0, so that its score is off by all of the bound, and row 1
+// with a score between.
+TEST_CASE("kernels: a shortlist has a row that its codes put far below another") {
+  std::mt19937 random(9);
+  for (const int64_t cols : {96, 128, 777}) {
+    Weight weight = random_weight(random, Codes::kF16, 300, cols, 1, 0, false);
+    std::vector<double> row(static_cast<size_t>(cols)), left(static_cast<size_t>(cols));
+    dequantize_row(weight, 0, row);
+    double largest = 0, coded = 0, squares = 0;
+    for (const double value : row) largest = std::max(largest, std::abs(value));
+    for (size_t k = 0; k < row.size(); ++k) {
+      const double code = std::round(row[k] / largest * 127) * largest / 127;
+      left[k] = row[k] - code;
+      coded += code * left[k];
+      squares += left[k] * left[k];
+    }
+    for (int64_t n = 1; n < 300; ++n) {
+      for (int64_t k = 0; k < cols; ++k) {
+        const double between = (coded + 0.9 * squares) / squares * left[size_t(k)];
+        set_element(weight, n, k, n == 1 ? float(between) : 0);
+      }
+    }
+    TestHead head(std::move(weight));
+    const std::vector<float> all = head.score(std::vector<float>(left.begin(), left.end()), false);
+    INFO(cols, ": ", all[0], ", ", all[1]);
+    REQUIRE(all[0] > all[1]);
+    REQUIRE(all[0] - all[1] < 0.2 * squares);
+    check_found(head.find(1), all, 1);
   }
 }
 
@@ -164,6 +218,31 @@ TEST_CASE("kernels: a shortlist of rows and inputs that are not numbers") {
       CHECK_FALSE(std::all_of(found.begin(), found.end(), is_number));
     }
   }
+}
+
+TEST_CASE("kernels: a shortlist where the product with codes is beyond the range of numbers") {
+  std::mt19937 random(8);
+  TestHead head(random_weight(random, Codes::kBf16, 300, 96, 1, 0, false));
+  const std::vector<float> all = head.score(normal(random, 96, 1e36f), false);
+  REQUIRE(std::all_of(all.begin(), all.end(), [](float score) { return std::isfinite(score); }));
+  check_found(head.find(1), all, 1);
+  CHECK(head.listed() > 30);
+}
+
+TEST_CASE("kernels: a shortlist that has become long rests") {
+  std::mt19937 random(9);
+  Weight weight = random_weight(random, Codes::kBf16, 300, 96, 1, 0, false);
+  for (int64_t n = 1; n < 300; ++n)
+    std::memcpy(weight.owned.data() + n * weight.row_bytes, weight.owned.data(), size_t(weight.row_bytes));
+  TestHead head(std::move(weight));
+  const std::vector<float> all = head.score(normal(random, 96), false);
+  for (int round = 0; round < 2; ++round) {
+    CHECK(head.begin(3) == 3);
+    check_found(head.find(3), all, 300);
+    CHECK(head.end_of_batch() == 300);
+    for (int64_t i = 0; i < ShortlistRest::kTokens; ++i) CHECK(head.begin(3) == 0);
+  }
+  CHECK(head.begin(5) == 0);  // more than parts of kBoundWarpRows rows
 }
 
 // So many steps, at one of which all scores are asked for.
@@ -213,21 +292,26 @@ void check_engines(const Plan& plan, int steps, int all_at) {
 TEST_CASE("kernels: an engine with a shortlist finds what an engine without does") {
   const auto plan = large_vocabulary(Codes::kBf16, 60);
   LinearStep& head = std::get<LinearStep>(plan->steps[1].op);
-  check_engines(*plan, 10, 9);
+  check_engines(*plan, 6, 5);
   // Few scores within 64 of the best.
   head.projections[0].softcap = 0;
   head.projections[0].scale = 1;
-  check_engines(*plan, 5, 4);
+  check_engines(*plan, 4, 3);
   std::mt19937 random(3);
   plan->vectors.push_back(vector_of(normal(random, size_t(plan->model.hidden))));
   head.norm.weight = &plan->vectors.back();
   head.projections[0].scale = 0.3;
-  check_engines(*plan, 14, 7);
+  check_engines(*plan, 13, 7);
 }
 
-TEST_CASE("kernels: a head of F32 has no shortlist") {
+TEST_CASE("kernels: a head of F32 or of too many columns has no shortlist") {
   CHECK(gpu::Shortlist::step_of(*large_vocabulary(Codes::kBf16)) == 1);
   CHECK_FALSE(gpu::Shortlist::step_of(*large_vocabulary(Codes::kF32)).has_value());
+  const auto wide = large_vocabulary(Codes::kBf16);
+  wide->weights.front().cols = kMostListedCols;
+  CHECK(gpu::Shortlist::step_of(*wide).has_value());
+  wide->weights.front().cols = kMostListedCols + 1;
+  CHECK_FALSE(gpu::Shortlist::step_of(*wide).has_value());
 }
 
 }  // namespace

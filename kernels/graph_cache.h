@@ -8,9 +8,9 @@
 
 namespace qgen::QGEN_BACKEND {
 
-// Key: what two batches have in common whose launches are the same.
+// Key: those with equal keys launch the same.
 template <typename Key>
-class RunGraphs {
+class GraphCache {
  public:
   static constexpr size_t kMost = 512;  // kept at a time
 
