@@ -11,6 +11,7 @@
 #include "engine/scores.h"
 #include "model/plan.h"
 #include "tests/random_weight.h"
+#include "tests/support.h"
 
 namespace qgen::test {
 
@@ -77,6 +78,49 @@ inline std::unique_ptr<Plan> large_vocabulary(Codes codes, double softcap = 0) {
   head.projections[0].out = {1, 0, kVocab};
   plan->steps = {{-1, lookup}, {-1, head}};
   return plan;
+}
+
+// The same with a draft head: a guess follows from the sum of the token's row and the hidden row before it.
+inline std::unique_ptr<Plan> drafting_vocabulary(Codes codes) {
+  auto plan = large_vocabulary(codes);
+  const int64_t cols = plan->model.hidden;
+  plan->rows.push_back({"hidden", cols, false});
+  plan->draft = DraftHead{3, 2};
+  CombineStep keep, join;
+  keep.y = join.x = join.out = {0, 0, cols};
+  keep.out = join.y = {2, 0, cols};
+  const Step lookup = plan->steps[0], head = plan->steps[1];
+  plan->steps = {lookup, {-1, keep}, head, lookup, {-1, join}, {-1, keep}, head};
+  return plan;
+}
+
+// Guesses of an engine with a shortlist beside those of one without, three for each of so many tokens; what `use` makes
+// of the scores of each. All scores of every sixth guess are asked for as well.
+template <typename Use>
+void check_guesses(TestEngine& with, TestEngine& without, int tokens, const Use& use) {
+  const TokenId first[] = {5, 17};
+  TokenId token = 0;
+  for (TestEngine* const engine : {&with, &without}) token = *engine->prefill(first).best();
+  for (int i = 0; i < tokens; ++i) {
+    INFO("token ", i);
+    std::vector<std::vector<float>> all[2];
+    std::vector<TokenId> guesses[2];
+    for (const int which : {0, 1}) {
+      TestEngine& engine = which == 0 ? with : without;
+      int guess = 3 * i;
+      guesses[which] =
+          engine.engine->draft(engine.sequence.id(), engine.position(), token, 3, [&](const Scores& scores) {
+            if (which == 0) use(scores);
+            if (guess++ % 6 == 5) all[which].emplace_back(scores.all().begin(), scores.all().end());
+          });
+    }
+    CHECK(guesses[0].size() == 3);
+    CHECK(guesses[0] == guesses[1]);
+    CHECK(all[0] == all[1]);
+    const Scores expected = without.decode(token), found = with.decode(token);
+    CHECK(std::ranges::equal(found.all(), expected.all()));
+    token = i % 3 == 2 ? TokenId((int64_t{token} * 31 + i) % 60000) : *found.best();
+  }
 }
 
 }  // namespace qgen::test

@@ -54,7 +54,7 @@ double Report::decode_bandwidth() const {
   const size_t weights = shortlist ? bytes_per_token(plan, model->engine_options) : plan.bytes_per_token();
   const double bytes = double(generation.output_calls) *
                            (double(weights) + kv_bytes_read(plan, average_position, model->engine_options.kv)) +
-                       double(generation.guessed_tokens) * double(plan.bytes_per_guess());
+                       double(generation.guessed_tokens) * double(bytes_per_guess(plan, model->engine_options));
   return bytes / generation.output_seconds;
 }
 

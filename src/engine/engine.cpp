@@ -460,7 +460,7 @@ std::vector<TokenId> Engine::draft(SequenceId id, int64_t position, TokenId toke
     ropes_.clear();
     ropes_.add(lengths, at, 1);
     const Segment segment{0, 1, at, slot_of(id), sequence.pages};
-    run_draft_head({{&token, 1}, {&segment, 1}, scored, &ropes_, Kernels::kByCount}, hidden);
+    run_draft_head({{&token, 1}, {&segment, 1}, scored, &ropes_, Kernels::kByCount, {kGreedyChoices, 1}}, hidden);
     const Scores scores(*backend_, 0);
     if (sink) sink(scores);
     const std::optional<TokenId> best = scores.best();

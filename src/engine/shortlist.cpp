@@ -12,11 +12,16 @@ const Weight* head_of(const Plan& plan, const EngineOptions& options) {
   return step ? std::get<LinearStep>(plan.steps[*step].op).projections[0].weight : nullptr;
 }
 
+// That a token or a guess does not read.
+size_t bytes_saved(const Plan& plan, const EngineOptions& options) {
+  const Weight* const head = head_of(plan, options);
+  return head != nullptr ? head->bytes() - shortlist_bytes(*head) : 0;
+}
+
 }  // namespace
 
 std::optional<size_t> shortlist_step(const Plan& plan) {
-  if (plan.draft) return {};  // its layer runs, in the same rows, before the scores have been looked at
-  for (size_t i = 0; i < plan.main_steps(); ++i) {
+  for (size_t i = plan.draft ? plan.main_steps() : 0; i < plan.steps.size(); ++i) {
     const auto* const step = std::get_if<LinearStep>(&plan.steps[i].op);
     if (step == nullptr || result_of(plan.steps[i]).row != plan.scores) continue;
     if (step->projections.size() != 1) return {};
@@ -48,8 +53,11 @@ size_t shortlist_bytes(const Plan& plan, const EngineOptions& options) {
 }
 
 size_t bytes_per_token(const Plan& plan, const EngineOptions& options) {
-  const Weight* const head = head_of(plan, options);
-  return plan.bytes_per_token() - (head != nullptr ? head->bytes() - shortlist_bytes(*head) : 0);
+  return plan.bytes_per_token() - (plan.draft ? 0 : bytes_saved(plan, options));
+}
+
+size_t bytes_per_guess(const Plan& plan, const EngineOptions& options) {
+  return plan.bytes_per_guess() - (plan.draft ? bytes_saved(plan, options) : 0);
 }
 
 }  // namespace qgen

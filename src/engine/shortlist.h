@@ -14,8 +14,9 @@
 
 namespace qgen {
 
-// The step that writes the scores, where they can be found by a shortlist: one product with a large matrix that is not
-// quantized, without a bias.
+// The step that writes the scores, where the best can be found by a shortlist: one product with a large matrix that is
+// not quantized, without a bias. Of a plan with a draft head the step that writes the scores of its guesses: those of
+// the model are of several tokens mostly.
 std::optional<size_t> shortlist_step(const Plan& plan);
 // Of the copy, with its scales and bounds, padding aside; 0 where there is none with these options.
 size_t shortlist_bytes(const Weight& head);
@@ -39,8 +40,9 @@ class ShortlistRest {
  private:
   int64_t left_ = 0;
 };
-// Bytes of weights that one decoded token reads with these options, where it takes_shortlist(); the rows of the
-// shortlist, which are few, aside.
+// Bytes of weights that one decoded token reads with these options, where it takes_shortlist(), and that a guess of the
+// draft head does; the rows of the shortlist, which are few, aside.
 size_t bytes_per_token(const Plan& plan, const EngineOptions& options);
+size_t bytes_per_guess(const Plan& plan, const EngineOptions& options);
 
 }  // namespace qgen

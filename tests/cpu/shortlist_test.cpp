@@ -285,6 +285,24 @@ TEST_CASE("shortlist: an engine with one finds what an engine without does") {
   check_engines(12);  // most scores come up to the cap
 }
 
+TEST_CASE("shortlist: a draft head guesses with one what it does without") {
+  const auto plan = drafting_vocabulary(Codes::kBf16);
+  CHECK(shortlist_step(*plan) == 6);
+  EngineOptions options;
+  options.context = 100;
+  options.threads = 2;
+  auto without = make_engine(*plan, "cpu", options);
+  options.shortlist = true;
+  auto with = make_engine(*plan, "cpu", options);
+  const Weight& head = plan->weights.front();
+  CHECK(with->engine->memory().weights == without->engine->memory().weights + shortlist_bytes(head));
+  CHECK(bytes_per_token(*plan, options) == plan->bytes_per_token());
+  CHECK(bytes_per_guess(*plan, options) == plan->bytes_per_guess() - head.bytes() + shortlist_bytes(head));
+  int found = 0;
+  check_guesses(*with, *without, 20, [&](const Scores& scores) { found += !scores.top(1).best.empty(); });
+  CHECK(found >= 30);  // of 60 guesses, less those until the copy was there
+}
+
 TEST_CASE("shortlist: only a large head that is not quantized has one") {
   CHECK(shortlist_step(*large_vocabulary(Codes::kBf16)) == 1);
   CHECK(shortlist_step(*large_vocabulary(Codes::kF32)) == 1);

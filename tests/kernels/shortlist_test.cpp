@@ -304,6 +304,18 @@ TEST_CASE("kernels: an engine with a shortlist finds what an engine without does
   check_engines(*plan, 13, 7);
 }
 
+TEST_CASE("kernels: a draft head guesses with a shortlist what it does without") {
+  const auto plan = drafting_vocabulary(Codes::kBf16);
+  EngineOptions options;
+  options.context = 100;
+  const auto without = make_gpu_engine(*plan, options);
+  options.shortlist = true;
+  const auto with = make_gpu_engine(*plan, options);
+  int found = 0;
+  check_guesses(*with, *without, 2, [&](const Scores& scores) { found += scores.top(3).best.empty(); });
+  CHECK(found == 6);  // all of them: of the last all scores are asked for
+}
+
 TEST_CASE("kernels: a head of F32 or of too many columns has no shortlist") {
   CHECK(gpu::Shortlist::step_of(*large_vocabulary(Codes::kBf16)) == 1);
   CHECK_FALSE(gpu::Shortlist::step_of(*large_vocabulary(Codes::kF32)).has_value());
