@@ -230,17 +230,27 @@ TEST_CASE("shortlist: rows and inputs that are not numbers") {
   }
 }
 
+struct Engines {
+  std::unique_ptr<TestEngine> with, without;
+  EngineOptions options;  // of the one with a shortlist
+};
+Engines make_engines(const Plan& plan) {
+  Engines out;
+  out.options.context = 100;
+  out.options.threads = 2;
+  out.without = make_engine(plan, "cpu", out.options);
+  out.options.shortlist = true;
+  out.with = make_engine(plan, "cpu", out.options);
+  const size_t copy = shortlist_bytes(plan.weights.front());
+  CHECK(out.with->engine->memory().weights == out.without->engine->memory().weights + copy);
+  return out;
+}
+
 // How many of 80 tokens were found by a shortlist.
 size_t check_engines(double softcap) {
   const auto plan = large_vocabulary(Codes::kBf16, softcap);
-  EngineOptions options;
-  options.context = 100;
-  options.threads = 2;
-  auto without = make_engine(*plan, "cpu", options);
-  options.shortlist = true;
-  auto with = make_engine(*plan, "cpu", options);
+  const auto [with, without, options] = make_engines(*plan);
   const Weight& head = plan->weights.front();
-  CHECK(with->engine->memory().weights == without->engine->memory().weights + shortlist_bytes(head));
   CHECK(bytes_per_token(*plan, options) == plan->bytes_per_token() - head.bytes() + shortlist_bytes(head));
 
   TokenChoice few, mass;
@@ -288,14 +298,8 @@ TEST_CASE("shortlist: an engine with one finds what an engine without does") {
 TEST_CASE("shortlist: a draft head guesses with one what it does without") {
   const auto plan = drafting_vocabulary(Codes::kBf16);
   CHECK(shortlist_step(*plan) == 6);
-  EngineOptions options;
-  options.context = 100;
-  options.threads = 2;
-  auto without = make_engine(*plan, "cpu", options);
-  options.shortlist = true;
-  auto with = make_engine(*plan, "cpu", options);
+  const auto [with, without, options] = make_engines(*plan);
   const Weight& head = plan->weights.front();
-  CHECK(with->engine->memory().weights == without->engine->memory().weights + shortlist_bytes(head));
   CHECK(bytes_per_token(*plan, options) == plan->bytes_per_token());
   CHECK(bytes_per_guess(*plan, options) == plan->bytes_per_guess() - head.bytes() + shortlist_bytes(head));
   int found = 0;
