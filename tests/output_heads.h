@@ -80,7 +80,8 @@ inline std::unique_ptr<Plan> large_vocabulary(Codes codes, double softcap = 0) {
   return plan;
 }
 
-// The same with a draft head: a guess follows from the sum of the token's row and the hidden row before it.
+// The same with a draft head: a guess follows from the sum of the token's row and the hidden row before it. Its head
+// reads the hidden row, as those of models do.
 inline std::unique_ptr<Plan> drafting_vocabulary(Codes codes) {
   auto plan = large_vocabulary(codes);
   const int64_t cols = plan->model.hidden;
@@ -89,15 +90,20 @@ inline std::unique_ptr<Plan> drafting_vocabulary(Codes codes) {
   CombineStep keep, join;
   keep.y = join.x = join.out = {0, 0, cols};
   keep.out = join.y = {2, 0, cols};
+  CombineStep normalize = keep;
+  normalize.norm = {Norm::Kind::kRms, nullptr, nullptr, 1e-5, cols};
   const Step lookup = plan->steps[0], head = plan->steps[1];
-  plan->steps = {lookup, {-1, keep}, head, lookup, {-1, join}, {-1, keep}, head};
+  LinearStep of_guess = std::get<LinearStep>(head.op);
+  of_guess.in = keep.out;
+  of_guess.norm = {};
+  plan->steps = {lookup, {-1, keep}, head, lookup, {-1, join}, {-1, normalize}, {-1, of_guess}};
   return plan;
 }
 
 // Guesses of an engine with a shortlist beside those of one without, three for each of so many tokens; what `use` makes
-// of the scores of each. All scores of every sixth guess are asked for as well.
+// of the scores of each. Of one guess all scores are asked for as well.
 template <typename Use>
-void check_guesses(TestEngine& with, TestEngine& without, int tokens, const Use& use) {
+void check_guesses(TestEngine& with, TestEngine& without, int tokens, int all_at, const Use& use) {
   const TokenId first[] = {5, 17};
   TokenId token = 0;
   for (TestEngine* const engine : {&with, &without}) token = *engine->prefill(first).best();
@@ -111,7 +117,7 @@ void check_guesses(TestEngine& with, TestEngine& without, int tokens, const Use&
       guesses[which] =
           engine.engine->draft(engine.sequence.id(), engine.position(), token, 3, [&](const Scores& scores) {
             if (which == 0) use(scores);
-            if (guess++ % 6 == 5) all[which].emplace_back(scores.all().begin(), scores.all().end());
+            if (guess++ == all_at) all[which].emplace_back(scores.all().begin(), scores.all().end());
           });
     }
     CHECK(guesses[0].size() == 3);

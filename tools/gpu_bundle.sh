@@ -23,10 +23,11 @@ for golden in "$out"/tests/golden/*-fp8; do
   # But for those that sequences share a batch with.
   if [ -d "${golden%-fp8}-bf16" ] && ! grep -q "\"$(basename "$golden")\"" tests/together.h; then rm -rf "$golden"; fi
 done
+rm -r "$out/tests/golden/gemma4-small-bf16"  # the one in FP8 is there
 # Of storage layouts (GPTQ, AWQ, HQQ, shards, ...) whose canonical weights are those of other goldens.
 for golden in llama-shards-index qwen3-shards-bare llama-ct-fp8-{block,channel,tensor} llama-fp8-channel-1d llama-fp8-tensor-inv \
     llama-bnb-int8 llama-gptq{4,8}-v1 qwen2-gptq8-v2 qwen2-awq llama-ct-pack8 qwen3-ct-pack4 llama-hqq-axis0 mistral-hqq-axis1 \
-    mistral-nested-fp8 mistral-fp8-tensor llama-ct-int8-gidx llama4-separate-fp8; do
+    mistral-nested-fp8 mistral-fp8-tensor llama-ct-int8-gidx llama4-separate-fp8 qwen3_5_moe-separate-fp8 qwen3-gguf; do
   rm -r "$out/tests/golden/$golden"
 done
 # Of other methods that Llama has as well.

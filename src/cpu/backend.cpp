@@ -289,6 +289,7 @@ class CpuBackend : public Backend {
   // Multiplies all rows where a shortlist has left most of them out. Their input is still there.
   void score_all() {
     if (std::exchange(use_, Shortlist::Use::kNone) != Shortlist::Use::kFind) return;
+    work_.shortlist->rest();
     Batch batch;
     batch.scored = {&scored_token_, 1};
     const size_t index = *work_.shortlist_step;

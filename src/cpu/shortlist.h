@@ -32,6 +32,8 @@ class Shortlist {
   // Before the workers run the step of the head, and after it.
   Use begin(const Batch& batch);
   void end(Use use);
+  // To be called where all scores were wanted in the end.
+  void rest() { rest_.begin(); }
 
   // kGrow: rows [first, second) are to be added in any order, each with room for its columns up to a whole group.
   std::pair<int64_t, int64_t> rows_to_add() const { return {added_, std::min(head_.rows, added_ + rows_a_batch_)}; }

@@ -66,7 +66,7 @@ class Backend {
   virtual int64_t scored_tokens() const = 0;
   // Whether a batch may be run in several calls, each of some of the steps, at no great cost.
   virtual bool runs_in_parts() const = 0;
-  // Whether it takes note of Batch::choices and Batch::next.
+  // Whether it takes note of Batch::next, and of more in Batch::choices than a shortlist (engine/shortlist.h) needs.
   virtual bool begins_ahead() const { return false; }
 
   // Runs steps [first, last) for a batch. Throws a runtime Error.

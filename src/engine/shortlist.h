@@ -26,7 +26,8 @@ inline bool takes_shortlist(const TokenChoice& choice) { return choice.count > 0
 // How many of the best scores are all that is wanted of a batch, which has one token that is scored; 0: more is wanted,
 // or more than `most`.
 size_t shortlist_count(const Batch& batch, size_t most);
-// A shortlist of more than one row in eight is not worth its time: the whole head is multiplied for the next 32 tokens.
+// A shortlist of more than one row in eight is not worth its time, nor one whose token all scores are asked for: the
+// whole head is multiplied for the next 32 tokens or so.
 class ShortlistRest {
  public:
   static constexpr int64_t kTokens = 32;

@@ -33,8 +33,9 @@ constexpr float shortlist_norm(float root, float factor = 1) {
 // The next BF16 that is not smaller, of the bits of a number that is not negative.
 constexpr uint16_t bf16_upwards(uint32_t bits) { return uint16_t((bits + 0xFFFF) >> 16); }
 // How far off a capped score may be, as a share of the cap. Scores beyond kMostShortlistCaps caps are closer together
-// than that: all rows are listed then. Up to there tanh rises by 0.0098 of a step at least: scores that lie
-// kShortlistCapMargin caps apart before they are capped differ by more than twice the error then.
+// than that: all rows are listed then. Up to there tanh rises by 0.0098 of a step at least, so that scores which lie
+// kShortlistCapMargin caps apart differ by more than twice the error when they are capped. GPUs lower the limit by that
+// margin; the CPU, which knows the capped scores of its list, may find fewer than were wanted.
 inline constexpr float kShortlistCapError = 4e-6f, kMostShortlistCaps = 3, kShortlistCapMargin = 1e-3f;
 
 }  // namespace qgen

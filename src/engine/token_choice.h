@@ -19,7 +19,7 @@ struct TokenChoice {
   double mass_temperature = 0;
 };
 
-// Work::choices of a greedy text whose next two tokens are run.
+// Work::choices of a greedy text whose next two tokens are run; the first is that of a guess.
 inline constexpr TokenChoice kGreedyChoices[2] = {};
 
 }  // namespace qgen

@@ -21,7 +21,9 @@ for model in 8b-fp8 30b-a3b-fp8 27b-fp8 35b-a3b-fp8; do
   python3 bench/gpu_time.py table --model "$model" > "$folder/table"
   grep -q "^| H200 | [0-9]" "$folder/table"
   python3 bench/gpu_time.py what-if --model "$model" > "$folder/what-if"
-  grep -q "^| all | .* (+" "$folder/what-if"
+  grep -q "^| now | [0-9]" "$folder/what-if"
+  # Of 35B-A3B nothing is left that the changes would gain.
+  [ "$model" = 35b-a3b-fp8 ] || grep -q "^| all | .* (+" "$folder/what-if"
 done
 python3 bench/gpu_time.py predict --model 30b-a3b-fp8 --context 0 --change ring,room > "$folder/changed"
 grep -q "^| router " "$folder/changed"
