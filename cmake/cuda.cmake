@@ -103,13 +103,26 @@ function(qgen_device_code objects folder architectures flags)
   set(${objects} ${made} PARENT_SCOPE)
 endfunction()
 
-# The engine with this device code: an object library, whose function gpu_engine() goes before that of qgen_core.
-function(qgen_gpu_library name objects)
-  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${gpu_host_sources} ${CMAKE_SOURCE_DIR}/kernels/engine_row.cpp
-              ${CMAKE_SOURCE_DIR}/kernels/library_gemm.cpp ${CMAKE_SOURCE_DIR}/kernels/runtime.cpp ${objects})
+# What of the host side does not see LaunchTimes is compiled once.
+set(common_sources ${gpu_host_sources} ${CMAKE_SOURCE_DIR}/kernels/engine_row.cpp ${CMAKE_SOURCE_DIR}/kernels/library_gemm.cpp)
+set(timed_sources ${CMAKE_SOURCE_DIR}/kernels/kernel_log.cpp ${CMAKE_SOURCE_DIR}/kernels/runtime.cpp)
+list(REMOVE_ITEM common_sources ${timed_sources})
+function(qgen_gpu_objects name)
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${ARGN})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_include_directories(${name} SYSTEM PRIVATE ${cuda_root}/include)
-  target_link_libraries(${name} PUBLIC qgen_core INTERFACE ${objects} ${cuda_root}/lib64/libcudart_static.a
+  target_link_libraries(${name} PUBLIC qgen_core)
+  if(QGEN_PCH)
+    target_precompile_headers(${name} REUSE_FROM qgen_core)
+  endif()
+endfunction()
+qgen_gpu_objects(qgen_gpu_common ${common_sources})
+
+# The engine with this device code: an object library, whose function gpu_engine() goes before that of qgen_core.
+function(qgen_gpu_library name objects)
+  qgen_gpu_objects(${name} ${timed_sources} ${objects})
+  add_dependencies(${name} qgen_gpu_common)
+  target_link_libraries(${name} INTERFACE $<TARGET_OBJECTS:qgen_gpu_common> ${objects} ${cuda_root}/lib64/libcudart_static.a
                         ${CMAKE_DL_LIBS} rt)
 endfunction()
 

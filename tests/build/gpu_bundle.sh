@@ -137,7 +137,7 @@ expect_lines speed-8b 6 '^8B (fp8|int8), decode at (0|4096|32768): [0-9.]+ tok/s
 inside /bundle/run.sh prefill > "$work/prefill" 2>&1 || wrong "prefill failed on the processor:" "$(cat "$work/prefill")"
 expect_lines prefill 10 ', prompt of [0-9 a-z]+: [0-9]+ tok/s \([0-9]+ to [0-9]+\), [0-9.]+ TFLOP/s, [0-9]+ % of the product beside it$'
 inside /bundle/run.sh sanitize-6 > "$work/sanitize" 2>&1 && wrong "errors that a sanitizer found were passed over"
-expect_lines sanitize-6 12 ': FAILED: exit 9: == 3 errors$'
+expect_lines sanitize-6 14 ': FAILED: exit 9: == 3 errors$'
 # A program that hangs loses its own line, and no more than the part's time.
 printf '#!/bin/bash\nsleep 1000\n' > "$programs/qgen_gpu_probe"
 env -i PATH=/usr/bin:/bin QGEN_PART_SECONDS=7 "$chroot" "$root" /bundle/run.sh memory > "$work/hang" 2>&1 && wrong "what hangs passed"
