@@ -33,8 +33,7 @@ struct Side {
   PinnedMemory found;  // FoundScores of each scored token
   // The choices that `found` was made for, (scored tokens); empty where the batch found none.
   std::vector<TokenChoice> choices;
-  // How many of the best scores were found by the shortlist, of others there is kNotListed; 0: all scores are there.
-  size_t best_listed = 0;
+  Shortlist::Use listed;  // what of the scores is there, of others kNotListed is; none: all are there
   Event done;
 };
 
@@ -42,7 +41,7 @@ struct Side {
 struct SideBatch : BatchSteps {
   int side = 0;
   bool begun_ahead = false;  // its token is what the batch before found, which only the GPU knows
-  bool uses_shortlist = false;
+  Shortlist::Use listed;
 
   // Whether several of the best scores are wanted of a token, and whether the one that follows is drawn from them.
   bool finds() const {
@@ -65,7 +64,8 @@ class CudaBackend : public Backend {
     scores_host_ = PinnedMemory(size_t(work_.scored_tokens * score_row().stride) * sizeof(float), "scores");
     work_.linear.start(device_);
     for (const Step& step : plan.steps) prepared_.push_back(prepare(step));
-    if (const auto step = work_.shortlist.step()) work_.shortlist.load(device_, prepared_[*step].projections[0].weight);
+    if (const ShortlistHead& head = work_.shortlist.head())
+      work_.shortlist.load(device_, prepared_[head.steps[0]].projections[0].weight);
     fusion_.emplace(plan, work_, prepared_, [&](const CombineStep& norm, const Step& step) {
       if (norm.y.first % 4 != 0 || (!work_.ends_in_zeros(norm.y) && norm.y.cols % kPad != 0)) return false;
       if (!std::holds_alternative<ExpertsStep>(step.op)) return !work_.is_scored(step);
@@ -109,7 +109,7 @@ class CudaBackend : public Backend {
       drop_ahead();
       side_ = 0;
       try {
-        begin({{batch, first, last}, side_, false});
+        begin({{batch, first, last}, side_, false, {}});
       } catch (...) {
         give_up();
         throw;
@@ -122,7 +122,7 @@ class CudaBackend : public Backend {
     is_followed_ = batch.next != nullptr;
     if (is_followed_) {
       try {
-        begin({{*batch.next, 0, plan_.main_steps()}, 1 - side_, true});
+        begin({{*batch.next, 0, plan_.main_steps()}, 1 - side_, true, {}});
         is_ahead_ = true;
         ahead_kernels_ = batch.next->kernels;
       } catch (const Error&) {
@@ -132,7 +132,7 @@ class CudaBackend : public Backend {
       }
     }
     sides_[side_].done.wait();
-    if (!batch.scored.empty() && sides_[side_].best_listed > 0) work_.shortlist.end(side_);
+    if (!batch.scored.empty() && sides_[side_].listed) work_.shortlist.end(sides_[side_].listed, side_);
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
@@ -220,7 +220,7 @@ class CudaBackend : public Backend {
     if (count <= 1) return {{{best(index).token, best(index).score}}};
     if (count > size_t(kMostBest)) return {};
     Side& side = sides_[side_];
-    if (side.best_listed > 0 && (count > side.best_listed || temperature > 0)) return {};
+    if (side.listed && (count > side.listed.counts[size_t(index)] || temperature > 0)) return {};
     FoundScores& found = reinterpret_cast<FoundScores*>(side.found.data())[index];
     TokenChoice* const known = size_t(index) < side.choices.size() ? &side.choices[size_t(index)] : nullptr;
     if (known == nullptr || known->count != count || known->mass_temperature != temperature) {
@@ -294,8 +294,7 @@ class CudaBackend : public Backend {
     const auto [first, last] = std::pair(batch.first, batch.last);
     work_.inputs.fill(batch, batch.side);
     Side& side = sides_[batch.side];
-    const size_t listed = work_.shortlist.begin(batch, first, last);
-    batch.uses_shortlist = listed > 0;
+    batch.listed = work_.shortlist.begin(batch, first, last);
     if (!batch.scored.empty()) side.choices.clear();
     if (batch.finds()) side.choices.assign(batch.choices.begin(), batch.choices.end());
     // Few tokens run as a CUDA graph.
@@ -318,11 +317,11 @@ class CudaBackend : public Backend {
                        batch.begun_ahead,
                        batch.finds(),
                        batch.draws(),
-                       batch.uses_shortlist};
+                       bool(batch.listed)};
       graphs_.run(device_, key, [&] { run_steps(batch); });
     }
     side.done.record();
-    if (!batch.scored.empty()) side.best_listed = listed;
+    if (!batch.scored.empty()) side.listed = std::move(batch.listed);
   }
 
   static bool scored_are_neighbours(const Batch& batch) {
@@ -331,11 +330,11 @@ class CudaBackend : public Backend {
 
   // Multiplies all rows of the head where the shortlist has left most of them out.
   void score_all() {
-    if (sides_[side_].best_listed == 0) return;
-    const std::vector<DeviceProjection> head = on_side(prepared_[*work_.shortlist.step()].projections, side_);
-    work_.linear.run(device_.stream(), head, work_.shortlist.input(side_), 1);
+    const Shortlist::Use listed = std::exchange(sides_[side_].listed, {});
+    if (!listed) return;
+    const std::vector<DeviceProjection> head = on_side(prepared_[listed.step].projections, side_);
+    work_.linear.run(device_.stream(), head, work_.shortlist.input(listed.step, side_), int(listed.counts.size()));
     device_.wait();
-    sides_[side_].best_listed = 0;
     work_.shortlist.rest();
     brought_ = false;
   }
@@ -494,9 +493,9 @@ class CudaBackend : public Backend {
         input.zeros_behind = true;
       }
     }
-    if (batch.uses_shortlist && index == work_.shortlist.step()) {
+    if (batch.listed && index == batch.listed.step) {
       input = work_.linear.input_of_gemv(device_.stream(), input, tokens);
-      return work_.shortlist.find(device_.stream(), projections[0], input,
+      return work_.shortlist.find(device_.stream(), index, projections[0], input, tokens,
                                   batch.finds() ? work_.inputs.draw() : nullptr, batch.side);
     }
     const Beside beside = {index > 0 && fusion_->runs_beside_next(index - 1, batch),

@@ -14,9 +14,9 @@ int one_thread(const Plan&) { return 1; }
 // Smaller heads have no shortlist: by the model of the time (bench/gpu_time.py) its launches cost as much as half of a
 // head of 311 MB on an H200, and of one of 10 MB on an RTX 4060 Ti.
 constexpr size_t kLeastHead = size_t{128} << 20;
-bool shortlists(const Plan& plan) {
-  const std::optional<size_t> step = cuda::Shortlist::step_of(plan);
-  return step && std::get<LinearStep>(plan.steps[*step].op).projections[0].weight->bytes() >= kLeastHead;
+int64_t shortlist_tokens(const Plan& plan) {
+  const ShortlistHead head = cuda::Shortlist::head_of(plan);
+  return head && head.weight().bytes() >= kLeastHead ? int64_t(cuda::Shortlist::kTokens) : 0;
 }
 
 DeviceSpeed measure(const EngineOptions& options, bool peaks) {
@@ -31,7 +31,7 @@ constexpr EngineRow kRow = {.name = "cuda",
                             .problem = cuda::device_problem,
                             .free_memory = free_memory,
                             .large_batch = 4096,
-                            .shortlists = shortlists,
+                            .shortlist_tokens = shortlist_tokens,
                             .account = cuda::account_backend,
                             .make = cuda::make_backend,
                             .useful_threads = one_thread,

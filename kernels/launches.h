@@ -625,9 +625,9 @@ void find_best_scores(Stream& stream, const ScoreArgs& args);
 // one.
 void draw_token(Stream& stream, const ScoreArgs& args);
 
-// The best scores of one token by a shortlist (engine/shortlist_bounds.h). A copy of the head is made once; then, for
-// each token, gemv() multiplies it, bound_scores() makes bounds of the scores and chooses the limit that rows of the
-// shortlist reach, and multiply_listed() multiplies these as they are.
+// The best scores of up to kGemvTokens tokens, each by a shortlist of its own (engine/shortlist_bounds.h). A copy of
+// the head is made once; then gemv() multiplies it, bound_scores() makes bounds of the scores and chooses the limit
+// that rows of a shortlist reach, and multiply_listed() multiplies these as they are.
 constexpr int64_t kBoundBlockRows = 512;    // of a block of bound_scores()
 constexpr int64_t kBoundWarpRows = 64;      // of a warp, which keeps the best of their lower bounds
 constexpr int64_t kMostListedCols = 12288;  // for which multiply_listed() has room on every GPU
@@ -645,31 +645,33 @@ struct ScoreLimit {
   float bound, score;
 };
 struct BoundScoresArgs {
-  const float* x = nullptr;     // the input of the products,
+  const float* x = nullptr;  // the input of the products,
+  int64_t x_stride = 0;
   const float* norm = nullptr;  // as GemvArgs has it
   float norm_eps = 0;
   const uint16_t* bounds = nullptr;
-  float* scores = nullptr;             // (padded_rows) of the copy; they become upper bounds
-  uint32_t* best = nullptr;            // work space, (padded_rows / kBoundWarpRows)
-  uint32_t* counter = nullptr;         // zero between calls
-  const DrawSettings* draw = nullptr;  // how many are wanted, at most padded_rows / kBoundWarpRows; null: one
+  float* scores = nullptr;             // (tokens, padded_rows) of the copy; they become upper bounds
+  uint32_t* best = nullptr;            // work space, (tokens, padded_rows / kBoundWarpRows)
+  uint32_t* counter = nullptr;         // (tokens), zero between calls
+  const DrawSettings* draw = nullptr;  // (tokens): how many are wanted, at most as many as of `best`; null: one
   float scale = 1, softcap = 0;        // of the epilogue, as Epilogue has them
-  ScoreLimit* limit = nullptr;
-  // (cols up to a multiple of kPad): a copy of x, for all scores of a token once the next one has begun.
+  ScoreLimit* limit = nullptr;         // (tokens)
+  // (tokens, cols up to a multiple of kPad): a copy of x, for all scores of a token once the next one has begun.
   float* kept = nullptr;
   int64_t padded_rows = 0;
-  int rows = 0, cols = 0;
+  int rows = 0, cols = 0, tokens = 1;
 };
 void bound_scores(Stream& stream, const BoundScoresArgs& args);
 struct ListedArgs {
-  GemvArgs product;  // one token, one part without scales, biases and gates, of at most kMostListedCols columns
-  const float* upper = nullptr;  // (rows): bounds
-  const ScoreLimit* limit = nullptr;
-  uint32_t *counter = nullptr, *total = nullptr;  // zero between calls
-  uint32_t* host_total = nullptr;                 // how many rows were multiplied, in pinned memory of the host
+  GemvArgs product;              // of one part without scales, biases and gates, of at most kMostListedCols columns
+  const float* upper = nullptr;  // (tokens, padded_rows): bounds
+  int64_t padded_rows = 0;
+  const ScoreLimit* limit = nullptr;              // (tokens)
+  uint32_t *counter = nullptr, *total = nullptr;  // (tokens), zero between calls
+  uint32_t* host_total = nullptr;  // (tokens): how many rows were multiplied, in the host's pinned memory
 };
-// The scores of rows on the shortlist, bit by bit those of gemv(), which at least as many as are wanted keep; all
-// others become kNotListed.
+// The scores of rows on the shortlist of each token, bit by bit those of gemv(), which at least as many as are wanted
+// keep; all others become kNotListed.
 void multiply_listed(Stream& stream, const ListedArgs& args);
 
 // Counts up `found` (zero at first) where E4M3 codes of `w` are NaN. GPUs before compute capability 8.9 have no

@@ -77,7 +77,7 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
       cache(plan, layout, options.kv),
       inputs(plan, options, layout, batch_tokens, scored_tokens),
       weights(plan),
-      shortlist(plan, options.shortlist ? Shortlist::step_of(plan) : std::nullopt),
+      shortlist(options.shortlist ? Shortlist::head_of(plan) : ShortlistHead()),
       options_(options) {
   for_each_attend(plan, check_attention);
   for (const Step& step : plan.steps) check_step(step);

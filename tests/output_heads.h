@@ -100,8 +100,9 @@ inline std::unique_ptr<Plan> drafting_vocabulary(Codes codes) {
   return plan;
 }
 
-// Guesses of an engine with a shortlist beside those of one without, three for each of so many tokens; what `use` makes
-// of the scores of each. Of one guess all scores are asked for as well.
+// Guesses of an engine with a shortlist beside those of one without, three before each of so many tokens, and the best
+// of what follows that; what `use` makes of the scores of each. Of guess `all_at` and of the last token all scores are
+// asked for as well.
 template <typename Use>
 void check_guesses(TestEngine& with, TestEngine& without, int tokens, int all_at, const Use& use) {
   const TokenId first[] = {5, 17};
@@ -123,9 +124,90 @@ void check_guesses(TestEngine& with, TestEngine& without, int tokens, int all_at
     CHECK(guesses[0].size() == 3);
     CHECK(guesses[0] == guesses[1]);
     CHECK(all[0] == all[1]);
-    const Scores expected = without.decode(token), found = with.decode(token);
-    CHECK(std::ranges::equal(found.all(), expected.all()));
+    const Scores expected = without.decode(token), found = with.sequence.run(token, {kGreedyChoices, 1});
+    use(found);
+    CHECK(found.best() == expected.best());
+    if (i == tokens - 1) CHECK(std::ranges::equal(found.all(), expected.all()));
     token = i % 3 == 2 ? TokenId((int64_t{token} * 31 + i) % 60000) : *found.best();
+  }
+}
+
+// Up to eight tokens together, of one text and of several by turns, of an engine with a shortlist beside one without,
+// both with room for eight sequences. `use`: how many of a round's tokens were found by it, of all of them. Of the
+// tokens of round `all_at` all scores are asked for as well.
+template <typename Use>
+void check_together(TestEngine& with, TestEngine& without, int rounds, int all_at, const Use& use) {
+  constexpr size_t kMost = 8;
+  std::vector<SequenceId> sequences[2];
+  for (const int which : {0, 1}) {
+    const TestEngine& engine = which == 0 ? with : without;
+    sequences[which].push_back(engine.sequence.id());
+    while (sequences[which].size() < kMost) sequences[which].push_back(engine.engine->open(20).value());
+  }
+  TokenChoice few;
+  few.count = 30;
+  few.top_k = 20;
+  for (int round = 0; round < rounds; ++round) {
+    INFO("round ", round);
+    const size_t count = size_t(round) % kMost + 1;
+    const bool one_text = round % 2 == 0;
+    std::vector<TokenId> tokens;
+    for (size_t i = 0; i < count; ++i) tokens.push_back(TokenId((round * 7919 + int64_t(i) * 131) % 60000));
+    // Of several texts every other one is drawn.
+    const auto choice_of = [&](size_t i) { return (one_text ? round / 2 : int(i)) % 2 == 1 ? few : TokenChoice(); };
+    const std::vector<TokenChoice> choice_of_text = {choice_of(0), choice_of(1)};
+    struct Found {
+      std::optional<TokenId> best;
+      std::vector<ScoredToken> top, more;
+      std::vector<float> all;
+    };
+    std::vector<Found> found[2];
+    for (const int which : {0, 1}) {
+      Engine& engine = which == 0 ? *with.engine : *without.engine;
+      for (const SequenceId sequence : sequences[which]) engine.rewind(sequence, 0);
+      std::vector<Work> work;
+      if (one_text) {
+        work.push_back({.sequence = sequences[which][0],
+                        .tokens = tokens,
+                        .scores = Wanted::kAll,
+                        .choices = std::span(choice_of_text).first(1)});
+      } else {
+        for (size_t i = 0; i < count; ++i) {
+          work.push_back({.sequence = sequences[which][i],
+                          .tokens = {&tokens[i], 1},
+                          .choices = std::span(choice_of_text).subspan(i % 2, 1)});
+        }
+      }
+      engine.run(
+          work,
+          [&](size_t item, int64_t, const Scores& scores) {
+            const TokenChoice& choice = choice_of_text[one_text ? 0 : item % 2];
+            Found& one = found[which].emplace_back();
+            one.top = scores.top(choice.count).best;
+            one.best = scores.best();
+            one.more = scores.top(choice.count + 1).best;  // which a shortlist does not have
+            if (which == 1 || round == all_at) one.all.assign(scores.all().begin(), scores.all().end());
+          },
+          one_text ? Kernels::kByCount : Kernels::kGenerate);
+    }
+    REQUIRE(found[0].size() == count);
+    size_t listed = 0;
+    for (size_t i = 0; i < count; ++i) {
+      INFO("token ", i);
+      const Found &ours = found[0][i], &theirs = found[1][i];
+      const std::vector<ScoredToken> all = ranked(theirs.all);
+      CHECK(ours.best == theirs.best);
+      for (const auto& top : {ours.top, ours.more}) {
+        CHECK(std::equal(top.begin(), top.end(), all.begin(), [](const ScoredToken& a, const ScoredToken& b) {
+          return a.token == b.token && a.score == b.score;
+        }));
+      }
+      if (!ours.top.empty()) CHECK(ours.top.size() >= choice_of(i).count);
+      if (!ours.more.empty()) CHECK(ours.more.size() > choice_of(i).count);
+      listed += !ours.top.empty() && (choice_of(i).count == 1 || ours.top.size() < all.size() / 4);
+      if (round == all_at) CHECK(ours.all == theirs.all);
+    }
+    use(listed, count);
   }
 }
 

@@ -14,8 +14,8 @@ void copy_head(Stream& stream, const HeadCopyArgs& args) {
 void bound_scores(Stream& stream, const BoundScoresArgs& args) {
   const size_t bytes =
       (kBoundFloats + 1) * sizeof(float) + size_t(args.padded_rows / kBoundWarpRows) * sizeof(uint32_t);
-  launch(stream, "bound scores", bound_scores_kernel, {blocks_of(args.padded_rows, kBoundBlockRows)}, kBoundThreads,
-         bytes, args);
+  launch(stream, "bound scores", bound_scores_kernel,
+         {blocks_of(args.padded_rows, kBoundBlockRows), unsigned(args.tokens)}, kBoundThreads, bytes, args);
 }
 
 void multiply_listed(Stream& stream, const ListedArgs& args) {
@@ -30,8 +30,10 @@ void multiply_listed(Stream& stream, const ListedArgs& args) {
     const int block_rows = int(share < kMostBlockRows ? share : kMostBlockRows);
     const GemvLaunch<Traits> shape(stream, 1, head.cols, int(blocks_of(head.rows, kMmaRows)), sizeof(ListedShared));
     ListedKernelArgs listed{args, {args.product, {}, 0, shape.slab, shape.tiles_at_once}, block_rows};
-    launch(stream, "multiply listed", multiply_listed_kernel<Traits>, {blocks_of(head.rows, block_rows)},
-           Traits::kThreads, size_t(shape.bytes), listed);
+    listed.gemv.linear.tokens = 1;  // of a block
+    launch(stream, "multiply listed", multiply_listed_kernel<Traits>,
+           {blocks_of(head.rows, block_rows), unsigned(args.product.tokens)}, Traits::kThreads, size_t(shape.bytes),
+           listed);
   });
 }
 

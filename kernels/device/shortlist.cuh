@@ -91,13 +91,15 @@ constexpr int kLimitBits = 21;
 constexpr int kInputNorms = int(kMostListedCols / kShortlistGroup) + 1;
 constexpr int kBoundFloats = kInputNorms + 2 * 2 * kBoundWarps;
 
-// The norms of the groups of an input, normalized, and what goes with the norm of a row. All threads. Returns what
-// errors below the range of numbers are multiplied with when the input is normalized, 1 at least.
-QGEN_DEVICE float measure_input(const BoundScoresArgs& args, float* norms, float* sums) {
+// The norms of the groups of a token's input, normalized, and what goes with the norm of a row. All threads. Returns
+// what errors below the range of numbers are multiplied with when the input is normalized, 1 at least.
+QGEN_DEVICE float measure_input(const BoundScoresArgs& args, int token, float* norms, float* sums) {
   const int groups = int(shortlist_groups(args.cols));
+  const float* const all = args.x + token * args.x_stride;
+  float* const kept = args.kept + token * padded_cols(args.cols);
   const auto for_group = [&](int g, const auto& use) {
     const int column = g * int(kShortlistGroup) + 4 * lane_index();
-    if (column < padded_cols(args.cols)) use(column, load_floats4(args.x + column));
+    if (column < padded_cols(args.cols)) use(column, load_floats4(all + column));
   };
   float factor = 1;
   if (args.norm != nullptr) {
@@ -116,7 +118,7 @@ QGEN_DEVICE float measure_input(const BoundScoresArgs& args, float* norms, float
   for (int g = warp_index(); g < groups; g += kBoundWarps) {
     float squares = 0;
     for_group(g, [&](int column, const Floats4& x) {
-      if (block_index().x == 0) store_floats4(args.kept + column, x);
+      if (block_index().x == 0) store_floats4(kept + column, x);
       const Floats4 by = args.norm != nullptr ? load_floats4(args.norm + column) : Floats4{{1, 1, 1, 1}};
       QGEN_UNROLL
       for (int j = 0; j < 4; ++j) {
@@ -180,11 +182,12 @@ QGEN_DEVICE ScoreLimit score_limit(float limit, float scale, float softcap) {
   return {caps * softcap / scale, softcap * (tanh_exact(caps) + kShortlistCapError)};
 }
 
-// Two rows to a thread.
+// Two rows to a thread, a token to each row of blocks.
 QGEN_KERNEL(kBoundThreads, 4) bound_scores_kernel(const BoundScoresArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   const int groups = int(shortlist_groups(args.cols));
   const int64_t row = (int64_t(block_index().x) * kBoundThreads + thread_index()) * 2;
+  const int token = int(block_index().y), warps = int(args.padded_rows / kBoundWarpRows);
   // Into L2 while the copy is multiplied: a warp's bounds of a group are a line.
   static_assert(kBoundWarpRows * sizeof(uint16_t) == 128);
   QGEN_UNROLL_BY(1)
@@ -195,7 +198,7 @@ QGEN_KERNEL(kBoundThreads, 4) bound_scores_kernel(const BoundScoresArgs args, co
   float* const sums = norms + kInputNorms;
   uint32_t* const flag = reinterpret_cast<uint32_t*>(norms + kBoundFloats);
   uint32_t* const keys = flag + 1;
-  const float flushed = kShortlistFlushed * measure_input(args, norms, sums);
+  const float flushed = kShortlistFlushed * measure_input(args, token, norms, sums);
   scope.inputs_are_staged();
   float error[2] = {flushed, flushed};
   const uint32_t* bounds = reinterpret_cast<const uint32_t*>(args.bounds + row);
@@ -209,18 +212,19 @@ QGEN_KERNEL(kBoundThreads, 4) bound_scores_kernel(const BoundScoresArgs args, co
   QGEN_UNROLL
   for (int i = 0; i < 2; ++i) {
     if (row + i >= args.rows) continue;
-    float& score = args.scores[row + i];
+    float& score = args.scores[token * args.padded_rows + row + i];
     // The product with codes may be beyond the range of F32 where the score is not, and says nothing then.
     const bool is_number = finite(score);
     best = larger_bits(best, is_number ? ordered_bits(score - error[i]) : 0);
     score = is_number ? score + error[i] : bits_float(kInfinityBits);
   }
   best = largest_lane_bits(best);
-  if (lane_index() == 0) args.best[int(block_index().x) * kBoundWarps + warp_index()] = best;
-  if (!ends_last(args.counter, grid_size().x, flag)) return;
-  const int wanted = args.draw != nullptr ? args.draw->count : 1;
-  const float limit = common_limit(args.best, int(args.padded_rows / kBoundWarpRows), wanted, keys, sums);
-  if (thread_index() == 0) *args.limit = score_limit(limit, args.scale, args.softcap);
+  uint32_t* const of_warps = args.best + token * warps;
+  if (lane_index() == 0) of_warps[int(block_index().x) * kBoundWarps + warp_index()] = best;
+  if (!ends_last(args.counter + token, grid_size().x, flag)) return;
+  const int wanted = args.draw != nullptr ? args.draw[token].count : 1;
+  const float limit = common_limit(of_warps, warps, wanted, keys, sums);
+  if (thread_index() == 0) args.limit[token] = score_limit(limit, args.scale, args.softcap);
 }
 
 // A product as gemv_kernel has it, of the rows on a block's own list. Half of its ring, so that kMostListedCols inputs
@@ -252,6 +256,7 @@ struct ListedKernelArgs {
   int block_rows;  // that a block looks at, at most kMostBlockRows
 };
 
+// A token to each row of blocks.
 template <typename Traits>
 QGEN_KERNEL(Traits::kThreads, Traits::kBlocks)
 multiply_listed_kernel(const ListedKernelArgs args, const LaunchTimes times) {
@@ -262,12 +267,14 @@ multiply_listed_kernel(const ListedKernelArgs args, const LaunchTimes times) {
   if (thread_index() == 0) shared.count = 0;
   barrier();
   scope.wait_for_inputs();
-  const ScoreLimit limit = *list.limit;
-  float* const y = linear.y[0];
+  const int64_t token = block_index().y;
+  const ScoreLimit limit = list.limit[token];
+  const float* const upper = list.upper + token * list.padded_rows;
+  float* const y = linear.y[0] + token * linear.y_stride[0];
   const int first = int(block_index().x) * args.block_rows, rows = linear.part[0].rows,
             end = rows - first < args.block_rows ? rows : first + args.block_rows;
   for (int row = first + thread_index(); row < end; row += Traits::kThreads) {
-    if (list.upper[row] < limit.bound) {
+    if (upper[row] < limit.bound) {
       y[row] = kNotListed;
     } else {
       shared.offsets[add_to(&shared.count, 1)] = uint16_t(row - first);
@@ -282,7 +289,7 @@ multiply_listed_kernel(const ListedKernelArgs args, const LaunchTimes times) {
     block.keep_weights();
     block.ask_first();
     block.load_first_groups(window, 0);
-    block.stage_inputs(linear.x);
+    block.stage_inputs(linear.x + token * linear.x_stride);
     scope.inputs_are_staged();
     block.multiply_tiles(window, [&](int tile) {
       block.for_result(tile, [&](int, int, int row, const float(&result)[2]) {
@@ -290,11 +297,11 @@ multiply_listed_kernel(const ListedKernelArgs args, const LaunchTimes times) {
         y[row] = score <= limit.score && finite(score) ? kNotListed : score;
       });
     });
-    if (thread_index() == 0) add_to(list.total, uint32_t(listed));
+    if (thread_index() == 0) add_to(list.total + token, uint32_t(listed));
   }
-  if (!ends_last(list.counter, grid_size().x, &shared.flag) || thread_index() != 0) return;
-  *list.host_total = *list.total;
-  *list.total = 0;
+  if (!ends_last(list.counter + token, grid_size().x, &shared.flag) || thread_index() != 0) return;
+  list.host_total[token] = list.total[token];
+  list.total[token] = 0;
 }
 
 }  // namespace qgen::QGEN_BACKEND

@@ -153,8 +153,8 @@ std::vector<Test> list_tests(const BenchOptions& options, const std::string& nam
 
 // Bytes that a decoded token reads: its share of all weights, and the cache at its average length.
 double bytes_per_token(const Plan& plan, const Test& test, const EngineOptions& options) {
-  const size_t weights = test.lines == 1 ? bytes_per_token(plan, options) : plan.bytes_per_token();
-  return double(weights) / double(test.lines) + kv_bytes_read(plan, test.depth + test.tokens / 2, options.kv);
+  return double(bytes_per_token(plan, options)) / double(test.lines) +
+         kv_bytes_read(plan, test.depth + test.tokens / 2, options.kv);
 }
 
 // Operations that a token of a prefill takes: multiplications and additions of matrices and of attention.
@@ -277,7 +277,8 @@ class Runner {
 
   void decode_together(const TokenId& token) {
     std::vector<Work> work;
-    for (const SequenceId line : lines_) work.push_back({line, {&token, 1}, Wanted::kLast});
+    for (const SequenceId line : lines_)
+      work.push_back({.sequence = line, .tokens = {&token, 1}, .choices = {kGreedyChoices, 1}});
     engine_.run(
         work, [](size_t, int64_t, const Scores& scores) { scores.top(1); }, Kernels::kGenerate);
   }

@@ -53,15 +53,16 @@ class CpuBackend : public Backend {
 
   void run(const Batch& batch, size_t first, size_t last) override {
     work_.attention.start(batch);
-    const bool scores = work_.shortlist != nullptr && first <= *work_.shortlist_step && *work_.shortlist_step < last;
-    use_ = scores ? work_.shortlist->begin(batch) : Shortlist::Use::kNone;
+    const std::optional<size_t> step = batch.scored.empty() ? std::nullopt : work_.shortlist_head.step_in(first, last);
+    use_ = step ? work_.shortlist->begin(batch) : Shortlist::Use::kNone;
     pool_->run([&](int worker) {
       for (size_t i = first; i < last; ++i)
         std::visit([&](const auto& step) { execute(step, i, batch, worker); }, plan_.steps[i].op);
     });
-    if (!scores) return;
-    work_.shortlist->end(use_);
-    if (is_shortlisted()) scored_token_ = batch.scored[0];
+    if (batch.scored.empty()) return;
+    if (step) work_.shortlist->end(use_);
+    listed_.reset();
+    if (use_ == Shortlist::Use::kFind) listed_ = {*step, int64_t(batch.scored.size()), batch.kernels};
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
@@ -85,20 +86,21 @@ class CpuBackend : public Backend {
 
   std::span<const float> scores(int64_t index) override {
     score_all();
-    return {work_.rows[size_t(plan_.scores)].at(index), size_t(plan_.model.vocab)};
+    return {scores_of(index), size_t(plan_.model.vocab)};
   }
   bool scores_finite(int64_t index) override {
-    return is_shortlisted() ? work_.shortlist->all_finite() : Scores(scores(index)).finite();
+    return listed_ ? work_.shortlist->all_finite(scores_of(index)) : Scores(scores(index)).finite();
   }
-  TopScores top_scores(int64_t, size_t count, double temperature) override {
-    if (!is_shortlisted() || count > work_.shortlist->count() || temperature > 0) return {};
-    return {work_.shortlist->best(), 0};
+  TopScores top_scores(int64_t index, size_t count, double temperature) override {
+    if (!listed_ || count > work_.shortlist->count(index) || temperature > 0) return {};
+    return {work_.shortlist->best(index, scores_of(index)), 0};
   }
 
  private:
   const float* vector(const Vector* v) const { return v == nullptr ? nullptr : vectors_.at(v).data(); }
   float* at(const View& view, int64_t token) const { return work_.rows[size_t(view.row)].at(token, view.first); }
   int64_t stride(const View& view) const { return work_.rows[size_t(view.row)].stride; }
+  const float* scores_of(int64_t index) const { return work_.rows[size_t(plan_.scores)].at(index); }
 
   void normalize(const Norm& norm, const float* x, int64_t cols, float* out) const {
     const float *weight = vector(norm.weight), *bias = vector(norm.bias);
@@ -194,39 +196,45 @@ class CpuBackend : public Backend {
     work_.recurrence.run(step, batch, work_.rows, *pool_);
   }
 
+  bool is_scored(size_t index) const { return work_.is_scored(plan_.steps[index]); }
+  // A whole row without a norm is multiplied where it lies.
+  bool is_in_place(const LinearStep& step, size_t index) const {
+    return !step.norm && !is_scored(index) && step.in.first == 0 &&
+           step.in.cols == plan_.rows[size_t(step.in.row)].cols;
+  }
+  // Makes the forms of one of `count` tokens in row `row` of a step's input. Returns its floats.
+  const float* prepare(const LinearStep& step, size_t index, const Batch& batch, int64_t token, int64_t count,
+                       int64_t row) {
+    InputForms& input = *work_.linear[index].input;
+    const float* x = at(step.in, is_scored(index) ? batch.scored[size_t(token)] : token);
+    if (!is_in_place(step, index)) {
+      if (step.norm) {
+        normalize(step.norm, x, step.in.cols, input.row(row));
+      } else {
+        std::copy_n(x, step.in.cols, input.row(row));
+      }
+      x = input.row(row);
+    }
+    input.prepare(target_, x, row, count, batch.kernels);
+    return x;
+  }
+
   void execute(const LinearStep& step, size_t index, const Batch& batch, int worker) {
     LinearState& state = work_.linear[index];
-    if (state.copy >= 0 && use_ == Shortlist::Use::kFind) return find_best(step, state, batch, worker);
-    InputForms& input = *state.input;
-    const bool scored = work_.is_scored(plan_.steps[index]);
-    const int64_t count = int64_t(scored ? batch.scored.size() : batch.tokens.size());
-    const Row& in = plan_.rows[size_t(step.in.row)];
-    // A whole row without a norm is multiplied where it lies.
-    const bool in_place = !step.norm && !scored && step.in.first == 0 && step.in.cols == in.cols;
-    const auto token_of = [&](int64_t t) { return scored ? int64_t{batch.scored[size_t(t)]} : t; };
-    const auto prepare = [&](int64_t t, int64_t row) {
-      const float* x = at(step.in, token_of(t));
-      if (!in_place) {
-        if (step.norm) {
-          normalize(step.norm, x, step.in.cols, input.row(row));
-        } else {
-          std::copy_n(x, step.in.cols, input.row(row));
-        }
-        x = input.row(row);
-      }
-      input.prepare(target_, x, row, count, batch.kernels);
-    };
+    if (state.copy >= 0 && use_ == Shortlist::Use::kFind) return find_best(step, index, batch, worker);
+    const int64_t count = int64_t(is_scored(index) ? batch.scored.size() : batch.tokens.size());
     // One token is prepared by every worker in a row of its own, which costs less than a wait for one that does it for
     // all; with its first task in hand, so that no step after this one can begin meanwhile.
     const bool together = count > 1;
-    if (together) pool_->share(count, [&](int64_t t) { prepare(t, t); });
-    bool ready = together;
+    const int64_t row = together ? 0 : worker;
+    const float* x = nullptr;
+    if (together) {
+      pool_->share(count, [&](int64_t t) { prepare(step, index, batch, t, count, t); });
+      x = is_in_place(step, index) ? at(step.in, 0) : state.input->row(0);
+    }
     const int64_t size = work_.task_rows(state, count);
     pool_->share((state.rows + size - 1) / size, [&](int64_t task) {
-      if (!ready) prepare(0, worker);
-      ready = true;
-      const int64_t row = together ? 0 : worker;
-      const float* const x = in_place ? at(step.in, 0) : input.row(row);
+      if (x == nullptr) x = prepare(step, index, batch, 0, count, row);
       const int64_t begin = task * size, end = std::min(state.rows, begin + size);
       for (size_t p = 0; p < state.parts.size(); ++p) {
         const LinearState::Part& part = state.parts[p];
@@ -244,56 +252,49 @@ class CpuBackend : public Backend {
     });
   }
 
-  // Writes the scores of the rows on the shortlist of one token to their places; the other places keep old values.
-  void find_best(const LinearStep& step, LinearState& state, const Batch& batch, int worker) {
+  // Writes the scores of rows on the shortlist of any token to the places of all; the other places keep old values.
+  void find_best(const LinearStep& step, size_t index, const Batch& batch, int worker) {
     Shortlist& shortlist = *work_.shortlist;
-    InputForms& input = *state.input;
-    const Projection& p = step.projections[0];
-    float* const x = input.row(worker);
-    Shortlist::InputNorms norms;
-    bool ready = false;
-    const auto get_ready = [&] {
-      if (std::exchange(ready, true)) return;
-      const float* const from = at(step.in, batch.scored[0]);
-      if (step.norm) {
-        normalize(step.norm, from, step.in.cols, x);
-      } else {
-        std::copy_n(from, step.in.cols, x);
-      }
-      input.prepare(target_, x, worker, 1, batch.kernels);
-      norms = shortlist.norms_of(x);
-    };
-    const int64_t size = round_up(work_.task_rows(state, 1), Shortlist::kRows);
-    const int64_t tasks = (state.rows + size - 1) / size;
-    const auto share_rows = [&](const auto& task) {
-      pool_->share(tasks, [&](int64_t i) {
-        get_ready();
-        task(i * size, std::min(state.rows, (i + 1) * size));
-      });
-    };
-    share_rows([&](int64_t begin, int64_t end) {
-      const Input forms = input.view(size_t(state.copy), x, 1, batch.kernels, worker);
-      shortlist.bound(forms, norms, begin, end, work_.scratch(worker));
+    LinearState& state = work_.linear[index];
+    const float* const x = state.input->row(0);
+    const int64_t count = int64_t(batch.scored.size());
+    pool_->share(count, [&](int64_t t) { shortlist.measure(t, prepare(step, index, batch, t, count, t)); });
+    share_head(state, count, [&](int64_t begin, int64_t end) {
+      const Input forms = state.input->view(size_t(state.copy), x, count, batch.kernels);
+      shortlist.bound(forms, batch.kernels, begin, end, work_.scratch(worker));
     });
-    pool_->share(1, [&](int64_t) { shortlist.choose_rows(); });
-    share_rows([&](int64_t begin, int64_t end) {
+    pool_->share(count, [&](int64_t t) { shortlist.choose_rows(t); });
+    share_head(state, count, [&](int64_t begin, int64_t end) {
       shortlist.for_each_run(begin, end, worker, [&](int64_t from, int64_t to) {
-        project(p, state, state.parts[0], x, worker, 1, batch.kernels, from, to, worker);
-        return at(p.out, 0) + from;
+        project(step.projections[0], state, state.parts[0], x, 0, count, batch.kernels, from, to, worker);
       });
     });
   }
 
-  // Of the last batch's scores only those on a shortlist are there.
-  bool is_shortlisted() const { return use_ == Shortlist::Use::kFind; }
-  // Multiplies all rows where a shortlist has left most of them out. Their input is still there.
+  // Multiplies all rows where a shortlist has left most of them out.
   void score_all() {
-    if (std::exchange(use_, Shortlist::Use::kNone) != Shortlist::Use::kFind) return;
+    if (!listed_) return;
+    const auto [index, count, kernels] = *std::exchange(listed_, {});
     work_.shortlist->rest();
-    Batch batch;
-    batch.scored = {&scored_token_, 1};
-    const size_t index = *work_.shortlist_step;
-    pool_->run([&](int worker) { execute(std::get<LinearStep>(plan_.steps[index].op), index, batch, worker); });
+    const Projection& head = std::get<LinearStep>(plan_.steps[index].op).projections[0];
+    LinearState& state = work_.linear[index];
+    InputForms& input = *state.input;
+    pool_->run([&, count = count, kernels = kernels](int worker) {
+      pool_->share(count, [&](int64_t t) {
+        std::ranges::copy(work_.shortlist->input(t), input.row(t));
+        input.prepare(target_, input.row(t), t, count, kernels);
+      });
+      share_head(state, count, [&](int64_t begin, int64_t end) {
+        project(head, state, state.parts[0], input.row(0), 0, count, kernels, begin, end, worker);
+      });
+    });
+  }
+  // task(begin, end) for rows of the step's head, by all workers.
+  template <typename Task>
+  void share_head(const LinearState& state, int64_t tokens, const Task& task) {
+    const int64_t size = round_up(work_.task_rows(state, tokens), Shortlist::kRows);
+    pool_->share((state.rows + size - 1) / size,
+                 [&](int64_t i) { task(i * size, std::min(state.rows, (i + 1) * size)); });
   }
 
   // Rows [from, to) of one projection for `count` tokens, whose input's floats are at `x` and forms from row `first`
@@ -340,9 +341,14 @@ class CpuBackend : public Backend {
   Workspace work_;
   std::unordered_map<const Vector*, std::vector<float>> vectors_;
   std::unique_ptr<ThreadPool> pool_;
-  Shortlist::Use use_ =
-      Shortlist::Use::kNone;  // by the last batch or the one that runs; kNone once all scores are there
-  int32_t scored_token_ = 0;  // of the last batch that was kFind
+  Shortlist::Use use_ = Shortlist::Use::kNone;  // by the batch that runs
+  // Where of the scores of the last batch that has some only those on a shortlist are there: how they came.
+  struct Listed {
+    size_t step;
+    int64_t tokens;
+    Kernels kernels;
+  };
+  std::optional<Listed> listed_;
 };
 
 }  // namespace
@@ -357,6 +363,8 @@ int useful_cpu_threads(const Plan& plan) {
   constexpr size_t kBytesPerWorker = 1 << 20;
   return int(std::clamp<size_t>(plan.bytes_per_token() / kBytesPerWorker, 1, size_t(physical_cores())));
 }
+
+int64_t cpu_shortlist_tokens(const Plan& plan) { return shortlist_head(plan) ? int64_t(cpu::Shortlist::kTokens) : 0; }
 
 MemoryUse account_cpu(const Plan& plan, const EngineOptions& options) { return cpu::Workspace(plan, options).use(); }
 

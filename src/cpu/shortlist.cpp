@@ -50,7 +50,7 @@ Shortlist::Shortlist(const Projection& head, const IsaTarget& target, int worker
       groups_(shortlist_groups(head_.cols)),
       padded_rows_(round_up(head_.rows, kRows)),
       rows_a_batch_(round_up((head_.rows + kGrowingBatches - 1) / kGrowingBatches, kRows)),
-      found_(size_t(workers)) {
+      listed_(size_t(workers)) {
   copy_.name = head_.name;
   copy_.rows = head_.rows;
   copy_.cols = copy_.row_bytes = head_.cols;
@@ -65,28 +65,31 @@ Shortlist::Shortlist(const Projection& head, const IsaTarget& target, int worker
 void Shortlist::lay_out() {
   codes_ = memory_.take<int8_t>(head_.rows * head_.cols);
   bounds_ = memory_.take<uint16_t>((groups_ + 1) * padded_rows_);
-  upper_ = memory_.take<float>(padded_rows_);
-  best_lower_ = memory_.take<float>(padded_rows_ / kRows);
+}
+
+void Shortlist::lay_out_work(Arena& work) {
+  inputs_ = work.take<float>(int64_t(kTokens) * head_.cols);
+  norms_ = work.take<float>(int64_t(kTokens) * (groups_ + 1));
+  upper_ = work.take<float>(int64_t(kTokens) * padded_rows_);
+  best_lower_ = work.take<float>(int64_t(kTokens) * padded_rows_ / kRows);
 }
 
 void Shortlist::allocate() {
   memory_.allocate("output head in 8 bits");
   lay_out();
   scales_.resize(size_t(head_.rows));
-  sorted_.resize(size_t(padded_rows_ / kRows));
-  std::fill(upper_ + head_.rows, upper_ + padded_rows_, -kInfinity);
   copy_.data = {reinterpret_cast<const std::byte*>(codes_), size_t(head_.rows * head_.cols)};
   copy_.scale.data = reinterpret_cast<const std::byte*>(scales_.data());
   kernel_.emplace(copy_, target_, Activations::k16Bit);
 }
 
 Shortlist::Use Shortlist::begin(const Batch& batch) {
-  const size_t count = shortlist_count(batch, sorted_.size());
-  if (count == 0) return Use::kNone;
+  std::vector<size_t> counts = shortlist_counts(batch, size_t(padded_rows_ / kRows), kTokens);
+  if (counts.empty()) return Use::kNone;
   if (added_ < head_.rows) return ++waited_ <= kShortAnswer ? Use::kNone : Use::kGrow;
   if (rest_.rests()) return Use::kNone;
-  count_ = count;
-  for (auto& found : found_) found.clear();
+  counts_ = std::move(counts);
+  for (auto& listed : listed_) listed.clear();
   return Use::kFind;
 }
 
@@ -97,7 +100,7 @@ void Shortlist::end(Use use) {
   }
   if (use == Use::kFind) {
     int64_t rows = 0;
-    for (const auto& found : found_) rows += int64_t(found.size());
+    for (const auto& listed : listed_) rows += int64_t(listed.size());
     rest_.look_at(rows, head_.rows);
   }
 }
@@ -124,8 +127,9 @@ void Shortlist::add_row(int64_t row, float* values) {
   bounds_[groups_ * padded_rows_ + row] = bound_of(finite ? norm_of_squares(of_row) : kInfinity);
 }
 
-Shortlist::InputNorms Shortlist::norms_of(const float* x) const {
-  InputNorms out;
+void Shortlist::measure(int64_t token, const float* x) {
+  std::copy_n(x, head_.cols, inputs_ + token * head_.cols);
+  float* const norms = norms_ + token * (groups_ + 1);
   float largest = 0, squares = 0;
   for (int64_t g = 0; g < groups_; ++g) {
     const int64_t first = g * kShortlistGroup, end = std::min(head_.cols, first + kShortlistGroup);
@@ -134,68 +138,69 @@ Shortlist::InputNorms Shortlist::norms_of(const float* x) const {
       largest = std::max(largest, std::abs(x[k]));
       of_group += x[k] * x[k];
     }
-    out.groups[g] = norm_of_squares(of_group);
-    squares += out.groups[g] * out.groups[g];
+    norms[g] = norm_of_squares(of_group);
+    squares += norms[g] * norms[g];
   }
   // The products see the input as integers of 16 bits, or floats that are more exact: each element is off by up to
   // 2^-16 of the largest, in either of two products, of rows of which the copy's are up to half as long again.
   const float rounded = 3 * 0x1p-16f * largest * std::sqrt(float(head_.cols));
-  out.groups[groups_] = kShortlistRounding * std::sqrt(squares) + rounded;
-  return out;
+  norms[groups_] = kShortlistRounding * std::sqrt(squares) + rounded;
 }
 
-void Shortlist::bound(const Input& x, const InputNorms& norms, int64_t begin, int64_t end, void* scratch) {
-  kernel_->multiply(x, Kernels::kByCount, begin, end, upper_ + begin, padded_rows_, scratch);
-  for (int64_t first = begin; first < end; first += kRows) {
-    float error[kRows];
-    std::fill_n(error, kRows, kShortlistFlushed);
-    for (int64_t g = 0; g <= groups_; ++g) {
-      const uint16_t* const bounds = bounds_ + g * padded_rows_ + first;
-      const float norm = norms.groups[g];
-      for (int64_t i = 0; i < kRows; ++i) error[i] += bf16_to_float(bounds[i]) * norm;
+void Shortlist::bound(const Input& x, Kernels kernels, int64_t begin, int64_t end, void* scratch) {
+  kernel_->multiply(x, kernels, begin, end, upper_ + begin, padded_rows_, scratch);
+  for (int64_t t = 0; t < x.tokens; ++t) {
+    const float* const norms = norms_ + t * (groups_ + 1);
+    for (int64_t first = begin; first < end; first += kRows) {
+      float error[kRows];
+      std::fill_n(error, kRows, kShortlistFlushed);
+      for (int64_t g = 0; g <= groups_; ++g) {
+        const uint16_t* const bounds = bounds_ + g * padded_rows_ + first;
+        for (int64_t i = 0; i < kRows; ++i) error[i] += bf16_to_float(bounds[i]) * norms[g];
+      }
+      float* const scores = upper_ + t * padded_rows_ + first;
+      if (first + kRows > head_.rows) std::fill(scores + head_.rows - first, scores + kRows, -kInfinity);
+      float best = -kInfinity;
+      for (int64_t i = 0; i < kRows; ++i) {
+        const float lower = scores[i] - error[i];
+        best = lower > best ? lower : best;
+        scores[i] += error[i];
+      }
+      best_lower_[(t * padded_rows_ + first) / kRows] = best;
     }
-    float* const scores = upper_ + first;
-    float best = -kInfinity;
-    for (int64_t i = 0; i < kRows; ++i) {
-      const float lower = scores[i] - error[i];
-      best = lower > best ? lower : best;
-      scores[i] += error[i];
-    }
-    best_lower_[first / kRows] = best;
   }
 }
 
-void Shortlist::choose_rows() {
-  // The largest of each kRows are different rows: the `count`-th of them is no better than that of all rows.
-  std::copy_n(best_lower_, sorted_.size(), sorted_.begin());
-  const auto last = sorted_.begin() + ptrdiff_t(count_) - 1;
-  std::nth_element(sorted_.begin(), last, sorted_.end(), std::greater<>());
-  least_ = *last;
+void Shortlist::choose_rows(int64_t token) {
+  // The largest of each kRows are different rows: the count()-th of them is no better than that of all rows.
+  const int64_t parts = padded_rows_ / kRows;
+  float* const lower = best_lower_ + token * parts;
+  float* const last = lower + count(token) - 1;
+  std::nth_element(lower, last, lower + parts, std::greater<>());
+  float least = *last;
   // All rows are multiplied at once where the list would come out empty.
-  if (softcap_ > 0 && !(std::abs(least_ * scale_) < kMostShortlistCaps * softcap_)) least_ = -kInfinity;
+  if (softcap_ > 0 && !(std::abs(least * scale_) < kMostShortlistCaps * softcap_)) least = -kInfinity;
+  least_[token] = least;
 }
 
-std::vector<ScoredToken> Shortlist::best() const {
+std::vector<ScoredToken> Shortlist::best(int64_t token, const float* scores) const {
   // Tokens that are not on the list may have any score up to here; those that set it are above by what bounds them.
-  float limit = least_ * scale_;
+  float limit = least_[token] * scale_;
   if (softcap_ > 0) limit = softcap_ * (std::tanh(limit / softcap_) + kShortlistCapError);
   std::vector<ScoredToken> out;
-  for (const auto& found : found_) {
-    for (const ScoredToken& one : found) {
-      if (one.score > limit) out.push_back(one);
+  for (const auto& listed : listed_) {
+    for (const int64_t row : listed) {
+      if (scores[row] > limit) out.push_back({TokenId(row), scores[row]});
     }
   }
   std::sort(out.begin(), out.end(), better);
   return out;
 }
 
-bool Shortlist::all_finite() const {
-  for (const auto& found : found_) {
-    for (const ScoredToken& one : found) {
-      if (!std::isfinite(one.score)) return false;
-    }
-  }
-  return true;
+bool Shortlist::all_finite(const float* scores) const {
+  return std::ranges::all_of(listed_, [&](const std::vector<int64_t>& listed) {
+    return std::ranges::all_of(listed, [&](int64_t row) { return std::isfinite(scores[row]); });
+  });
 }
 
 }  // namespace qgen::cpu

@@ -18,11 +18,15 @@ namespace qgen::cpu {
 
 class Shortlist {
  public:
-  // Of the headers of the matrix of shortlist_step(); nothing is allocated.
+  // Of so many tokens together at most.
+  static constexpr size_t kTokens = 8;
+  // Of the headers of the matrix of shortlist_head(); nothing is allocated.
   Shortlist(const Projection& head, const IsaTarget& target, int workers);
   Shortlist(const Shortlist&) = delete;
 
   void allocate();
+  // What is of the last batch with scores.
+  void lay_out_work(Arena& work);
   size_t bytes() const { return shortlist_bytes(head_); }
   // The copy, for InputForms; multiplies once all rows are there.
   const LinearKernel& kernel() const { return *kernel_; }
@@ -39,35 +43,38 @@ class Shortlist {
   std::pair<int64_t, int64_t> rows_to_add() const { return {added_, std::min(head_.rows, added_ + rows_a_batch_)}; }
   void add_row(int64_t row, float* values);
 
-  // kFind, in this order, each once all workers are done with the one before. Rows go by multiples of kRows.
+  // kFind, in this order, each once all workers are done with the one before, for each token that is scored. Rows go by
+  // multiples of kRows.
   static constexpr int64_t kRows = 32;
-  // Norms of the groups of an input, and what of it is multiplied with the norm of a row.
-  struct InputNorms {
-    float groups[kMostShortlistCols / kShortlistGroup + 1];
-  };
-  InputNorms norms_of(const float* x) const;
-  // The product with the copy, and from it bounds, of rows [begin, end).
-  void bound(const Input& x, const InputNorms& norms, int64_t begin, int64_t end, void* scratch);
-  void choose_rows();
-  // multiply(row, end): rows of the shortlist that lie side by side, of [begin, end). It says where their scores are.
+  // Keeps an input, the norms of its groups, and what of it is multiplied with the norm of a row.
+  void measure(int64_t token, const float* x);
+  std::span<const float> input(int64_t token) const { return {inputs_ + token * head_.cols, size_t(head_.cols)}; }
+  // The products with the copy, and from them bounds, of rows [begin, end).
+  void bound(const Input& x, Kernels kernels, int64_t begin, int64_t end, void* scratch);
+  void choose_rows(int64_t token);
+  // multiply(row, end): rows that lie side by side, of [begin, end), each on the shortlist of a token.
   template <typename Multiply>
   void for_each_run(int64_t begin, int64_t end, int worker, const Multiply& multiply) {
     for (int64_t row = begin; row < end; ++row) {
       if (is_below(row)) continue;
       const int64_t first = row;
-      while (row < end && !is_below(row)) ++row;
-      const float* const scores = multiply(first, row);
-      for (int64_t n = first; n < row; ++n) found_[size_t(worker)].push_back({TokenId(n), scores[n - first]});
+      while (row < end && !is_below(row)) listed_[size_t(worker)].push_back(row++);
+      multiply(first, row);
     }
   }
-  size_t count() const { return count_; }
-  // What was found, best first: all whose scores are above a limit that at least `count` of the batch's choice reach.
-  // With a softcap they may be fewer, or none: then all scores are needed.
-  std::vector<ScoredToken> best() const;
-  bool all_finite() const;
+  size_t count(int64_t token) const { return counts_[size_t(token)]; }
+  // What was found of a token's scores, best first: all above a limit that at least count() of them reach. With a
+  // softcap they may be fewer, or none: then all scores are needed. `scores`: where multiply() has put them.
+  std::vector<ScoredToken> best(int64_t token, const float* scores) const;
+  bool all_finite(const float* scores) const;
 
  private:
-  bool is_below(int64_t row) const { return upper_[row] < least_; }
+  bool is_below(int64_t row) const {
+    for (size_t t = 0; t < counts_.size(); ++t) {
+      if (!(upper_[int64_t(t) * padded_rows_ + row] < least_[t])) return false;
+    }
+    return true;
+  }
   void lay_out();
 
   const Weight& head_;
@@ -79,16 +86,17 @@ class Shortlist {
   Arena memory_;
   int8_t* codes_ = nullptr;      // (rows, cols)
   uint16_t* bounds_ = nullptr;   // (groups + 1, padded rows): norms of what rounding left over, then of the row; BF16
-  float* upper_ = nullptr;       // (padded rows): the most that a score can be
-  float* best_lower_ = nullptr;  // of each kRows: the largest of what their scores are at least
+  float* inputs_ = nullptr;      // (kTokens, cols)
+  float* norms_ = nullptr;       // (kTokens, groups + 1): see measure()
+  float* upper_ = nullptr;       // (kTokens, padded rows): the most that a score can be
+  float* best_lower_ = nullptr;  // (kTokens, padded rows / kRows): of so many the largest of what scores are at least
   std::vector<float> scales_;
-  std::vector<float> sorted_;  // of best_lower_
-  int64_t waited_ = 0;         // batches that could have used the copy until it was there
-  int64_t added_ = 0;          // rows of the copy
-  size_t count_ = 1;           // of the best scores that are wanted
-  float least_ = 0;            // what the last of them reaches at least
+  int64_t waited_ = 0;          // batches that could have used the copy until it was there
+  int64_t added_ = 0;           // rows of the copy
+  std::vector<size_t> counts_;  // of the best scores that are wanted of each token
+  float least_[kTokens] = {};   // what the last of them reaches at least
   ShortlistRest rest_;
-  std::vector<std::vector<ScoredToken>> found_;  // by each worker
+  std::vector<std::vector<int64_t>> listed_;  // rows, by each worker
 };
 
 }  // namespace qgen::cpu

@@ -24,11 +24,8 @@ Workspace::Workspace(const Plan& plan, const EngineOptions& options)
       layout(plan, cache_limits(options, batch_tokens)),
       attention(plan, layout, options, target_, workers, batch_tokens),
       recurrence(plan, target_, state_slots(options), batch_tokens) {
-  if (options.shortlist) shortlist_step = qgen::shortlist_step(plan);
-  if (shortlist_step) {
-    const auto& head = std::get<LinearStep>(plan.steps[*shortlist_step].op).projections[0];
-    shortlist = std::make_unique<Shortlist>(head, target_, workers);
-  }
+  if (options.shortlist) shortlist_head = qgen::shortlist_head(plan);
+  if (shortlist_head) shortlist = std::make_unique<Shortlist>(*shortlist_head.projection, target_, workers);
   for (const Step& step : plan.steps) {
     linear.push_back(make_linear(step));
     experts.push_back(make_experts(step));
@@ -83,7 +80,8 @@ LinearState Workspace::make_linear(const Step& step) {
     state.parts.push_back(part);
     temporaries = std::max(temporaries, int64_t{p.gate != nullptr} + int64_t{p.add});
   }
-  if (shortlist_step && &step == &plan_.steps[*shortlist_step]) {
+  const size_t index = size_t(&step - plan_.steps.data());
+  if (shortlist_head.step_in(index, index + 1)) {
     state.copy = int(state.layers.size());
     state.layers.push_back(&shortlist->kernel());
   }
@@ -128,6 +126,7 @@ void Workspace::lay_out() {
   }
   attention.lay_out_work(work_);
   recurrence.lay_out_work(work_);
+  if (shortlist != nullptr) shortlist->lay_out_work(work_);
   scratch_bytes_ = std::max({scratch_bytes_, attention.scratch_bytes(), lookup_bytes()});
   scratch_stride_ = round_up(scratch_bytes_, 4096);
   temporary_stride_ = round_up(temporary_floats_, 1024);

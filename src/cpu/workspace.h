@@ -73,8 +73,8 @@ class Workspace {
   std::vector<std::unique_ptr<ExpertsKernel>> experts;  // likewise; null for other steps
   std::vector<std::unique_ptr<HeadLinearKernel>> heads;
   std::vector<RowBuffer> rows;           // of the plan
-  std::optional<size_t> shortlist_step;  // whose scores `shortlist` finds the best of
-  std::unique_ptr<Shortlist> shortlist;  // where there is such a step
+  ShortlistHead shortlist_head;          // whose best scores `shortlist` finds
+  std::unique_ptr<Shortlist> shortlist;  // where there is such a head
 
  private:
   struct KernelKey {

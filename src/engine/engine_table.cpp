@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "engine/engine_table.h"
-#include "engine/shortlist.h"
 
 namespace qgen {
 
@@ -23,7 +22,7 @@ constexpr EngineRow kOfHost[] = {
      .memory = "ram",
      .available = always,
      .free_memory = free_memory_of_host,
-     .shortlists = [](const Plan& plan) { return shortlist_step(plan).has_value(); },
+     .shortlist_tokens = cpu_shortlist_tokens,
      .widens_nan_codes = true,
      .account = account_cpu,
      .make = make_cpu_backend,

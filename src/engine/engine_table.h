@@ -29,8 +29,9 @@ struct EngineRow {
   // Tokens of a prompt that it runs together where there is plenty of memory: the more, the less often weights are
   // prepared for them. 0: as many as in any case.
   int64_t large_batch = 0;
-  // Whether EngineOptions::shortlist makes a plan's best scores come faster. Null: never.
-  bool (*shortlists)(const Plan& plan) = nullptr;
+  // Up to how many tokens together have their best scores sooner with EngineOptions::shortlist; 0: a plan without one.
+  // Null: none has.
+  int64_t (*shortlist_tokens)(const Plan& plan) = nullptr;
   // Whether FP8 weights with NaN codes are copied to BF16 when they are loaded. Headers do not show such codes, so that
   // account() leaves these copies out; memory() of the engine has them.
   bool widens_nan_codes = false;
@@ -61,5 +62,6 @@ std::unique_ptr<Backend> make_cpu_backend(const Plan& plan, const EngineOptions&
 MemoryUse account_cpu(const Plan& plan, const EngineOptions& options);
 DeviceSpeed measure_cpu(const EngineOptions& options, bool peaks);
 int useful_cpu_threads(const Plan& plan);
+int64_t cpu_shortlist_tokens(const Plan& plan);
 
 }  // namespace qgen

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "engine/backend.h"
 #include "engine/options.h"
@@ -14,35 +15,44 @@
 
 namespace qgen {
 
-// The step that writes the scores, where the best can be found by a shortlist: one product with a large matrix that is
-// not quantized, without a bias. Of a plan with a draft head the step that writes the scores of its guesses: those of
-// the model are of several tokens mostly.
-std::optional<size_t> shortlist_step(const Plan& plan);
+// The product whose best scores can be found by a shortlist: one with a large matrix that is not quantized, without a
+// bias; and the steps that have it, of a plan with a draft head that of the model, of its guesses, or both. Where these
+// are two matrices it is the draft head's, which is read more often.
+struct ShortlistHead {
+  const Projection* projection = nullptr;  // null: none
+  std::vector<size_t> steps;
+
+  explicit operator bool() const { return projection != nullptr; }
+  const Weight& weight() const { return *projection->weight; }
+  // That of steps [first, last).
+  std::optional<size_t> step_in(size_t first, size_t last) const;
+};
+ShortlistHead shortlist_head(const Plan& plan);
 // Of the copy, with its scales and bounds, padding aside; 0 where there is none with these options.
 size_t shortlist_bytes(const Weight& head);
 size_t shortlist_bytes(const Plan& plan, const EngineOptions& options);
 // Whether the token behind such a choice is found by a shortlist: the best scores are all that is wanted.
 inline bool takes_shortlist(const TokenChoice& choice) { return choice.count > 0 && choice.mass_temperature == 0; }
-// How many of the best scores are all that is wanted of a batch, which has one token that is scored; 0: more is wanted,
-// or more than `most`.
-size_t shortlist_count(const Batch& batch, size_t most);
-// A shortlist of more than one row in eight is not worth its time, nor one whose token all scores are asked for: the
-// whole head is multiplied for the next 32 tokens or so.
+// How many of the best scores are all that is wanted of each scored token of a batch; none where more is wanted of one,
+// or more than `most`, or where they are more than `tokens`.
+std::vector<size_t> shortlist_counts(const Batch& batch, size_t most, size_t tokens);
+// Shortlists of more than one row in eight are not worth their time, nor one where all scores of a token are asked for:
+// the whole head is multiplied for the next 32 batches or so.
 class ShortlistRest {
  public:
-  static constexpr int64_t kTokens = 32;
-  // Asked for each token that could have a shortlist.
+  static constexpr int64_t kBatches = 32;
+  // Asked for each batch that could have a shortlist.
   bool rests() { return left_ > 0 && left_-- > 0; }
   void look_at(int64_t listed, int64_t rows) {
     if (listed * 8 > rows) begin();
   }
-  void begin() { left_ = kTokens; }
+  void begin() { left_ = kBatches; }
 
  private:
   int64_t left_ = 0;
 };
-// Bytes of weights that one decoded token reads with these options, where it takes_shortlist(), and that a guess of the
-// draft head does; the rows of the shortlist, which are few, aside.
+// Bytes of weights that a decoded token, or a few together, read with these options, where they takes_shortlist(), and
+// that a guess of the draft head does; the rows of the shortlist, which are few, aside.
 size_t bytes_per_token(const Plan& plan, const EngineOptions& options);
 size_t bytes_per_guess(const Plan& plan, const EngineOptions& options);
 

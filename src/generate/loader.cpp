@@ -112,7 +112,9 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
   check_context(plan, out.wanted);
   out.options.context = out.largest = out.wanted;
   if (options.lines == 1) out.options.marks = Session::kMarks;
-  out.options.shortlist = options.lines == 1 && out.engine->shortlists != nullptr && out.engine->shortlists(plan);
+  // A step reads each weight once for all lines. 16 lines on a CPU are measured (docs/speed.md), 64 on a GPU are not.
+  out.lines = options.lines > 0 ? options.lines : out.engine->in_ram() ? 16 : 64;
+  out.options.shortlist = out.engine->shortlist_tokens != nullptr && out.lines <= out.engine->shortlist_tokens(plan);
   out.free = out.engine->free_memory(out.options);
   if (out.free > 0) {
     const double budget = options.context > 0 ? double(out.free) : kSharedMemory * double(out.free);
@@ -133,8 +135,6 @@ Placement place(const Plan& plan, const ModelOptions& options, int64_t needed) {
     }
     if (out.fits) out.options.context = out.largest;
   }
-  // A step reads each weight once for all lines. 16 lines on a CPU are measured (docs/speed.md), 64 on a GPU are not.
-  out.lines = options.lines > 0 ? options.lines : out.engine->in_ram() ? 16 : 64;
   if (out.lines > 1) {
     out.options.sequences = out.lines + 1;  // and one for what their beginnings have in common
     const int64_t all = out.options.context * out.options.sequences;

@@ -25,30 +25,41 @@ class TestHead {
     plan_.steps = {{-1, step}};
     weights_.emplace(plan_);
     weights_->load(device_, nullptr);
-    list_.emplace(plan_, 0);
-    y_ = Buffer<float>(device_, std::vector<float>(size_t(head.rows), 77.0f));
-    projection_ = {weights_->matrix(head), {}, {Activation::kNone, float(scale), float(softcap), false}, y_.data(), 0};
+    list_.emplace(ShortlistHead{&std::get<LinearStep>(plan_.steps[0].op).projections[0], {0}});
+    y_ = Buffer<float>(device_, std::vector<float>(size_t(head.rows) * gpu::Shortlist::kTokens, 77.0f));
+    projection_ = {
+        weights_->matrix(head), {}, {Activation::kNone, float(scale), float(softcap), false}, y_.data(), head.rows};
     list_->load(device_, projection_.weight);
     device_.wait();
   }
-  // All scores of an input, and those that are there once `count` were looked for.
-  std::vector<float> score(const std::vector<float>& x, bool norm) {
-    set_input(x, norm);
+  using Rows = std::vector<std::vector<float>>;
+  // All scores of inputs that run together, and those that are there once so many of the best were looked for.
+  Rows score(const Rows& inputs, bool norm) {
+    set_input(inputs, norm);
     GemvArgs args;
     args.part[0] = projection_.weight;
     args.y[0] = y_.data();
+    args.y_stride[0] = projection_.y_stride;
     args.x = input_.x;
+    args.x_stride = input_.stride;
     args.norm = input_.norm.weight;
     args.norm_eps = input_.norm.eps;
     args.epilogue = projection_.epilogue;
+    args.tokens = tokens_;
     gemv(device_.stream(), args);
-    return y_.read();
+    return read();
   }
-  std::vector<float> find(size_t count) {
-    const Buffer<DrawSettings> draw(device_, {DrawSettings{int32_t(count), 0, 1, 0, 1, 0, 0}});
-    list_->find(device_.stream(), projection_, input_, count > 1 ? draw.data() : nullptr, side_ = 1 - side_);
-    return y_.read();
+  Rows find(const std::vector<size_t>& counts) {
+    REQUIRE(int(counts.size()) == tokens_);
+    std::vector<DrawSettings> settings;
+    for (const size_t count : counts) settings.push_back({int32_t(count), 0, 1, 0, 1, 0, 0});
+    const Buffer<DrawSettings> draw(device_, settings);
+    const bool all_one = std::ranges::all_of(counts, [](size_t count) { return count == 1; });
+    list_->find(device_.stream(), 0, projection_, input_, tokens_, all_one ? nullptr : draw.data(), side_ = 1 - side_);
+    return read();
   }
+  std::vector<float> score(const std::vector<float>& x, bool norm) { return score(Rows{x}, norm).front(); }
+  std::vector<float> find(size_t count) { return find(std::vector{count}).front(); }
   // As the backend calls it.
   size_t begin(size_t count) {
     static constexpr int32_t kScored[] = {0};
@@ -57,31 +68,43 @@ class TestHead {
     Batch batch;
     batch.scored = kScored;
     batch.choices = {&choice, 1};
-    return list_->begin(batch, 0, 1);
+    used_ = list_->begin(batch, 0, 1);
+    return used_ ? used_.counts[0] : 0;
   }
   int64_t end_of_batch() {
-    list_->end(side_);
+    list_->end(used_, side_);
     return listed();
   }
-  int64_t listed() const { return list_->rows_multiplied(side_); }
-  // The input that it has kept.
-  std::vector<float> kept() {
-    const LinearInput kept = list_->input(side_);
+  int64_t listed() const { return list_->rows_multiplied(side_, size_t(tokens_)); }
+  // The input of a token that it has kept.
+  std::vector<float> kept(int64_t token = 0) {
+    const LinearInput kept = list_->input(0, side_);
     std::vector<float> out(size_t(kept.cols));
-    copy_to_host(device_.stream(), out.data(), kept.x, out.size() * sizeof(float));
+    copy_to_host(device_.stream(), out.data(), kept.x + token * kept.stride, out.size() * sizeof(float));
     device_.wait();
     return out;
   }
 
  private:
-  void set_input(const std::vector<float>& x, bool norm) {
-    std::vector<float> padded(size_t(round_up(int64_t(x.size()), kPad)));
-    std::copy(x.begin(), x.end(), padded.begin());
+  void set_input(const Rows& inputs, bool norm) {
+    const int64_t cols = int64_t(inputs.front().size()), stride = round_up(cols, kPad);
+    tokens_ = int(inputs.size());
+    std::vector<float> padded(size_t(tokens_ * stride));
+    for (int64_t t = 0; t < tokens_; ++t) std::ranges::copy(inputs[size_t(t)], padded.begin() + t * stride);
     x_ = Buffer<float>(device_, padded);
     const Vector& weight = plan_.vectors[0];
     DeviceNorm rms;
     if (norm) rms = weights_->norm({Norm::Kind::kRms, &weight, nullptr, 1e-6, weight.size});
-    input_ = {x_.data(), int64_t(padded.size()), int(x.size()), true, rms, 0};
+    input_ = {x_.data(), stride, int(cols), true, rms, 0};
+  }
+  Rows read() {
+    const std::vector<float> all = y_.read();
+    Rows out;
+    for (int64_t t = 0; t < tokens_; ++t) {
+      const auto first = all.begin() + t * projection_.y_stride;
+      out.emplace_back(first, first + projection_.y_stride);
+    }
+    return out;
   }
 
   Plan plan_;
@@ -91,7 +114,8 @@ class TestHead {
   Buffer<float> x_, y_;
   LinearInput input_;
   DeviceProjection projection_;
-  int side_ = 0;
+  gpu::Shortlist::Use used_;
+  int side_ = 0, tokens_ = 1;
 };
 
 // How many of the best scores are there: as many as were wanted at least, and all others are marked.
@@ -150,6 +174,39 @@ TEST_CASE("kernels: a shortlist has the best scores of odd matrices and inputs")
               set_order(Order::kAscending);
             }
           }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("kernels: a shortlist of each of several tokens together") {
+  std::mt19937 random(13);
+  struct Shape {
+    Codes codes;
+    int64_t rows, cols;
+  };
+  for (const auto& [codes, rows, cols] :
+       {Shape{Codes::kBf16, 1200, 136}, {Codes::kF16, 460, 1100}, {Codes::kBf16, 150, 4424}}) {
+    TestHead head(odd_head(random, codes, rows, cols));
+    for (const size_t tokens : {size_t{2}, size_t{3}, size_t{5}, gpu::Shortlist::kTokens}) {
+      TestHead::Rows inputs;
+      std::vector<size_t> counts;
+      for (size_t t = 0; t < tokens; ++t) {
+        inputs.push_back(normal(random, size_t(cols), t % 4 == 3 ? 1e-30f : float(t + 1)));
+        counts.push_back(tokens != 5 && t % 2 == 1 ? size_t(rows / kBoundWarpRows) : 1);
+      }
+      for (const bool norm : {false, true}) {
+        const TestHead::Rows all = head.score(inputs, norm);
+        set_order(norm ? Order::kShuffled : Order::kAscending);
+        const TestHead::Rows found = head.find(counts);
+        set_order(Order::kAscending);
+        CHECK(head.listed() < int64_t(tokens) * rows);
+        for (size_t t = 0; t < tokens; ++t) {
+          INFO(std::string(codes_name(codes)), " ", rows, " x ", cols, ", token ", t, " of ", tokens,
+               norm ? ", normalized" : "");
+          check_found(found[t], all[t], counts[t]);
+          CHECK(head.kept(int64_t(t)) == inputs[t]);
         }
       }
     }
@@ -243,7 +300,7 @@ TEST_CASE("kernels: a shortlist that has become long rests") {
     CHECK(head.begin(3) == 3);
     check_found(head.find(3), all, 300);
     CHECK(head.end_of_batch() == 300);
-    for (int64_t i = 0; i < ShortlistRest::kTokens; ++i) CHECK(head.begin(3) == 0);
+    for (int64_t i = 0; i < ShortlistRest::kBatches; ++i) CHECK(head.begin(3) == 0);
   }
   CHECK(head.begin(5) == 0);  // more than parts of kBoundWarpRows rows
 }
@@ -337,26 +394,46 @@ TEST_CASE("kernels: an engine with a shortlist finds what an engine without does
   check_engines(*plan, 12, 9);
 }
 
-TEST_CASE("kernels: a draft head guesses with a shortlist what it does without") {
-  const auto plan = drafting_vocabulary(Codes::kBf16);
+TEST_CASE("kernels: an engine with a shortlist finds what one without does, of several tokens together") {
+  const auto plan = large_vocabulary(Codes::kBf16, 60);
   EngineOptions options;
   options.context = 100;
+  options.sequences = 8;
   const auto without = make_gpu_engine(*plan, options);
   options.shortlist = true;
   const auto with = make_gpu_engine(*plan, options);
-  int found = 0;
-  check_guesses(*with, *without, 2, 5, [&](const Scores& scores) { found += scores.top(3).best.empty(); });
-  CHECK(found == 6);  // all of them: of the last all scores are asked for
+  ListedLaunches launches;
+  int round = 0;
+  check_together(*with, *without, 12, 10, [&](size_t listed, size_t) {
+    // All scores of a round are asked for with its first token's, and it rests then.
+    if (ListedLaunches::kKnown) CHECK(launches.count() == size_t(round > 10 ? 11 : round + 1));
+    ++round;
+  });
+}
+
+TEST_CASE("kernels: a draft head guesses with a shortlist what it does without") {
+  const auto plan = drafting_vocabulary(Codes::kBf16);
+  // It rests for the last token where all scores of the guess before it were asked for.
+  for (const auto& [tokens, all_at, expected] : {std::tuple{2, 5, 7}, {1, -1, 4}}) {
+    EngineOptions options;
+    options.context = 100;
+    const auto without = make_gpu_engine(*plan, options);
+    options.shortlist = true;
+    const auto with = make_gpu_engine(*plan, options);
+    int found = 0;
+    check_guesses(*with, *without, tokens, all_at, [&](const Scores& scores) { found += scores.top(3).best.empty(); });
+    CHECK(found == expected);
+  }
 }
 
 TEST_CASE("kernels: a head of F32 or of too many columns has no shortlist") {
-  CHECK(gpu::Shortlist::step_of(*large_vocabulary(Codes::kBf16)) == 1);
-  CHECK_FALSE(gpu::Shortlist::step_of(*large_vocabulary(Codes::kF32)).has_value());
+  CHECK(gpu::Shortlist::head_of(*large_vocabulary(Codes::kBf16)).steps == std::vector<size_t>{1});
+  CHECK_FALSE(gpu::Shortlist::head_of(*large_vocabulary(Codes::kF32)));
   const auto wide = large_vocabulary(Codes::kBf16);
   wide->weights.front().cols = kMostListedCols;
-  CHECK(gpu::Shortlist::step_of(*wide).has_value());
+  CHECK(gpu::Shortlist::head_of(*wide));
   wide->weights.front().cols = kMostListedCols + 1;
-  CHECK_FALSE(gpu::Shortlist::step_of(*wide).has_value());
+  CHECK_FALSE(gpu::Shortlist::head_of(*wide));
 }
 
 }  // namespace
