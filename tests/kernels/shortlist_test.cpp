@@ -404,7 +404,7 @@ TEST_CASE("kernels: an engine with a shortlist finds what one without does, of s
   const auto with = make_gpu_engine(*plan, options);
   ListedLaunches launches;
   int round = 0;
-  check_together(*with, *without, 12, 10, [&](size_t listed, size_t) {
+  check_together(*with, *without, 12, 10, [&](size_t, size_t) {
     // All scores of a round are asked for with its first token's, and it rests then.
     if (ListedLaunches::kKnown) CHECK(launches.count() == size_t(round > 10 ? 11 : round + 1));
     ++round;
