@@ -53,16 +53,16 @@ class CpuBackend : public Backend {
 
   void run(const Batch& batch, size_t first, size_t last) override {
     work_.attention.start(batch);
-    const std::optional<size_t> step = batch.scored.empty() ? std::nullopt : work_.shortlist_head.step_in(first, last);
-    use_ = step ? work_.shortlist->begin(batch) : Shortlist::Use::kNone;
+    const std::optional<size_t> head = batch.scored.empty() ? std::nullopt : work_.shortlist_head.step_in(first, last);
+    use_ = head ? work_.shortlist->begin(batch) : Shortlist::Use::kNone;
     pool_->run([&](int worker) {
       for (size_t i = first; i < last; ++i)
         std::visit([&](const auto& step) { execute(step, i, batch, worker); }, plan_.steps[i].op);
     });
     if (batch.scored.empty()) return;
-    if (step) work_.shortlist->end(use_);
+    if (head) work_.shortlist->end(use_);
     listed_.reset();
-    if (use_ == Shortlist::Use::kFind) listed_ = {*step, int64_t(batch.scored.size()), batch.kernels};
+    if (use_ == Shortlist::Use::kFind) listed_ = {*head, int64_t(batch.scored.size()), batch.kernels};
   }
 
   void read(int64_t token, const View& view, std::span<float> out) override {
@@ -247,8 +247,8 @@ class CpuBackend : public Backend {
     const auto [first, last] = work_.shortlist->rows_to_add();
     pool_->share((last - first + Shortlist::kRows - 1) / Shortlist::kRows, [&, first = first, last = last](int64_t i) {
       const int64_t begin = first + i * Shortlist::kRows, end = std::min(last, begin + Shortlist::kRows);
-      for (int64_t row = begin; row < end; ++row)
-        work_.shortlist->add_row(row, reinterpret_cast<float*>(work_.scratch(worker)));
+      for (int64_t n = begin; n < end; ++n)
+        work_.shortlist->add_row(n, reinterpret_cast<float*>(work_.scratch(worker)));
     });
   }
 

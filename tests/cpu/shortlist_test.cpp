@@ -373,7 +373,7 @@ TEST_CASE("shortlist: an engine with one finds what an engine without does, of s
   int round = 0;
   check_together(*with, *without, 80, 40, [&](size_t listed, size_t tokens) {
     // The copy is there after 24 rounds; all scores of round 40 are asked for with its first token's.
-    CHECK(listed == (round < 24 || round > 40 && round <= 72 ? 0 : round == 40 ? 1 : tokens));
+    CHECK(listed == (round < 24 || (round > 40 && round <= 72) ? 0 : round == 40 ? 1 : tokens));
     ++round;
   });
 }
