@@ -106,6 +106,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
     constexpr int64_t kRowTokens = 4;  // int16 products row by row cost less than panels of int8
     kernels_.row_tokens = std::min(kernels_.row_tokens, kRowTokens);
     kernels_.gemm_small = kernels_.gemm = target.int8_inputs;
+    kernels_.generate = {};
   }
   column_order_ = weight.column_order;
   ordered_ = weight.ordered;

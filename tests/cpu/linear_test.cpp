@@ -300,7 +300,7 @@ TEST_CASE("W x for scales and minimums of two levels") {
 TEST_CASE("W x for weights in blocks of Q8_0") {
   for (const IsaTarget* target : kernel_targets()) {
     for (const Activations activations : {Activations::k16Bit, Activations::kF32, Activations::k8Bit}) {
-      for (const int64_t tokens : {1, 2, 7, 30, 530}) {
+      for (const int64_t tokens : {1, 2, 3, 4, 6, 7, 8, 9, 30, 530}) {
         for (const auto& [rows, cols] : {std::array<int64_t, 2>{5, 32}, {37, 96}, {64, 1024}, {48, 160}, {64, 64}}) {
           INFO(std::string(target->name), " ", activations_name(activations), " ", rows, "x", cols, " tokens ", tokens);
           std::mt19937 random(uint32_t(rows * 1000 + cols + tokens));
@@ -444,20 +444,20 @@ TEST_CASE("scale grids in their types, and slices of rows") {
   }
 }
 
-TEST_CASE("some tokens of FP8 and BF16, for groups that end anywhere") {
+TEST_CASE("some tokens of FP8, BF16 and INT8, for groups that end anywhere") {
   struct Shape {
     int64_t rows, cols, group_cols;
   };
   const Shape shapes[] = {{70, 96, 32}, {37, 160, 32}, {9, 2880, 32}, {9, 4480, 64}, {40, 600, 192}, {40, 300, 96}};
   for (const IsaTarget* target : kernel_targets()) {
-    for (const int64_t tokens : {1, 3, 8, 9, 33, 40, 127}) {
-      for (const Codes codes : {Codes::kE4M3, Codes::kBf16}) {
+    for (const int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, 40, 127}) {
+      for (const Codes codes : {Codes::kE4M3, Codes::kBf16, Codes::kI8}) {
         for (const Shape& shape : shapes) {
           INFO(std::string(target->name), " ", codes_name(codes), " ", shape.rows, "x", shape.cols, " groups of ",
                shape.group_cols, " tokens ", tokens);
           std::mt19937 random(uint32_t(shape.cols + tokens));
           const Weight weight = random_weight(random, codes, shape.rows, shape.cols, 1,
-                                              codes == Codes::kBf16 ? 0 : shape.group_cols, false);
+                                              codes == Codes::kBf16 ? 0 : shape.group_cols, codes == Codes::kI8);
           CHECK(multiply_error(*target, weight, tokens, random) <
                 tolerance(target->kernels[size_t(codes)].at(tokens).form));
         }
@@ -493,10 +493,13 @@ TEST_CASE("products of a token do not depend on the others") {
     for (const Kernels choice : {Kernels::kPrompt, Kernels::kGenerate}) {
       struct Grid {
         Codes codes;
-        int64_t group_rows, group_cols;
+        int64_t group_rows, group_cols;  // no rows: blocks of Q8_0
       };
       for (const auto& [codes, group_rows, group_cols] : {Grid{Codes::kI8, 1, 1024},
+                                                          {Codes::kI8, 1, 128},
                                                           {Codes::kI8, 1, 32},
+                                                          {Codes::kI8, 0, 32},
+                                                          {Codes::kI8, 1, 16},
                                                           {Codes::kE4M3, 1, 128},
                                                           {Codes::kE4M3, 1, 32},
                                                           {Codes::kE4M3, 1, 1024},
@@ -506,10 +509,11 @@ TEST_CASE("products of a token do not depend on the others") {
         INFO(std::string(target->name), " ", std::string(codes_name(codes)), " groups ", group_rows, "x", group_cols,
              " choice ", int(choice));
         std::mt19937 random(3);
-        const Weight weight = random_weight(random, codes, 70, 1024, group_rows, group_cols, false);
+        const Weight weight = group_rows == 0 ? random_blocks(random, 70, 1024)
+                                              : random_weight(random, codes, 70, 1024, group_rows, group_cols, false);
         const auto x = normal(random, 40 * 1024);
         std::vector<float> all;
-        for (const int64_t tokens : {40, 1, 2, 7, 13, 37}) {
+        for (const int64_t tokens : {40, 1, 2, 3, 4, 5, 7, 13, 37}) {
           TestLayer layer(weight, *target, Activations::k16Bit, tokens);
           layer.choice = choice;
           for (int64_t t = 0; t < tokens; ++t) {

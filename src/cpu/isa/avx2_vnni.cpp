@@ -23,10 +23,12 @@ namespace {
 #include "cpu/isa/inputs.inc"
 #include "cpu/isa/attention.inc"
 #include "cpu/isa/panels.inc"
+#include "cpu/isa/token_rows.inc"
 #include "cpu/isa/int16.inc"
 #include "cpu/isa/int16_attention.inc"
 #include "cpu/isa/int8_attention.inc"
 #include "cpu/isa/int16_linear.inc"
+#include "cpu/isa/int16_token_rows.inc"
 #include "cpu/isa/int16_tables.inc"
 // clang-format on
 
