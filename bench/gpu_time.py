@@ -268,22 +268,26 @@ def small_launch(gpu, name, code, size=0.0, times=1, blocks=1, cold=False):
 
 def has_shortlist(model, kernels, texts):
     """Whether the best score is found by a shortlist (kernels/engine_row.cpp)."""
-    return (kernels or {}).get("shortlist", True) and texts == 1 and model.head.codes == "bf16" and model.head.bytes >= 128 << 20
+    most = (kernels or {}).get("shortlist texts", 8)
+    return texts <= most and model.head.codes == "bf16" and model.head.bytes >= 128 << 20
 
 
-def shortlist_launches(gpu, head, changes, left, kernels):
-    """What kernels/device/shortlist.cuh has in place of the head's launch, where one score is wanted: a copy of it in INT8, bounds of its
-    scores, and the rows that may be the best, which are few."""
+def shortlist_launches(gpu, head, changes, left, kernels, texts):
+    """What kernels/device/shortlist.cuh has in place of the head's launch, where one score of each text is wanted: a copy of it in INT8,
+    bounds of its scores, and the rows that may be the best, which are few. Texts have blocks of their own, of which a multiprocessor has
+    room for four that bound scores (what their registers may take at most), and for one that multiplies rows; as if each had some."""
     vocab, groups = sum(head.rows), math.ceil(head.cols / 128)
-    copy = product_launch(gpu, replace(head, name="head copy", codes="int8"), changes, left=left, kernels=kernels)
+    copy = product_launch(gpu, replace(head, name="head copy", codes="int8"), changes, left=left, kernels=kernels, tokens=texts)
     bounds = Straight(6 + math.ceil((groups + 1) / 8), data.BOUND_INSTRUCTIONS, 0)
-    bound = small_launch(gpu, "bound scores", bounds, 2.0 * (groups + 1) * vocab, blocks=math.ceil(vocab / 512))
+    blocks = math.ceil(vocab / 512) * texts
+    bound = small_launch(gpu, "bound scores", bounds, 2.0 * (groups + 1) * vocab, blocks=blocks)
+    bound = replace(bound, latency=gap(gpu) + (bound.latency - gap(gpu)) * math.ceil(blocks / (4 * gpu.sms)))
     # A tile of one block, of which others have none: its limit and bounds, then its rows, two windows of a warp at once.
     tile = product_launch(gpu, replace(head, name="listed", rows=(16,)), changes, kernels=kernels)
     rounds = math.ceil(math.ceil(head.cols / (32 * 16)) / 2)
-    size = 2.0 * data.LISTED_SHARE * vocab * head.cols
+    size = 2.0 * data.LISTED_SHARE * vocab * head.cols * texts
     latency = tile.total + 2 * gpu.l2_latency + straight(gpu, data.LIST_INSTRUCTIONS, 4) + rounds * gpu.latency
-    return [copy, bound, Launch("listed", 1, size, gpu.sms, size / gpu.rate, latency)]
+    return [copy, bound, Launch("listed", 1, size, gpu.sms * texts, size / gpu.rate, latency * texts)]
 
 
 def token(gpu, model, context, changes=(), kernels=None, texts=1):
@@ -337,7 +341,7 @@ def token(gpu, model, context, changes=(), kernels=None, texts=1):
             left = left_by(step, launch.blocks)
             out.append(launch)
     if has_shortlist(model, kernels, texts):
-        out += shortlist_launches(gpu, model.head, changes, left, kernels)
+        out += shortlist_launches(gpu, model.head, changes, left, kernels, texts)
     elif texts <= 8:
         out.append(product_launch(gpu, model.head, changes, left=left, kernels=kernels, tokens=texts))
     else:  # once, or for 16 texts each

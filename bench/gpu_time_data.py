@@ -242,11 +242,11 @@ KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "a
                 "split": SPLIT_TILES_THEN, "scores at once": False, "inputs at once": False, "gates at once": False,
                 "tile attention": TILE_ATTENTION_THEN, "recur": Straight(114, 500, 12), "recur chunks": RECUR_CHUNKS_THEN,
                 "experts share": TILE_EXPERTS_SHARE_THEN, "dequantize share": COPY_SHARE, "library adds": False,
-                "attention rounds": False, "shortlist": False}
+                "attention rounds": False, "shortlist texts": 0}
 # What ran on the third day and has changed since, but for products of up to two tokens.
 KERNELS_THIRD_DAY = {"ahead us": AHEAD_COPIES, "split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN,
                      "dequantize share": COPY_SHARE, "library adds": False, "attention rounds": False,
-                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32, "shortlist": False}
+                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32, "shortlist texts": 0}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}
