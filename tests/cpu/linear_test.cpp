@@ -44,8 +44,10 @@ struct TestLayer {
 
 // Normwise error of y = W x for `tokens` tokens, computed as the engine does it in two row ranges.
 double multiply_error(const IsaTarget& target, const Weight& weight, int64_t tokens, std::mt19937& random,
-                      Activations activations = Activations::k16Bit, float mean = 0) {
+                      Activations activations = Activations::k16Bit, float mean = 0,
+                      Kernels choice = Kernels::kByCount) {
   TestLayer layer(weight, target, activations, tokens);
+  layer.choice = choice;
   const std::vector<float> bias = normal(random, size_t(weight.rows));
   std::vector<float> x = normal(random, size_t(tokens * weight.cols));
   for (float& value : x) value += mean;
@@ -170,7 +172,7 @@ class GuardedCopy {
 
 // On Zen 4 FP8 goes eight rows side by side at any length, elsewhere on AMD's processors where x takes more bytes than
 // kFp8Alone in common.inc, as BF16 and INT8 do; the last rows go alone.
-TEST_CASE("One token times rows that go side by side") {
+TEST_CASE("one and a few tokens times rows that go side by side") {
   struct Shape {
     Codes codes;
     int64_t rows, cols, group_rows, group_cols;
@@ -190,6 +192,8 @@ TEST_CASE("One token times rows that go side by side") {
                           {Codes::kI8, 19, 12416, 1, 12416},
                           {Codes::kI8, 10, 12345, 2, 12345},
                           {Codes::kI8, 18, 12544, 1, 256},
+                          {Codes::kI8, 11, 250, 1, 32},
+                          {Codes::kI8, 9, 672, 1, 16},
                           {Codes::kI8, 12, 13000, 128, 1000}};
   for (const IsaTarget* target : kernel_targets()) {
     for (const Shape& shape : shapes) {
@@ -205,7 +209,9 @@ TEST_CASE("One token times rows that go side by side") {
         Weight weight = slice_rows(whole, 2, shape.rows - 2);
         const GuardedCopy codes(weight.data);
         weight.data = codes.bytes();
-        CHECK(multiply_error(*target, weight, 1, random) < tolerance(target->kernels[size_t(shape.codes)].at(1).form));
+        for (const int64_t tokens : {1, 2, 5, 8, 9})
+          CHECK(multiply_error(*target, weight, tokens, random) <
+                tolerance(target->kernels[size_t(shape.codes)].at(tokens).form));
 
         TestLayer layer(weight, *target, Activations::k16Bit, 1);
         std::ranges::copy(normal(random, size_t(shape.cols)), layer.input.row(0));
@@ -341,12 +347,16 @@ TEST_CASE("long rows do not overflow the integer products") {
 TEST_CASE("NaN and Inf activations give NaN or Inf results, in their own row only") {
   for (const IsaTarget* target : kernel_targets()) {
     for (const auto& [codes, group] : {std::pair<Codes, int64_t>{Codes::kI8, 20},
+                                       {Codes::kI8, 32},
+                                       {Codes::kI8, 64},
+                                       {Codes::kE4M3, 64},
                                        {Codes::kE4M3, 20},
                                        {Codes::kE4M3, 32},
                                        {Codes::kBf16, 0},
                                        {Codes::kF32, 0}}) {
       for (const auto& [tokens, activations] : {std::pair<int64_t, Activations>{1, Activations::k16Bit},
                                                 {3, Activations::k16Bit},
+                                                {9, Activations::k16Bit},
                                                 {260, Activations::k16Bit},
                                                 {260, Activations::k8Bit}}) {
         INFO(std::string(target->name), " ", std::string(codes_name(codes)), " ", tokens);
@@ -487,44 +497,60 @@ TEST_CASE("panels that share columns of x") {
   }
 }
 
-// With kernels for several sequences a token's products must be the same whatever runs beside it.
+// With kernels for several sequences a token's products must be the same whatever runs beside it, and whatever rows.
 TEST_CASE("products of a token do not depend on the others") {
+  constexpr int64_t kRows = 150;
   for (const IsaTarget* target : kernel_targets()) {
     for (const Kernels choice : {Kernels::kPrompt, Kernels::kGenerate}) {
-      struct Grid {
+      struct Shape {
         Codes codes;
-        int64_t group_rows, group_cols;  // no rows: blocks of Q8_0
+        int64_t cols, group_rows, group_cols;  // no group_rows: blocks of Q8_0
+        bool zero_points = false;
       };
-      for (const auto& [codes, group_rows, group_cols] : {Grid{Codes::kI8, 1, 1024},
-                                                          {Codes::kI8, 1, 128},
-                                                          {Codes::kI8, 1, 32},
-                                                          {Codes::kI8, 0, 32},
-                                                          {Codes::kI8, 1, 16},
-                                                          {Codes::kE4M3, 1, 128},
-                                                          {Codes::kE4M3, 1, 32},
-                                                          {Codes::kE4M3, 1, 1024},
-                                                          {Codes::kE4M3, 64, 128},
-                                                          {Codes::kBf16, 1, 0},
-                                                          {Codes::kF32, 1, 0}}) {
-        INFO(std::string(target->name), " ", std::string(codes_name(codes)), " groups ", group_rows, "x", group_cols,
-             " choice ", int(choice));
+      for (const Shape& shape : {Shape{Codes::kI8, 1024, 1, 1024},
+                                 {Codes::kI8, 600, 1, 600},
+                                 {Codes::kI8, 1024, 1, 128, true},
+                                 {Codes::kI8, 1000, 1, 32, true},
+                                 {Codes::kI8, 992, 1, 16},
+                                 {Codes::kI8, 300, 1, 43},
+                                 {Codes::kI8, 1024, 0, 32},
+                                 {Codes::kI8, 96, 0, 32},
+                                 {Codes::kI8, 32, 0, 32},
+                                 {Codes::kE4M3, 1024, 1, 128},
+                                 {Codes::kE4M3, 1024, 1, 32},
+                                 {Codes::kE4M3, 1000, 1, 1000},
+                                 {Codes::kE4M3, 1024, 64, 128},
+                                 {Codes::kBf16, 600, 1, 0},
+                                 {Codes::kF32, 1024, 1, 0}}) {
+        INFO(std::string(target->name), " ", std::string(codes_name(shape.codes)), " ", shape.cols, " groups ",
+             shape.group_rows, "x", shape.group_cols, " choice ", int(choice));
         std::mt19937 random(3);
-        const Weight weight = group_rows == 0 ? random_blocks(random, 70, 1024)
-                                              : random_weight(random, codes, 70, 1024, group_rows, group_cols, false);
-        const auto x = normal(random, 40 * 1024);
+        const Weight weight = shape.group_rows == 0
+                                  ? random_blocks(random, kRows, shape.cols)
+                                  : random_weight(random, shape.codes, kRows, shape.cols, shape.group_rows,
+                                                  shape.group_cols, shape.zero_points);
+        const auto x = normal(random, size_t(40 * shape.cols));
         std::vector<float> all;
         for (const int64_t tokens : {40, 1, 2, 3, 4, 5, 7, 13, 37}) {
           TestLayer layer(weight, *target, Activations::k16Bit, tokens);
           layer.choice = choice;
           for (int64_t t = 0; t < tokens; ++t) {
-            std::copy_n(x.data() + t * 1024, 1024, layer.input.row(t));
+            std::copy_n(x.data() + t * shape.cols, shape.cols, layer.input.row(t));
             layer.prepare(t, tokens);
           }
-          std::vector<float> y(size_t(tokens * 70));
-          layer.multiply(tokens, 0, 70, y);
+          std::vector<float> y(size_t(tokens * kRows));
+          layer.multiply(tokens, 0, kRows, y);
           if (all.empty()) all = y;
           CHECK(std::equal(y.begin(), y.end(), all.begin()));
+          std::ranges::fill(y, NAN);
+          for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 3}, {3, 4}, {4, 40}, {40, 144}, {144, kRows}})
+            layer.multiply(tokens, begin, end, y);
+          CHECK(std::equal(y.begin(), y.end(), all.begin()));
         }
+        for (const int64_t tokens : {1, 6, 8, 33})
+          CHECK(multiply_error(*target, weight, tokens, random, Activations::k16Bit, 0, choice) <
+                tolerance(choice == Kernels::kPrompt ? target->kernels[size_t(shape.codes)].gemm.form
+                                                     : target->kernels[size_t(shape.codes)].generated().form));
       }
     }
   }

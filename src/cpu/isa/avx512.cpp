@@ -16,6 +16,7 @@ namespace {
 #include "cpu/isa/attention.inc"
 #include "cpu/isa/panels.inc"
 #include "cpu/isa/token_rows.inc"
+#include "cpu/isa/f32_token_rows.inc"
 #include "cpu/isa/int16.inc"
 #include "cpu/isa/int16_attention.inc"
 #include "cpu/isa/int8_attention.inc"

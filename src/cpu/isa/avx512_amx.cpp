@@ -48,7 +48,6 @@ struct Tiles {
 #include "cpu/isa/inputs.inc"
 #include "cpu/isa/attention.inc"
 #include "cpu/isa/panels.inc"
-#include "cpu/isa/token_rows.inc"
 #include "cpu/isa/int8_linear.inc"
 #include "cpu/isa/bf16_linear.inc"
 #include "cpu/isa/e4m3_f32.inc"
@@ -58,7 +57,6 @@ struct Tiles {
 #include "cpu/isa/int16_attention.inc"
 #include "cpu/isa/int8_attention.inc"
 #include "cpu/isa/int16_linear.inc"
-#include "cpu/isa/int16_token_rows.inc"
 #include "cpu/isa/int16_tables.inc"
 // clang-format on
 

@@ -18,6 +18,7 @@ namespace {
 #include "cpu/isa/attention.inc"
 #include "cpu/isa/panels.inc"
 #include "cpu/isa/token_rows.inc"
+#include "cpu/isa/f32_token_rows.inc"
 #include "cpu/isa/int8_linear.inc"
 #include "cpu/isa/bf16_linear.inc"
 #include "cpu/isa/e4m3_f32.inc"
@@ -36,10 +37,8 @@ bool supported() { return supports_avx512_gfni() && is_intel(); }
 const IsaTarget kAvx512FmaTarget = {
     .name = "avx512-fma",
     .supported = supported,
-    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), QGEN_F32_KERNELS(2),
-                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})),
-                QGEN_KERNELS((Kernel{Form::kF32, e4m3_gemv_f32}), (Kernel{Form::kF32, f32_gemm<4>}),
-                             (Kernel{Form::kF32, f32_gemm<4>})),
+    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), QGEN_F32_ROW_KERNELS(f32_gemv<2>, 2),
+                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})), QGEN_F32_ROW_KERNELS(e4m3_gemv_f32, 4),
                 QGEN_F32_KERNELS(5)},
     .fallback = QGEN_ALL_F32_KERNELS,
     QGEN_INT8_FIELDS(int8_gemm),

@@ -16,6 +16,7 @@ namespace {
 #include "cpu/isa/attention.inc"
 #include "cpu/isa/panels.inc"
 #include "cpu/isa/token_rows.inc"
+#include "cpu/isa/f32_token_rows.inc"
 #include "cpu/isa/int8_linear.inc"
 #include "cpu/isa/int16.inc"
 #include "cpu/isa/int16_attention.inc"
@@ -32,8 +33,9 @@ bool supported() { return supports_avx512() && __builtin_cpu_supports("avx512vnn
 const IsaTarget kAvx512VnniTarget = {
     .name = "avx512-vnni",
     .supported = supported,
-    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), QGEN_F32_KERNELS(2),
-                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})), QGEN_F32_KERNELS(4), QGEN_F32_KERNELS(5)},
+    .kernels = {QGEN_F32_KERNELS(0), QGEN_F32_KERNELS(1), QGEN_F32_ROW_KERNELS(f32_gemv<2>, 2),
+                QGEN_INT8_KERNELS((Kernel{Form::kInt8HiLo, int8_gemv})), QGEN_F32_ROW_KERNELS(f32_gemv<4>, 4),
+                QGEN_F32_KERNELS(5)},
     .fallback = QGEN_ALL_F32_KERNELS,
     QGEN_INT8_FIELDS(int8_gemm),
     .float_peak = fma_peak,
