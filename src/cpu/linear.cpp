@@ -103,7 +103,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
   // the end, to which no minimum can be added.
   if (fast && activations == Activations::k8Bit && codes == Codes::kI8 && target.int8_inputs.multiply != nullptr &&
       (matrix_.grid_cols == 1 ? weight.minimum.empty() : matrix_.group_cols % kInt8Group == 0)) {
-    constexpr int64_t kRowTokens = 6;  // more cost less in panels of int8 than int16 products do in rows
+    constexpr int64_t kRowTokens = 6;  // more are faster in panels of int8 than in rows of int16
     kernels_.row_tokens = std::min(kernels_.row_tokens, kRowTokens);
     kernels_.gemm_small = kernels_.gemm = target.int8_inputs;
     kernels_.generate = {};

@@ -37,8 +37,8 @@ std::vector<TokenId> PromptLookup::draft(int64_t room) const {
   return out;
 }
 
-// Running a few tokens costs an engine on a processor two to three times what one costs, so drafts that fail must
-// become rare where nothing repeats: each asks for a longer match from then on, each that holds for a shorter one.
+// Running a few tokens costs an engine on a processor up to two and a half times what one costs, so drafts that fail
+// must become rare where nothing repeats: each asks for a longer match from then on, each that holds for a shorter one.
 void PromptLookup::judge(int64_t drafted, int64_t accepted) {
   constexpr int64_t kStep = 2;
   needed_ =

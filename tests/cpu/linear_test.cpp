@@ -511,7 +511,7 @@ TEST_CASE("products of a token do not depend on the others") {
                                  {Codes::kI8, 600, 1, 600},
                                  {Codes::kI8, 1024, 1, 128, true},
                                  {Codes::kI8, 1000, 1, 32, true},
-                                 {Codes::kI8, 992, 1, 16},
+                                 {Codes::kI8, 992, 1, 16, true},
                                  {Codes::kI8, 300, 1, 43},
                                  {Codes::kI8, 1024, 0, 32},
                                  {Codes::kI8, 96, 0, 32},

@@ -117,7 +117,7 @@ struct CodeKernels {
   Kernel gemv;        // one token: bound by memory
   Kernel gemm_small;  // a few
   Kernel gemm;        // kGemmTokens and more
-  // Rows as they lie, where 2 to row_tokens tokens cost less so than in panels; may be missing.
+  // Rows as they lie, where 2 to row_tokens tokens of a prompt cost less so than in panels; may be missing.
   Kernel gemm_rows;
   int64_t row_tokens = 0;
   // As many of a prompt's kGemmTokens or more go through gemm, too: those of an expert, say.
