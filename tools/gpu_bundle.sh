@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 . tools/portable/pack.sh
 build=${1:?usage: tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER}
 out=${2:?usage: tools/gpu_bundle.sh BUILD_FOLDER OUT_FOLDER}
-most_bytes=$((60 << 20))
+most_bytes=$((63 << 20))
 
 rm -rf "$out" "$out.tar"
 pack_programs "$build" "$out" "$build/cuda/qgen" "$build/tests/qgen_gpu_tests" "$build/cuda/qgen_gpu_probe"
