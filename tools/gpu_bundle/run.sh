@@ -57,20 +57,20 @@ seconds_left() { echo $((part_seconds - SECONDS)); }
 # $reason says why then.
 log="" reason="" took=0
 attempt() {
-  local limit=$1 left status from=$SECONDS
+  local limit=$1 left status from=$SECONDS within="$1 s"
   shift
   left=$(seconds_left)
   if [ "$left" -lt 5 ]; then
     reason="not run, the part's time was over"
     return 1
   fi
-  [ "$limit" -gt "$left" ] && limit=$left
+  if [ "$limit" -gt "$left" ]; then limit=$left within="the part's $part_seconds s"; fi
   timeout -k 3 "$limit" "$@" > "$log" 2>&1 < /dev/null
   status=$?
   took=$((SECONDS - from))
   [ $status -eq 0 ] && return 0
   if [ $status -eq 124 ] || [ $status -eq 137 ]; then
-    reason="nothing within $limit s"
+    reason="nothing within $within"
   else
     reason="exit $status: $(cause "$log")"
   fi
