@@ -30,7 +30,9 @@ class CallInputs {
   bool differ_in_token_alone() const;
   // What was filled in last, of this side, to the device: by a copy, or by the first kernel where it is little.
   void send(Stream& stream, int side) const { copy_to_device(stream, device_, host_[side].data(), now_.bytes); }
-  bool can_go_in_passing() const { return now_.bytes <= kMostInPassing; }
+  bool can_go_in_passing(size_t tokens) const {
+    return tokens <= kMostTokensInPassing && now_.bytes <= kMostBytesInPassing;
+  }
   InPassing in_passing(int side) const { return {host_[side].data(), device_, int64_t(now_.bytes)}; }
   const int32_t* host_tokens(int side) const {
     return reinterpret_cast<const int32_t*>(host_[side].data() + now_.tokens);
@@ -52,11 +54,14 @@ class CallInputs {
   Rotation rotation(int32_t rope) const;
 
  private:
-  // Bytes. The executor's are so few that its tests see both ways.
+  // Each warp that looks a token up reads which one it is from the host's memory: of many tokens more than a copy
+  // costs.
+  static constexpr size_t kMostTokensInPassing = 8;
+  // The executor's are so few that its tests see both ways.
 #if defined(QGEN_SIMT)
-  static constexpr size_t kMostInPassing = 2 << 10;
+  static constexpr size_t kMostBytesInPassing = 2 << 10;
 #else
-  static constexpr size_t kMostInPassing = 64 << 10;
+  static constexpr size_t kMostBytesInPassing = 64 << 10;
 #endif
   static constexpr size_t kPiece = 16;
 

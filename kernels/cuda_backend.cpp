@@ -149,6 +149,7 @@ class CudaBackend : public Backend {
   }
 
   void read_row(RowId row, std::span<float> out) override {
+    device_.bind_thread();
     const RowBuffer& from = work_.rows[size_t(row)];
     const int64_t cols = plan_.rows[size_t(row)].cols;
     const int64_t tokens = int64_t(out.size()) / cols, together = from.stride == cols ? tokens : 1;
@@ -196,7 +197,8 @@ class CudaBackend : public Backend {
     flag = 0;
     device_.bind_thread();
     std::vector<uint32_t> marks(of_tokens.size());
-    copy_to_host(device_.stream(), marks.data(), work_.overflow_of_tokens, marks.size() * sizeof(uint32_t));
+    if (!marks.empty())
+      copy_to_host(device_.stream(), marks.data(), work_.overflow_of_tokens, marks.size() * sizeof(uint32_t));
     clear_overflow();
     device_.wait();
     is_ahead_ = false;  // its overflows cannot be told from these
@@ -396,7 +398,8 @@ class CudaBackend : public Backend {
 
   // Whether its first kernel brings its inputs.
   bool inputs_go_in_passing(const SideBatch& batch) const {
-    return std::holds_alternative<LookupStep>(plan_.steps[batch.first].op) && work_.inputs.can_go_in_passing();
+    return std::holds_alternative<LookupStep>(plan_.steps[batch.first].op) &&
+           work_.inputs.can_go_in_passing(batch.tokens.size());
   }
 
   // Launches the steps. Few inputs come with the first one, and a report of scores goes with the last one: a copy takes

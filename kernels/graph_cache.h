@@ -34,8 +34,8 @@ class GraphCache {
     bool fails = false;
   };
 
-  // False where there is no graph. It takes memory of the GPU that no account has, and all goes without it as well; any
-  // other error comes again then.
+  // False where there is no graph, for want of memory: it takes some that no account has, and all goes without it as
+  // well. Any other error is one of the program's.
   template <typename Work>
   static bool run_graph(Device& device, Known& known, const Work& work) {
     if (known.fails) return false;
@@ -43,8 +43,9 @@ class GraphCache {
       if (known.graph.empty()) known.graph = CudaGraph(device, work);
       known.graph.run(device);
       return true;
-    } catch (const Error&) {
+    } catch (const Error& error) {
       known.graph = CudaGraph();
+      if (error.kind() != ErrorKind::kMemory) throw;
       known.fails = true;
       return false;
     }

@@ -16,9 +16,9 @@ namespace {
 constexpr size_t kAlignment = 256;  // as a GPU's allocator has it
 bool graphs_fail = false;
 
-std::byte* allocate(size_t bytes) {
+std::byte* allocate(size_t bytes, int value) {
   auto* data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size_t(round_up(int64_t(bytes), kAlignment))));
-  std::memset(data, 0, bytes);
+  std::memset(data, value, bytes);
   add_buffer(data, bytes);
   return data;
 }
@@ -60,9 +60,10 @@ Event::~Event() = default;
 void Event::record() { state_->deferred = state_->work.deferred(); }
 void Event::wait() { state_->work.wait_for(state_->deferred); }
 
-DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes)) {}
+DeviceMemory::DeviceMemory(Device&, size_t bytes, const char*) : data_(allocate(bytes, 0)) {}
 void DeviceMemory::Free::operator()(std::byte* data) const { deallocate(data); }
-PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes)) {}
+// A GPU's has whatever was there before.
+PinnedMemory::PinnedMemory(size_t bytes, const char*) : data_(allocate(bytes, 0xCD)) {}
 void PinnedMemory::Free::operator()(std::byte* data) const { deallocate(data); }
 
 void copy_to_device(Stream& stream, void* device, const void* host, size_t bytes) {
