@@ -13,6 +13,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/page_allocator.h"
+#include "base/units.h"
 
 namespace qgen::cpu {
 
@@ -48,9 +49,9 @@ class Arena {
     // Pages come when they are touched: a large context costs nothing until it is filled.
     base_ = map_pages(size_, true);
     if (base_ == nullptr) {
-      const double gib = double(size_) / (1 << 30);
+      const std::string wanted = format_bytes(double(size_));
       size_ = 0;
-      fail(ErrorKind::kMemory, fmt::format("{}: cannot get {:.2f} GiB of memory", subject, gib),
+      fail(ErrorKind::kMemory, fmt::format("{}: cannot get {} of memory", subject, wanted),
            "a smaller --context needs less");
     }
     ::madvise(base_, size_, MADV_HUGEPAGE);

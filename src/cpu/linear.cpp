@@ -63,6 +63,37 @@ struct HiLo {
   int operator[](int64_t k) const { return 256 * high[k] + low[k]; }
 };
 
+// Whether each code that is not zero, times the power of two that is its group's scale, is a normal number of bf16.
+// Codes have exponents of -9 to 8.
+bool has_exponent_scales(const Weight& weight) {
+  const ScaleGrid& grid = weight.scale;
+  if (weight.codes != Codes::kE4M3 || grid.empty() || grid.type != ScaleType::kE8M0 || grid.two_levels() ||
+      grid.factor != 1)
+    return false;
+  constexpr uint8_t kLeast = 127 - 117, kMost = 127 + 119;
+  for (int64_t n = 0; n < weight.rows; ++n) {
+    const std::byte* const row = grid.data + grid.row_of(n) * grid.row_pitch;
+    for (int64_t g = 0; g < grid.cols; ++g) {
+      // Eight that are 64 to 191, as nearly all are: their upper two bits differ.
+      constexpr uint64_t kUpper = 0x8080808080808080;
+      uint64_t eight = 0;
+      if (grid.col_pitch == 1 && g + 8 <= grid.cols) std::memcpy(&eight, row + g, sizeof eight);
+      if (((eight ^ eight << 1) & kUpper) == kUpper) {
+        g += 7;
+        continue;
+      }
+      const uint8_t power = uint8_t(row[g * grid.col_pitch]);
+      if (power >= kLeast && power <= kMost) continue;
+      const int64_t begin = g * grid.group_cols, end = std::min(begin + grid.group_cols, weight.cols);
+      const auto codes = weight.data.subspan(size_t(n * weight.row_bytes + begin), size_t(end - begin));
+      const bool zero =
+          std::ranges::all_of(codes, [](std::byte code) { return (code & std::byte{0x7F}) == std::byte{0}; });
+      if (power > kMost || !zero) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations) {
@@ -118,6 +149,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
 }
 
 void LinearKernel::load(const Weight& weight) {
+  matrix_.exponent_scales = has_exponent_scales(weight);
   grid_values_.reserve(copied_values(weight));  // grids point into these
   transposed_values_.reserve(transposed_bytes(weight));
   matrix_.scales = grid_of(weight.scale);

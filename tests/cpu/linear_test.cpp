@@ -225,6 +225,74 @@ TEST_CASE("one and a few tokens times rows that go side by side") {
   }
 }
 
+// MXFP8: groups of 32 with powers of two, which some kernels add to the exponents of codes as they are decoded where
+// all leave room for that, however small those of groups of zeros are.
+TEST_CASE("W x for every code of FP8 and powers of two of every size") {
+  constexpr int64_t kRows = 75, kCols = 4288, kGroup = 32, kGroups = kCols / kGroup;
+  enum Kind { kUsual, kTiny, kNoPowers, kKinds };
+  for (const IsaTarget* target : kernel_targets()) {
+    for (int kind = kUsual; kind < kKinds; ++kind) {
+      INFO(std::string(target->name), " ", kind);
+      std::mt19937 random(5);
+      Weight weight = random_weight(random, Codes::kE4M3, kRows, kCols, 1, kGroup, false);
+      std::vector<std::byte> powers;
+      std::vector<float> scales;
+      for (int64_t i = 0; i < kRows * kGroups; ++i) {
+        const int64_t row = i / kGroups;
+        const bool zeros = random() % 5 == 0;
+        for (size_t k = 0; k < size_t(kGroup); ++k) {
+          const size_t at = size_t(i * kGroup) + k;
+          const size_t code = zeros || random() % 3 == 0 ? 0 : random() % 127;
+          weight.owned[at] = std::byte(code | (random() % 2 * 0x80));
+        }
+        powers.push_back(std::byte(kind == kTiny && row % 8 == 1 ? i % 10
+                                   : kind == kUsual && zeros     ? i % 3
+                                   : row % 8 == 2                ? 10 + row
+                                                                 : 100 + i % 20));
+        scales.push_back(std::ldexp(1.25f, int(powers.back()) - 127));
+      }
+      weight.data = weight.owned;
+      if (kind == kNoPowers) {
+        set_values(weight.scale, std::move(scales));
+      } else {
+        weight.scale.type = ScaleType::kE8M0;
+        weight.scale.data = powers.data();
+        weight.scale.col_pitch = 1;
+        weight.scale.row_pitch = kGroups;
+      }
+      std::vector<double> row(size_t(kCols), 0);
+      for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 20}) {
+        TestLayer layer(weight, *target, Activations::k16Bit, tokens);
+        layer.choice = Kernels::kGenerate;
+        const std::vector<float> x = normal(random, size_t(tokens * kCols));
+        for (int64_t t = 0; t < tokens; ++t) {
+          std::copy_n(x.data() + t * kCols, kCols, layer.input.row(t));
+          layer.prepare(t, tokens);
+        }
+        std::vector<float> together(size_t(tokens * kRows)), parts(together.size());
+        layer.multiply(tokens, 0, kRows, together);
+        for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 8}, {8, 48}, {48, 49}, {49, kRows}})
+          layer.multiply(tokens, begin, end, parts);
+        CHECK(together == parts);
+        double worst = 0;  // beside the products' sizes, as those of a row are its scales'
+        for (int64_t n = 0; n < kRows; ++n) {
+          dequantize_row(weight, n, row);
+          for (int64_t t = 0; t < tokens; ++t) {
+            double sum = 0, size = 0;
+            for (int64_t k = 0; k < kCols; ++k) {
+              const double product = row[size_t(k)] * x[size_t(t * kCols + k)];
+              sum += product;
+              size += std::abs(product);
+            }
+            worst = std::max(worst, std::abs(together[size_t(t * kRows + n)] - sum) / size);
+          }
+        }
+        CHECK(worst < tolerance(target->kernels[size_t(Codes::kE4M3)].generated().form));
+      }
+    }
+  }
+}
+
 TEST_CASE("W x for shifted codes with minimums") {
   struct Shape {
     int64_t rows, cols, group_rows, group_cols;
