@@ -120,7 +120,7 @@ Option model_option(ModelOptions& target) {
 
 Option trust_tensors_option(ModelOptions& target) {
   return {"--trust-tensors", &target.trust_tensors, "",
-          "read weights of a quantization method that is not known as their tensors look"};
+          "read weights as their tensors look, where the quantization method is not known or says otherwise"};
 }
 
 Option model_word(ModelOptions& target) {

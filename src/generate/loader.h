@@ -26,7 +26,7 @@ struct ModelOptions {
   std::string activations = "16bit";
   std::string quantize;        // while loading: a format of quantize/recipe.h, or "int8"; "" for none
   bool quantize_head = false;  // the output head as well
-  bool trust_tensors = false;  // read weights of a quant_method that is not known as their tensors look
+  bool trust_tensors = false;  // read weights as their tensors look, where quant_method is not known or says otherwise
   std::string draft = "off";   // or "mtp": with the model's layer that drafts tokens
   bool drafts() const { return draft == "mtp"; }
 };

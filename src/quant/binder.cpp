@@ -209,6 +209,19 @@ const TensorView& Module::take(std::string_view suffix, std::initializer_list<Dt
   return tensor;
 }
 
+void Module::require(std::string_view suffix) const {
+  if (has(suffix)) return;
+  fail(ErrorKind::kModel,
+       fmt::format("{}: tensor {} is missing, config.json declares it", checkpoint_.location().name,
+                   tensor_name(suffix)),
+       std::string(kTrustTensors));
+}
+
+void Module::require_declared(const ScaleGrid& scale) const {
+  if (config_.zero_points) require("weight_zero_point");
+  if (config_.activation_order && scale.cols > 1) require("weight_g_idx");
+}
+
 void Module::ignore(std::string_view suffix, std::string_view reason) {
   if (!has(suffix)) return;
   const TensorView& tensor = take(suffix);
@@ -390,6 +403,18 @@ void drop_zeros_at_load(Weight& weight) {
   change_at_load(weight, [](Weight& w) {
     if (all_zero(w.zero_point)) w.zero_point = {};
   });
+}
+
+Binder::Binder(const Checkpoint& checkpoint, bool trust_tensors)
+    : checkpoint_(checkpoint), config_(QuantConfig::read(checkpoint.config(), checkpoint.files(), trust_tensors)) {
+  // compressed-tensors leaves out zero points of a module that are all zero, and orders that were never set
+  // (BaseQuantizationCompressor): where others are there, those that are not say that.
+  const auto any = [&](std::string_view end) {
+    return std::ranges::any_of(checkpoint.tensors(),
+                               [&](const TensorView& tensor) { return tensor.name.ends_with(end); });
+  };
+  if (any(".weight_zero_point")) config_.zero_points = false;
+  if (any(".weight_g_idx")) config_.activation_order = false;
 }
 
 bool Binder::has_matrix(const std::string& module_name) const {

@@ -67,6 +67,11 @@ class Module {
   // An error, too, unless its type is one of these and its shape this one.
   const TensorView& take(std::string_view suffix, std::initializer_list<Dtype> types,
                          const std::vector<int64_t>& shape);
+  // An error, which says that config.json declares it, unless X.<suffix> is there.
+  void require(std::string_view suffix) const;
+  // The same for weight_zero_point and weight_g_idx of integer codes with these scales, as far as config.json declares
+  // them.
+  void require_declared(const ScaleGrid& scale) const;
   // Takes a tensor without effect, if it is there; reports speak of one that has a reason.
   void ignore(std::string_view suffix, std::string_view reason = {});
   const QuantConfig& config() const { return config_; }
@@ -112,8 +117,7 @@ class Module {
 class Binder {
  public:
   // `trust_tensors`: as QuantConfig::read() has it.
-  explicit Binder(const Checkpoint& checkpoint, bool trust_tensors = false)
-      : checkpoint_(checkpoint), config_(QuantConfig::read(checkpoint.config(), checkpoint.files(), trust_tensors)) {}
+  explicit Binder(const Checkpoint& checkpoint, bool trust_tensors = false);
 
   // Which tensors became which module's matrix, and by which row of the table: the evidence for the method.
   struct Binding {

@@ -128,6 +128,32 @@ void read_group_sizes(const Json& quantization, QuantConfig& out) {
   }
 }
 
+// What GPTQ, compressed-tensors and Quark declare of all integer weights alike.
+void read_required(QuantConfig& out) {
+  if (const auto order = out.value("desc_act"); order && order->is_bool()) out.activation_order = order->as_bool();
+  if (!out.json) return;
+  if (out.method == "quark") {
+    for (const char* key : {"layer_quant_config", "layer_type_quant_config"}) {
+      if (const auto some = out.json->get(key); some && !some->members().empty()) return;
+    }
+    const auto all = out.json->get("global_quant_config");
+    const auto weight = all && all->is_object() ? all->get("weight") : std::nullopt;
+    out.zero_points = weight && weight->is_object() && !weight->flag_or("symmetric", true);
+    return;
+  }
+  const auto groups = out.json->get("config_groups");
+  if (!groups || groups->members().empty()) return;
+  const auto all_groups = [&](auto&& have) {
+    const auto members = groups->members();
+    return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+      const auto weights = member.second.is_object() ? member.second.get("weights") : std::nullopt;
+      return weights && weights->is_object() && have(*weights);
+    });
+  };
+  out.zero_points = all_groups([](const Json& weights) { return !weights.flag_or("symmetric", true); });
+  out.activation_order = all_groups(orders_columns);
+}
+
 // The name of msModelSlim's description file; "" if there is none.
 std::string find_description(const ModelFiles& files) {
   constexpr std::string_view kName = "quant_model_description", kExtension = ".json";
@@ -164,6 +190,12 @@ std::optional<Json> quantization_of(const Json& config) {
 Json side_object(const JsonDocument& side_file) {
   const auto member = side_file.root().get("quantization");
   return member && member->is_object() ? *member : side_file.root();
+}
+
+bool orders_columns(const Json& weights) {
+  const auto order = weights.get("actorder");
+  if (!order) return false;
+  return order->is_bool() ? order->as_bool() : order->as_string() == "group" || order->as_string() == "dynamic";
 }
 
 bool is_auto_round(std::string_view method) {
@@ -300,6 +332,7 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
     if (!quant) read_group_sizes(side, out);
   }
   if (!quant && out.side_file != nullptr && !trust_tensors) check_kinds(side_object(*out.side_file), out);
+  if (!trust_tensors) read_required(out);
   if (!quant) return out;
   check_method(*quant, trust_tensors);
   check_layout(*quant, out.method, trust_tensors);

@@ -95,6 +95,9 @@ struct QuantConfig {
   // Of msModelSlim's description file, where there is one: its name, and what it says each tensor is ("W8A16").
   std::string description;
   std::map<std::string, std::string, std::less<>> types;
+  // Whether integer weights must have zero points, and an order of their columns, since all are said to: without them
+  // other weights would be read in silence.
+  bool zero_points = false, activation_order = false;
   // Modules whose kind of quantization is not known, with the error that says so.
   std::map<std::string, std::exception_ptr, std::less<>> unknown_kinds;
 
@@ -124,6 +127,9 @@ constexpr int64_t kMaxGroup = 1 << 30;  // rows or columns that a block or group
 std::optional<Json> quantization_of(const Json& config);
 // Whether a quant_method is AutoRound's, by one of its names.
 bool is_auto_round(std::string_view method);
+
+// Whether QuantizationArgs of compressed-tensors ask for groups in the order of activations, under one of its names.
+bool orders_columns(const Json& weights);
 
 // Keys that methods share. Each throws a model Error that names the key.
 std::pair<int64_t, int64_t> read_block(const Json& json);                       // [rows, columns] or "ROWSxCOLUMNS"

@@ -200,13 +200,14 @@ Weight bind(Module& module) {
   const TensorView& zeros = module.take("qzeros", {Dtype::kI32}, {groups, rows * bits / kWordBits});
   weight.zero_point = byte_zero_points(weight.scale, zeros);
 
-  const TensorView* order = module.has("g_idx") ? &take_group_index(module, "g_idx") : nullptr;
   const QuantConfig& config = module.config();
   // The index says it, when it is read; many files have one in the natural order.
   const auto flag_or = [&](std::string_view key, bool otherwise) {
     const auto flag = config.value(key);
     return flag ? flag->as_bool() : otherwise;
   };
+  if (groups > 1 && config.activation_order) module.require("g_idx");
+  const TensorView* const order = module.has("g_idx") ? &take_group_index(module, "g_idx") : nullptr;
   weight.ordered = order != nullptr && groups > 1 && flag_or("desc_act", true);
   const bool version_2 = is_version_2(config);
   const bool symmetric = flag_or("sym", false);

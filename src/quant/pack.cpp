@@ -74,6 +74,7 @@ Weight bind(Module& module) {
   Weight weight = module.codes_over(words, Codes::kI8);
   weight.file_codes = bits_name(bits);
   weight.scale = module.take_grid("weight_scale");
+  module.require_declared(weight.scale);
   module.ignore("weight_shape");  // the configuration says it, and weight_packed bears it out
   const TensorView* zeros = module.peek("weight_zero_point");
   if (zeros != nullptr && zeros->dtype == Dtype::kI32) {

@@ -84,6 +84,7 @@ Weight bind_nibbles(Module& module, NibbleGroups groups) {
   Weight weight = module.codes_over(words, Codes::kI8);
   weight.scale =
       rows ? module.take_grid("weight_scale", 1, module.cols()) : module.transposed_groups(module.take("weight_scale"));
+  module.require_declared(weight.scale);
   const int64_t in_row = nibble_words(module.rows());
   // Codes without signs have zero points; codes with signs may.
   const TensorView* const zeros =
@@ -121,6 +122,7 @@ Weight bind(Module& module) {
   const int64_t groups = module.peek("weight_scale")->shape[0];
   Weight weight = module.take_transposed_codes("weight", *byte_codes(*module.peek("weight")));
   weight.scale = take_transposed_grid(module, "weight_scale", groups, Module::GridKind::kScales);
+  if (weight.codes == Codes::kI8) module.require_declared(weight.scale);
   if (module.has("weight_zero_point")) {
     weight.zero_point = take_transposed_grid(module, "weight_zero_point", groups, Module::GridKind::kZeroPoints);
     drop_zeros_at_load(weight);

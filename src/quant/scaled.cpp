@@ -43,6 +43,7 @@ std::shared_ptr<const Weight::Repack> make_repack(const Weight& weight, std::opt
 Weight bind(Module& module) {
   Weight weight = module.take_codes("weight", *byte_codes(*module.peek("weight")));
   weight.scale = module.take_grid("weight_scale");
+  if (weight.codes == Codes::kI8) module.require_declared(weight.scale);
   if (module.has("weight_zero_point")) weight.zero_point = module.take_zero_points("weight_zero_point", weight.scale);
   std::optional<TensorView> group_index;
   if (module.has("weight_g_idx")) group_index = take_group_index(module, "weight_g_idx");
@@ -81,9 +82,7 @@ Scheme read_weights(const Json& weights, const QuantSource& source, bool is_pack
   scheme.scales = source.plain;
   const auto symmetric = weights.get("symmetric");
   scheme.zero_points = symmetric && !symmetric->as_bool();
-  if (const auto order = weights.get("actorder")) {
-    scheme.activation_order = order->is_bool() ? order->as_bool() : order->as_string() == "group";
-  }
+  scheme.activation_order = orders_columns(weights);
   int64_t group = 0;
   if (const auto value = weights.get("group_size")) group = value->as_integer(-1, kMaxGroup);
   std::string strategy = group > 0 ? "group" : group < 0 ? "channel" : "tensor";
@@ -177,6 +176,8 @@ void read_compressed_tensors(const QuantSource& source, Declaration& out) {
       const auto weights = group.get("weights");
       if (!weights) continue;  // a group that quantizes activations only
       scheme = read_weights(*weights, source, is_packed);
+      const auto format = group.get("format") ? group.get("format") : json.get("format");
+      if (format && format->as_string() == "mxfp8-quantized") scheme.scales = Dtype::kU8;
       const auto inputs = group.get("input_activations");
       scheme.static_inputs =
           inputs && inputs->get("dynamic") && inputs->at("dynamic").is_bool() && !inputs->at("dynamic").as_bool();

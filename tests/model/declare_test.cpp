@@ -406,6 +406,21 @@ TEST_CASE("each method is declared by its own keys, and what is not supported is
                  "'marlin-24' is not supported"));
 }
 
+TEST_CASE("scales of MXFP8 are bytes before the files are there, too") {
+  TemporaryFolder folder;
+  std::string config =
+      config_with(R"({"quant_method":"compressed-tensors","format":"mxfp8-quantized","config_groups":{"a":{)"
+                  R"("targets":["Linear"],"weights":{"num_bits":8,"type":"float","group_size":32}}}})");
+  config.replace(config.find(":48"), 3, ":96");  // whole groups, more than one in a row
+  config.replace(config.find(":32"), 3, ":64");
+  folder.write("config.json", config);
+  const auto plan = declare_plan(folder.path());
+  CHECK(plan->method() == "fp8 group 32");
+  CHECK(std::ranges::count_if(plan->weights, [](const Weight& weight) {
+          return weight.codes == Codes::kE4M3 && weight.scale.type == ScaleType::kE8M0;
+        }) == 15);
+}
+
 TEST_CASE("lists say which modules are quantized") {
   const auto quantized = [](const std::string& quantization) {
     TemporaryFolder folder;

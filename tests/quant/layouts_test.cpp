@@ -73,6 +73,82 @@ SmallCheckpoint quark_checkpoint(const QuarkNibbles& nibbles, const std::vector<
   return small;
 }
 
+// Weights without what config.json says they have would be other weights.
+TEST_CASE("zero points and orders of columns that are declared must be there") {
+  struct Case {
+    std::string config, missing;
+  };
+  const auto groups = [](const char* first, const char* second) {
+    return fmt::format(R"({{"quant_method":"compressed-tensors","format":"int-quantized","config_groups":{{)"
+                       R"("a":{{"weights":{{"num_bits":8,"type":"int"{}}}}},"b":{{"weights":{{"num_bits":8{}}}}}}}}})",
+                       first, second);
+  };
+  const auto quark = [](const char* symmetric, const char* layers) {
+    return fmt::format(R"({{"quant_method":"quark","global_quant_config":{{"weight":{{"dtype":"int8",)"
+                       R"("qscheme":"per_channel","symmetric":{}}}}},"layer_quant_config":{}}})",
+                       symmetric, layers);
+  };
+  const char *const kAsymmetric = R"(,"symmetric":false)", *const kOrdered = R"(,"actorder":"group")";
+  const Case cases[] = {{groups(kAsymmetric, kAsymmetric), "weight_zero_point"},
+                        {groups(kAsymmetric, ""), ""},
+                        {groups(R"(,"symmetric":true)", R"(,"symmetric":true)"), ""},
+                        {groups(kOrdered, kOrdered), "weight_g_idx"},
+                        {groups(R"(,"actorder":"dynamic")", R"(,"actorder":true)"), "weight_g_idx"},
+                        {groups(kOrdered, R"(,"actorder":"static")"), ""},
+                        {quark("false", "{}"), "weight_zero_point"},
+                        {quark("false", "null"), "weight_zero_point"},
+                        {quark("true", "{}"), ""},
+                        {quark("false", R"({"x":{}})"), ""},
+                        {quark("false", R"({},"layer_type_quant_config":{"Linear":{}})"), ""}};
+  for (const auto& [quantization, missing] : cases) {
+    INFO(quantization);
+    for (const bool packed : {false, true}) {
+      if (packed && quantization.find("quark") != quantization.npos) continue;
+      SmallCheckpoint small(R"({"quantization_config":)" + quantization + "}");
+      if (packed) {
+        small.add("x.weight_packed", Dtype::kI32, {4, 2}, std::vector<int32_t>(8));
+      } else {
+        small.add("x.weight", Dtype::kI8, {4, 8}, std::vector<int8_t>(32));
+      }
+      small.add("x.weight_scale", Dtype::kF32, {4, 2}, std::vector<float>(8, 1));
+      const Checkpoint checkpoint = small.make();
+      const auto bound = [&](bool trust_tensors) {
+        Binder binder(checkpoint, trust_tensors);
+        return error_of([&] { binder.matrix("x", 4, 8); });
+      };
+      const std::string said = bound(false);
+      CHECK(said.empty() == missing.empty());
+      CHECK((missing.empty() || contains(said, "x." + missing + " is missing")));
+      CHECK(bound(true) == "");
+    }
+    const auto bound = [&](SmallCheckpoint small) {
+      const Checkpoint checkpoint = small.make();
+      Binder binder(checkpoint);
+      return error_of([&] { binder.matrix("x", 4, 8); });
+    };
+    // Codes of FP8 have neither, in rows or in Quark's groups.
+    SmallCheckpoint fp8(R"({"quantization_config":)" + quantization + "}");
+    fp8.add("x.weight", Dtype::kF8E4M3, {4, 8}, std::vector<int8_t>(32));
+    fp8.add("x.weight_scale", Dtype::kF32, {4, 1}, std::vector<float>(4, 1));
+    CHECK(bound(fp8) == "");
+    SmallCheckpoint groups_of_fp8(R"({"quantization_config":)" + quantization + "}");
+    groups_of_fp8.add("x.weight", Dtype::kF8E4M3, {8, 4}, std::vector<int8_t>(32));
+    groups_of_fp8.add("x.weight_scale", Dtype::kF32, {2, 4}, std::vector<float>(8, 1));
+    CHECK(bound(groups_of_fp8) == "");
+    SmallCheckpoint groups_of_int8(R"({"quantization_config":)" + quantization + "}");
+    groups_of_int8.add("x.weight", Dtype::kI8, {8, 4}, std::vector<int8_t>(32));
+    groups_of_int8.add("x.weight_scale", Dtype::kF32, {2, 4}, std::vector<float>(8, 1));
+    CHECK(bound(groups_of_int8).empty() == missing.empty());
+    // Where other modules have them, this one says that its own are zeros, or in their order.
+    SmallCheckpoint other(R"({"quantization_config":)" + quantization + "}");
+    other.add("x.weight", Dtype::kI8, {4, 8}, std::vector<int8_t>(32));
+    other.add("x.weight_scale", Dtype::kF32, {4, 2}, std::vector<float>(8, 1));
+    other.add("y.weight_zero_point", Dtype::kI8, {4, 2}, std::vector<int8_t>(8));
+    other.add("y.weight_g_idx", Dtype::kI32, {8}, std::vector<int32_t>(8));
+    CHECK(bound(other) == "");
+  }
+}
+
 TEST_CASE("Quark's 4 bits: with and without signs, both orders, in groups and by rows, square matrices too") {
   std::mt19937 random(3);
   std::vector<uint32_t> words, zeros;

@@ -278,6 +278,20 @@ TEST_CASE("GPTQ: what contradicts itself is named") {
   CHECK(contains(with([](Tensors& t) { t["g_idx"] = tensor("I32", {48}, std::vector<int32_t>(48)); }),
                  "group 0 has the wrong number of columns (expected 16, found 48)"));
   CHECK(contains(with([](Tensors& t) { t.erase("qzeros"); }), "m.qweight"));
+  // Without its index a file in activation order would be read as one that is not.
+  Tensors tensors = gptq.tensors();
+  tensors.erase("g_idx");
+  for (const bool ordered : {false, true}) {
+    const std::string config = fmt::format(R"("quantization_config":{{"quant_method":"gptq","bits":8,"group_size":16,)"
+                                           R"("sym":false,"desc_act":{}}})",
+                                           ordered);
+    const std::string found = problem(tensors, 64, 48, config);
+    CHECK(contains(found, "tensor m.g_idx is missing, config.json declares it") == ordered);
+    CHECK(found.empty() != ordered);
+    const Files files(tensors, config);
+    Binder trusting(*files.checkpoint, true);
+    CHECK(error_of([&] { trusting.matrix("m", 64, 48); }) == "");
+  }
   CHECK(contains(with([](Tensors& t) { t["scales"].data[1] = 0x7C, t["scales"].data[0] = 0; }), "holds inf"));
 }
 

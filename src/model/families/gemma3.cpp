@@ -19,7 +19,7 @@ std::vector<Rope> read_ropes(const Json& config, int64_t context, int64_t dim, c
   Rope local;
   local.dim = dim;
   local.original_context = context;
-  if (const auto base = config.get("rope_local_base_freq")) local.theta = base->as_number();
+  local.theta = read_number(config, "rope_local_base_freq", local.theta);
   return {plain, local};
 }
 
@@ -49,19 +49,18 @@ Description describe_gemma3(const Json& config) {
   parts.windows = read_windows(config, parts.layers, 4096, 6);
   parts.norm.plus_one = true;
   attention.q_norm = attention.k_norm = parts.norm;
-  const auto scalar = config.get("query_pre_attn_scalar");
-  attention.scale = 1 / std::sqrt(scalar ? scalar->as_number() : default_scalar(config, parts));
+  attention.scale = 1 / std::sqrt(read_number(config, "query_pre_attn_scalar", default_scalar(config, parts)));
   parts.feed_forward.activation = read_activation(config, "hidden_activation", Activation::kGeluTanh);
   Description model = finish_decoder(std::move(parts));
   const auto tied = config.get("tie_word_embeddings");
   model.tied_head = !tied || tied->as_bool();
   model.embed_scale = std::sqrt(double(model.hidden));
   model.names.set(Role::kFfnNorm, "@layers.#.pre_feedforward_layernorm");
-  if (const auto cap = config.get("final_logit_softcapping")) model.logit_softcap = cap->as_number();
+  model.logit_softcap = read_number(config, "final_logit_softcapping", model.logit_softcap);
   for (auto& blocks : model.layers) {
     AttentionSpec& spec = std::get<AttentionSpec>(blocks[0].mixer);
     spec.rope = spec.window > 0 ? 1 : 0;
-    if (const auto cap = config.get("attn_logit_softcapping")) spec.softcap = cap->as_number();
+    spec.softcap = read_number(config, "attn_logit_softcapping", spec.softcap);
   }
   add_post_norms(model);
   return model;

@@ -145,7 +145,7 @@ Description describe_gemma4(const Json& config) {
   Description model = finish_decoder(std::move(parts));
   if (!model.tied_head) model.tied_head = true;
   model.embed_scale = std::sqrt(double(model.hidden));
-  if (const auto cap = config.get("final_logit_softcapping")) model.logit_softcap = cap->as_number();
+  model.logit_softcap = read_number(config, "final_logit_softcapping", model.logit_softcap);
   model.layer_scales = true;
   for (auto& layer : model.layers) {
     if (attention_of(layer).window == 0) layer[0].mixer = global;

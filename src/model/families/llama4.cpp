@@ -87,9 +87,8 @@ Description describe_llama4(const Json& config) {
     } else {
       attention.rope = -1;
       attention.temperature_beta = grows ? beta : 0;
-      attention.temperature_interval = floor ? int64_t(floor->as_number()) : 8192;
+      attention.temperature_interval = floor ? floor->as_integer(1, kMaxContext) : 8192;
       attention.temperature_offset = 1;
-      if (attention.temperature_interval < 1) floor->fail("must be at least 1");
     }
   }
   set_mixtures(model, mixture, moe);

@@ -68,7 +68,7 @@ void read_sigmoid_choice(const Json& config, MixtureSpec& mixture) {
   }
   mixture.normalized = read_normalized(config, true);
   mixture.least_sum = 1e-20;
-  if (const auto scale = config.get("routed_scaling_factor")) mixture.scale = scale->as_number();
+  mixture.scale = read_number(config, "routed_scaling_factor", mixture.scale);
   const auto shared = config.get("n_shared_experts");
   mixture.shared_width = (shared ? shared->as_integer(0, kMaxWidth / mixture.width) : 0) * mixture.width;
 }
