@@ -239,6 +239,69 @@ class TextWalk {
   size_t at_ = 0;
 };
 
+// Goes through a value until simdjson meets what is wrong with it; `at` is then where that begins, or null where the
+// document is there.
+simdjson::error_code find_error(simdjson::ondemand::document& document, simdjson::ondemand::value value,
+                                const char*& at, int depth = 0) {
+  constexpr int kMostDepth = 1000;
+  if (depth == kMostDepth) return simdjson::DEPTH_ERROR;
+  using simdjson::ondemand::json_type;
+  json_type type;
+  if (const auto error = value.type().get(type)) return error;
+  if (type == json_type::object) {
+    simdjson::ondemand::object object;
+    if (const auto error = value.get_object().get(object)) return error;
+    for (auto found : object) {
+      simdjson::ondemand::field field;
+      if (const auto error = std::move(found).get(field)) return error;
+      std::string_view key;
+      if (const auto error = field.unescaped_key().get(key)) return error;
+      if (const auto error = find_error(document, field.value(), at, depth + 1)) return error;
+    }
+    return simdjson::SUCCESS;
+  }
+  if (type == json_type::array) {
+    simdjson::ondemand::array array;
+    if (const auto error = value.get_array().get(array)) return error;
+    for (auto found : array) {
+      simdjson::ondemand::value element;
+      if (const auto error = std::move(found).get(element)) return error;
+      if (const auto error = find_error(document, element, at, depth + 1)) return error;
+    }
+    return simdjson::SUCCESS;
+  }
+  std::string_view text;
+  double number;
+  bool truth;
+  if (document.current_location().get(at) != simdjson::SUCCESS) at = nullptr;  // scalars are passed, wrong or not
+  const auto error = type == json_type::string    ? value.get_string().get(text)
+                     : type == json_type::number  ? value.get_double().get(number)
+                     : type == json_type::boolean ? value.get_bool().get(truth)
+                                                  : value.is_null().get(truth);
+  if (error == simdjson::SUCCESS) at = nullptr;
+  return error;
+}
+// Where it is in a text, or in a `readable` form of it with the same lines: " at line 3, byte 7"; "" where simdjson
+// does not tell.
+std::string place_of_error(std::string_view text, std::string_view readable) {
+  const simdjson::padded_string padded(readable);
+  simdjson::ondemand::parser parser;
+  simdjson::ondemand::document document;
+  if (parser.iterate(padded).get(document) != simdjson::SUCCESS) return {};
+  simdjson::ondemand::value root;
+  const char* found = nullptr;
+  if (document.get_value().get(root) == simdjson::SUCCESS) find_error(document, root, found);
+  if (found == nullptr && document.current_location().get(found) != simdjson::SUCCESS) return {};
+  std::string_view before = readable.substr(0, size_t(found - padded.data()));
+  int64_t line = 1;
+  for (size_t end; (end = before.find('\n')) != before.npos; ++line) {
+    before.remove_prefix(end + 1);
+    text.remove_prefix(text.find('\n') + 1);
+  }
+  return fmt::format(" at line {}{}", line,
+                     text.starts_with(before) ? fmt::format(", byte {}", before.size() + 1) : "");
+}
+
 std::string_view type_name(simdjson::dom::element element) {
   using simdjson::dom::element_type;
   switch (element.type()) {
@@ -274,10 +337,11 @@ std::unique_ptr<JsonDocument> JsonDocument::parse(std::string_view text, std::st
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   if (!simdjson::validate_utf8(text.data(), text.size()))
     qgen::fail(kind, document->subject_ + ": not valid UTF-8", kind == ErrorKind::kModel ? "not a text file?" : "");
+  std::string readable;
   const auto error = with_memory_for(document->subject_, text.size(), [&] {
     auto found = document->parser_.parse(text.data(), text.size()).get(document->root_);
     if (found != simdjson::SUCCESS && found != simdjson::EMPTY && found != simdjson::MEMALLOC) {
-      const std::string readable = replace_odd_numbers(text);
+      readable = replace_odd_numbers(text);
       found = document->parser_.parse(readable).get(document->root_);
     }
     if (found == simdjson::SUCCESS) {
@@ -290,7 +354,8 @@ std::unique_ptr<JsonDocument> JsonDocument::parse(std::string_view text, std::st
   if (error != simdjson::SUCCESS) {
     // simdjson ends its messages with a code for developers after a colon or a full stop.
     std::string reason = simdjson::error_message(error);
-    qgen::fail(kind, fmt::format("{}: not valid JSON ({})", document->subject_, reason),
+    qgen::fail(kind,
+               fmt::format("{}: not valid JSON{} ({})", document->subject_, place_of_error(text, readable), reason),
                text.empty()                ? "the file is empty"
                : kind == ErrorKind::kModel ? "an unfinished download, or not the file it should be?"
                                            : "");
@@ -434,7 +499,7 @@ void Json::fail(const std::string& problem, std::string hint) const {
 }
 
 void Json::fail_type(std::string_view expected) const {
-  fail(fmt::format("expected {}, found {}", expected, type_name(element_)));
+  fail(fmt::format("expected {}, found {}", expected, odd_number(element_) ? "a number" : type_name(element_)));
 }
 
 std::string json_quote(std::string_view text) {

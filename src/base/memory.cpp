@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -102,6 +103,12 @@ size_t available_memory() {
   const auto addresses = left_in_address_space();
   if (!addresses) return system;
   return system == 0 ? size_t(*addresses) : std::min(system, size_t(*addresses));
+}
+
+void share_heap_if_limited() {
+#if defined(M_ARENA_MAX)
+  if (left_in_address_space()) ::mallopt(M_ARENA_MAX, 1);
+#endif
 }
 
 size_t peak_resident_memory() { return size_t(read_key("/proc/self/status", "VmHWM:")) * 1024; }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/edit_distance.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "chat/template.h"
@@ -87,6 +88,20 @@ std::string content_of(const Json& content) {
   return text;
 }
 
+// Templates know roles of their own ("tools" in Granite's), but one that is nearly one of the usual ones is a slip,
+// which they would write as it is.
+std::string role_of(const Json& json) {
+  const std::string_view role = json.as_string();
+  std::string lower(role);
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  for (const std::string_view usual : {"system", "developer", "user", "assistant", "tool"}) {
+    const bool own = role == "tools" || (!role.empty() && role.back() >= '0' && role.back() <= '9');
+    if (role != usual && !own && edit_distance(lower, usual) <= 1)
+      json.fail(fmt::format("'{}' is no role", role), fmt::format("did you mean {}?", usual));
+  }
+  return std::string(role);
+}
+
 // ChatGLM2 has its prompt in its program alone (tokenization_chatglm.py, build_prompt).
 constexpr std::string_view kChatGlm2 =
     "[gMASK]sop{% set seen = namespace(rounds=0) %}{% for message in messages %}"
@@ -141,7 +156,7 @@ std::vector<Message> read_messages(const Json& list) {
   for (const Json& entry : list.elements()) {
     if (!entry.is_object()) entry.fail("expected a message, an object with \"role\" and \"content\"");
     Message message;
-    message.role = std::string(entry.at("role").as_string());
+    message.role = role_of(entry.at("role"));
     const auto content = entry.get("content");
     if (content) {
       message.content = content_of(*content);

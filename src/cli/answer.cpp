@@ -69,8 +69,18 @@ struct Question {
   Conversation conversation;  // with the prompt as the last message, if the model has a template
 };
 
-Question prepare(const AnswerOptions& options, const TextModel& model, Conversation before, std::string text) {
+// Whether the model is to speak next.
+bool ends_with_question(const Conversation& conversation) {
+  if (conversation.messages.empty()) return false;
+  const std::string& role = conversation.messages.back().role;
+  return role == "user" || role == "tool";
+}
+
+// `text`: the prompt. A conversation that ends with a question needs none.
+Question prepare(const AnswerOptions& options, const TextModel& model, Conversation before,
+                 std::optional<std::string> text) {
   Question out;
+  if (!text && !ends_with_question(before)) fail_without_prompt();
   if (!model.has_template()) {
     for (const auto& [name, given] :
          {std::pair("--system", options.system.has_value()), std::pair("--resume", options.resume.has_value()),
@@ -81,12 +91,12 @@ Question prepare(const AnswerOptions& options, const TextModel& model, Conversat
                        options.raw ? "--raw takes the prompt as it is" : "the model has no chat template"),
            "write what was said into the prompt");
     }
-    out.input = model.continue_text(text);
+    out.input = model.continue_text(text.value_or(""));
     return out;
   }
   out.conversation = std::move(before);
   if (options.system) out.conversation.system = valid_text(*options.system, "--system", options.text);
-  out.conversation.messages.push_back({"user", std::move(text), {}});
+  if (text) out.conversation.messages.push_back({"user", *std::move(text), {}});
   out.input = model.render(out.conversation.all(), options.reasoning.enable_thinking());
   return out;
 }
@@ -224,7 +234,8 @@ Command::Bound bind() {
       {"--resume",
        &o->resume,
        "FILE",
-       "go on with a conversation that --save or /save wrote, or with a list of messages in JSON",
+       "go on with a conversation that --save or /save wrote, or with a list of messages in JSON; where it ends with a "
+       "question, no prompt is needed",
        {.unless = "raw"}},
       {"--save", &o->save, "FILE", "write the conversation with the answer to this file", {.unless = "raw"}},
       max_tokens_option(o->max_tokens),

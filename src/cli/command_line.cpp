@@ -8,10 +8,12 @@
 #include <new>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include "base/edit_distance.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "cli/environment.h"
 #include "cli/habits.h"
 #include "cli/streams.h"
@@ -39,7 +41,6 @@ struct Parser {
       }
       CLI::Option* parsed = app->add_option(names, texts.emplace_back());
       if (!option.is_word()) parsed->allow_extra_args(false);
-      if (!option.details.alone.empty()) parsed->expected(0, 1);
       if (option.is_word() && !option.is_repeatable()) parsed->expected(1);
       if (!option.is_repeatable()) parsed->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
       given.push_back(parsed);
@@ -66,8 +67,6 @@ struct Parser {
 void assign_typed(const Option& option, const CLI::Option& typed) {
   const std::string subject(option.is_word() ? option.names : std::string("--").append(option.long_name()));
   std::vector<std::string> values = typed.results();
-  if (!option.details.alone.empty() && (values.empty() || values.back().empty() || values.back() == "{}"))
-    values = {std::string(option.details.alone)};
   if (!option.is_repeatable() && !values.empty()) values = {values.back()};
   for (const std::string& value : values) assign(option, value, subject);
 }
@@ -114,21 +113,45 @@ std::vector<FromEnvironment> assign_all(const Parser& command, const Parser& roo
   return out;
 }
 
-// The option that an unknown word was probably meant to be, or "".
-std::string suggestion(const Parser& parser, const std::string& word) {
+// The option that is called so: "--name" or "-n".
+const Option* find_option(const Parser& parser, std::string_view name) {
+  for (const Option& option : parser.bound.options) {
+    if (!option.is_word() && (name.starts_with("--") ? name.substr(2) == option.long_name()
+                                                     : name.size() == 2 && name.substr(1) == option.short_name()))
+      return &option;
+  }
+  return nullptr;
+}
+
+std::string command_name(const Parser& parser) {
+  return parser.command->name.empty() ? "`qgen`" : fmt::format("`qgen {}`", parser.command->name);
+}
+
+// What an unknown option was probably meant to be, or "".
+std::string suggestion(const Parser& parser, const std::deque<Parser>& parsers, const std::string& word) {
   if (!word.starts_with('-')) return {};
+  const std::string name = word.substr(0, word.find('='));
+  std::vector<std::string> others;
+  for (const Parser& other : parsers) {
+    if (find_option(other, name) != nullptr) others.push_back(command_name(other));
+  }
+  if (!others.empty())
+    return fmt::format("{} is an option of {}, not of {}", name, fmt::join(others, ", "), command_name(parser));
   std::vector<std::string> candidates;
   for (const Option& option : parser.bound.options) {
     if (!option.is_word()) candidates.push_back(fmt::format("--{}", option.long_name()));
   }
-  return closest_word(word.substr(0, word.find('=')), candidates);
+  const size_t letters = name.size() - std::min(name.size(), name.find_first_not_of('-'));
+  const std::string meant = closest_word(name, candidates, letters <= 3 ? 1 : std::max<size_t>(2, letters / 3));
+  return meant.empty() ? "" : fmt::format("did you mean {}?", meant);
 }
 
 std::string help_hint(const Parser& parser, const Parser& root) {
   return fmt::format("`qgen{}{} --help` lists the options", &parser == &root ? "" : " ", parser.command->name);
 }
 
-[[noreturn]] void fail_parse(const Parser& parser, const Parser& root, const CLI::ParseError& error) {
+[[noreturn]] void fail_parse(const Parser& parser, const std::deque<Parser>& parsers, const CLI::ParseError& error) {
+  const Parser& root = parsers.front();
   std::string message = error.what();
   std::string hint = help_hint(parser, root);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
@@ -137,8 +160,7 @@ std::string help_hint(const Parser& parser, const Parser& root) {
     if (!extras.empty()) {
       const std::string& word = extras.front();
       message = fmt::format("{}: unknown {}", word, word.starts_with('-') ? "option" : "argument");
-      if (const std::string meant = suggestion(parser, word); !meant.empty())
-        hint = fmt::format("did you mean {}?", meant);
+      if (std::string meant = suggestion(parser, parsers, word); !meant.empty()) hint = std::move(meant);
     }
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     message = message.substr(0, message.find(':')) + ": needs a value";
@@ -147,16 +169,11 @@ std::string help_hint(const Parser& parser, const Parser& root) {
 }
 
 // The words of the command line, under our names, last one first as CLI11 wants them. `--name=` gives the empty text;
-// CLI11 would take the next word.
+// CLI11 would take the next word. An option whose value may be missing has it behind "=" only.
 std::vector<std::string> reversed_words(int argc, char** argv, const std::deque<Parser>& parsers) {
   const auto find = [&](std::string_view name) -> const Option* {
     for (const Parser& parser : parsers) {
-      for (const Option& option : parser.bound.options) {
-        if (option.is_word()) continue;
-        if (name.starts_with("--") ? name.substr(2) == option.long_name()
-                                   : name.size() == 2 && name.substr(1) == option.short_name())
-          return &option;
-      }
+      if (const Option* const option = find_option(parser, name)) return option;
     }
     return nullptr;
   };
@@ -166,6 +183,16 @@ std::vector<std::string> reversed_words(int argc, char** argv, const std::deque<
                                 return option != nullptr && !option->is_flag() && option->details.alone.empty();
                               }};
   std::vector<std::string> words = translate_habits({argv + 1, argv + argc}, known);
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    std::string& word = words[i];
+    if (known.takes_value(word)) {
+      ++i;
+      continue;
+    }
+    const std::string name = word.substr(0, word.ends_with('=') ? word.size() - 1 : word.npos);
+    const Option* const option = name.starts_with("--") ? find(name) : nullptr;
+    if (option != nullptr && !option->details.alone.empty()) word = fmt::format("{}={}", name, option->details.alone);
+  }
   std::vector<std::string> out;
   for (auto word = words.rbegin(); word != words.rend(); ++word) {
     if (word->size() > 3 && word->starts_with("--") && word->find('=') == word->size() - 1) {
@@ -197,7 +224,7 @@ int parse_and_run(int argc, char** argv) {
   try {
     app.parse(reversed_words(argc, argv, parsers));
   } catch (const CLI::ParseError& error) {
-    if (!asked(used(), kHelpNames) && !asked(root, kHelpNames)) fail_parse(used(), root, error);
+    if (!asked(used(), kHelpNames) && !asked(root, kHelpNames)) fail_parse(used(), parsers, error);
   }
   const Parser& command = used();
   if (asked(command, kHelpNames) || asked(root, kHelpNames)) {
@@ -256,6 +283,7 @@ Command::Bound bind_command(const Command& command, GlobalOptions& global) {
 }
 
 int run(int argc, char** argv) {
+  share_heap_if_limited();
   claim_standard_streams();
   install_signal_handlers();
   try {

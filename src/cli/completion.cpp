@@ -77,7 +77,7 @@ _qgen() {
   out += "    esac\n  done\n  COMPREPLY=()\n  case $command,$previous in\n";
   for (const Row& row : rows()) {
     for (const Option& option : row.options) {
-      if (option.is_word() || option.is_flag()) continue;
+      if (option.is_word() || option.is_flag() || !option.details.alone.empty()) continue;
       std::string patterns = fmt::format("{},--{}", row.command->name, option.long_name());
       if (!option.short_name().empty()) patterns += fmt::format(" | {},-{}", row.command->name, option.short_name());
       switch (kind_of(option)) {
@@ -143,7 +143,8 @@ std::string zsh_argument(const Option& option) {
   if (option.is_word()) return fmt::format("'{}{}'", option.is_repeatable() ? "*" : "", action);
   const std::string help = single_quoted(fmt::format("[{}]{}", escaped(option.help), action));
   const std::string star = option.is_repeatable() ? "*" : "";
-  if (option.short_name().empty()) return fmt::format("'{}--{}'{}", star, option.long_name(), help);
+  const std::string_view within = option.details.alone.empty() ? "" : "=-";  // the value is a part of the word
+  if (option.short_name().empty()) return fmt::format("'{}--{}{}'{}", star, option.long_name(), within, help);
   return fmt::format("'({0}-{1} --{2})'{{-{1},--{2}}}{3}", star, option.short_name(), option.long_name(), help);
 }
 
@@ -221,7 +222,9 @@ end
       switch (kind_of(option)) {
         case Kind::kNothing: break;
         case Kind::kChoices:
-          line += fmt::format(" -x -a {}", single_quoted(fmt::format("{}", fmt::join(option.choices(), " "))));
+          // A value that may be missing is a part of the word, which fish knows by there being no -x.
+          line += fmt::format(" {} -a {}", option.details.alone.empty() ? "-x" : "-f",
+                              single_quoted(fmt::format("{}", fmt::join(option.choices(), " "))));
           break;
         case Kind::kModel: line += " -x -a '(__qgen_models)'"; break;
         case Kind::kFile: line += " -r"; break;

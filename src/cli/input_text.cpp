@@ -93,7 +93,13 @@ std::string prompt_text(std::string text, std::string_view subject, const InputO
   return text;
 }
 
-std::string gather_prompt(const PromptSources& sources, const InputOptions& options, Warnings& warnings) {
+void fail_without_prompt() {
+  fail(ErrorKind::kUsage, "no prompt",
+       "--prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples");
+}
+
+std::optional<std::string> gather_prompt(const PromptSources& sources, const InputOptions& options,
+                                         Warnings& warnings) {
   std::string text;
   const auto add = [&](const std::string& part) {
     if (!text.empty() && !part.empty()) text += "\n\n";
@@ -103,11 +109,12 @@ std::string gather_prompt(const PromptSources& sources, const InputOptions& opti
   const bool typed = sources.prompt && sources.prompt != "-";
   if (sources.file && sources.file != "-")
     add(prompt_text(read_file(*sources.file, kMaxTextBytes, ErrorKind::kUsage), *sources.file, options));
-  bool read = dash;
+  bool read = dash, has_source = sources.file || dash;
   if (!dash && !sources.no_stdin) {
     const bool alone = !sources.prompt && !sources.file;
     const StdinKind kind = stdin_kind();
     read = alone ? !stdin_is_terminal() : kind == StdinKind::kReadable;
+    has_source = has_source || kind == StdinKind::kReadable;
     if (!alone && kind == StdinKind::kFileUnderWay) {
       warnings.add(
           "standard input is a file that another program has begun to read, so it is left alone (in loops: "
@@ -116,12 +123,9 @@ std::string gather_prompt(const PromptSources& sources, const InputOptions& opti
   }
   if (read) add(prompt_text(read_stdin(), kStdin, options));
   if (typed) add(valid_text(*sources.prompt, "--prompt", options));
-  // An empty prompt that was typed is one: the model begins by itself.
-  if (text.empty() && !typed) {
-    fail(ErrorKind::kUsage, "no prompt",
-         "--prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples");
-  }
-  return text;
+  if (!text.empty() || typed) return text;
+  if (has_source) fail_without_prompt();
+  return {};
 }
 
 std::string read_text(const std::string& input, std::string_view command, const InputOptions& options) {

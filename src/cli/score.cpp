@@ -142,9 +142,9 @@ int score(const ScoreOptions& options) {
                        json_quote(tokenizer ? tokenizer->piece_of(ids[i]) : ""),
                        logprob == kUnscored ? "null" : fmt::format("{:.9g}", logprob));
   }
-  print_stdout(out + fmt::format("],\"scored\":{},\"mean_nll\":{:.9g},\"perplexity\":{}{}}}\n", scores->scored,
-                                 scores->mean_nll,
-                                 scores->scored == 0 ? "null" : fmt::format("{:.9g}", scores->perplexity()),
+  const auto mean = [&](double value) { return scores->scored == 0 ? "null" : fmt::format("{:.9g}", value); };
+  print_stdout(out + fmt::format("],\"scored\":{},\"mean_nll\":{},\"perplexity\":{}{}}}\n", scores->scored,
+                                 mean(scores->mean_nll), mean(scores->perplexity()),
                                  other ? divergence_json(*other, scores->divergence) : ""));
   return 0;
 }

@@ -27,18 +27,18 @@ size_t chunk_of(std::string_view text) {
 
 }  // namespace
 
-void refuse_far_too_long(const Prompt& prompt, const Tokenizer& tokenizer, int64_t context,
+void refuse_far_too_long(std::span<const std::string_view> prompt, const Tokenizer& tokenizer, int64_t context,
                          const std::string& model_name) {
   size_t bytes = 0;
-  for (const PromptPart& part : prompt) bytes += part.text.size();
+  for (const std::string_view part : prompt) bytes += part.size();
   if (int64_t(bytes) <= kUsualBytes * context + int64_t(kChunkBytes)) return;
   EncodeOptions plain;
   plain.add_special_tokens = plain.parse_special_tokens = false;
   // Tokens that chunks tear apart are few: the quarter is more than enough for them.
   const int64_t enough = context + context / 4 + 1024;
   int64_t tokens = 0;
-  for (const PromptPart& part : prompt) {
-    for (std::string_view text = part.text; !text.empty();) {
+  for (std::string_view text : prompt) {
+    while (!text.empty()) {
       const size_t chunk = chunk_of(text);
       tokens += int64_t(tokenizer.encode(text.substr(0, chunk), plain).ids.size());
       text.remove_prefix(chunk);

@@ -30,7 +30,7 @@ void TextModel::check(const std::vector<TokenId>& ids) const {
 }
 
 ModelInput TextModel::continue_text(std::string_view text) const {
-  refuse_far_too_long({{std::string(text), false}}, *tokenizer_, most_context(), name());
+  refuse_far_too_long({&text, 1}, *tokenizer_, most_context(), name());
   EncodeOptions encode;
   encode.parse_special_tokens = false;
   ModelInput input;
@@ -44,8 +44,16 @@ Prompt TextModel::render_prompt(const std::vector<Message>& messages, std::optio
   options.enable_thinking = enable_thinking;
   options.bos_token = bos_token_;
   options.eos_token = eos_token_;
+  // What users wrote templates keep, and are not made to read it where there is far too much of it.
+  std::vector<std::string_view> texts;
+  for (const Message& message : messages) {
+    if (message.role == "user") texts.push_back(message.content);
+  }
+  refuse_far_too_long(texts, *tokenizer_, most_context(), name());
   Prompt prompt = template_->render(messages, options);
-  refuse_far_too_long(prompt, *tokenizer_, most_context(), name());
+  texts.clear();
+  for (const PromptPart& part : prompt) texts.push_back(part.text);
+  refuse_far_too_long(texts, *tokenizer_, most_context(), name());
   return prompt;
 }
 

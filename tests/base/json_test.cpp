@@ -92,6 +92,33 @@ TEST_CASE("JSON: values as they are written") {
   CHECK(root.written_in(text).ends_with("\"t\":true}"));
 }
 
+TEST_CASE("JSON: errors say where") {
+  std::string nested(5000, '[');
+  nested += ',';
+  nested.append(5000, ']');
+  const std::pair<std::string, const char*> cases[] = {
+      {"{\"a\":1,}", "at line 1, byte 8 ("},
+      {"{\n \"a\": 1\n \"b\": 2}", "at line 3, byte 2 ("},
+      {"[1,\n,2]", "at line 2, byte 1 ("},
+      {"{\"a\":tru}", "at line 1, byte 6 ("},
+      {"{\"a\":1}\n}", "at line 2, byte 1 ("},
+      {"[\n{\"a\":[1,2}]", "at line 2, byte 10 ("},
+      {"{'a':1}", "at line 1, byte 2 ("},
+      {"[NaN,\n 18446744073709551616, Infinity,\n x]", "at line 3, byte 2 ("},
+      {"[NaN, x]", "at line 1 ("},
+      {"[1,\n\"a\\qb\"\n,1]", "at line 2, byte 1 ("},
+      {"[1,\nnul\n]", "at line 2, byte 1 ("},
+      {"[1,\n01\n]", "at line 2, byte 1 ("},
+      {"[\"open", "not valid JSON ("},
+      {"", "not valid JSON ("},
+      {std::string(100000, '['), "not valid JSON"},
+      {nested, "not valid JSON"}};
+  for (const auto& [text, expected] : cases) {
+    INFO(text.substr(0, 100));
+    CHECK(contains(error_of([&] { JsonDocument::parse(text, "f"); }), expected));
+  }
+}
+
 TEST_CASE("JSON: integers of any size") {
   const std::string text =
       R"([18446744073709551615, 9223372036854775808, -9223372036854775808, 18446744073709551616, -9223372036854775809,

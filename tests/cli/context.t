@@ -82,6 +82,13 @@ stderr:
 exit: 2
 within: 2 s
 
+# Nor does a chat template have to read it, which may have no more than 64 MiB
+$ python3 $ROOT/tests/cli/scripted_model.py two Hello && printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > two/chat_template.jinja; head -c 70000000 /dev/zero | tr '\0' a > long; qgen -m two -f long
+stderr:
+  qgen: two: the prompt does not fit in the context (expected at most * tokens, found more than *) (glob)
+  hint: it has 70000000 bytes; a part of them, or a summary, may do
+exit: 2
+
 # Beyond what the model was made for: a word about it
 $ qgen -m $MODEL -p "Once upon a time" -c 600 -n 1
   , (no-eol)

@@ -42,7 +42,22 @@ exit: 2
 $ qgen tokens -m $MODEL --top-k 3
 stderr:
   qgen: --top-k: unknown option
-  hint: `qgen tokens --help` lists the options
+  hint: --top-k is an option of `qgen`, `qgen chat`, not of `qgen tokens`
+exit: 2
+
+$ qgen chat -m $MODEL -p x; qgen -m $MODEL --to=fp8
+stderr:
+  qgen: -p: unknown option
+  hint: -p is an option of `qgen`, `qgen bench`, not of `qgen chat`
+  qgen: --to=fp8: unknown option
+  hint: --to is an option of `qgen quantize`, not of `qgen`
+exit: 2
+
+# 2: a short word that is like none
+$ qgen -m $MODEL --n 5
+stderr:
+  qgen: --n: unknown option
+  hint: `qgen --help` lists the options
 exit: 2
 
 # 2: a command that is not there

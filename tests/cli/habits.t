@@ -4,6 +4,23 @@
 $ qgen -m $MODEL "Once upon a time" -n 3
   , there was (no-eol)
 
+# Behind an option whose value may be missing; the value comes behind "="
+$ qgen -m $MODEL --stats "Once upon a time" -n 3 2>&1 | grep -c "there was\|output  3 tokens"; qgen -m $MODEL --stats=json -n 3 "Once upon a time"
+  2
+  , there was (no-eol)
+json: stderr schemas/stats.schema.json
+
+# Where it is another option's value it is left alone
+$ qgen -m $MODEL -p --stats -n 0 --json
+json: stdout schemas/answer.schema.json
+where: it["usage"]["prompt_tokens"] == 7  # those of "--stats", not of "--stats=text"
+
+$ qgen models --markdown families
+stderr:
+  qgen: families: unknown argument
+  hint: * (glob)
+exit: 2
+
 # Before the options, and with a pipe before it
 $ qgen "Once upon a time" -m $MODEL -n 3; printf 'Tom saw a cat.\n' | qgen -m $MODEL 'The cat' -n 0 --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'
   , there was"prompt":{"tokens":14

@@ -139,3 +139,8 @@ stderr:
   qgen: many: does not fit: needs [0-9.]+ GiB, [67]\.[0-9]+ GiB of memory are free (re)
   ...
 exit: 4
+
+# What is said to fit into a limited address space does, threads included
+$ (ulimit -v 400000; most=$(qgen -m $MODEL -p x -c 2000000000 2>&1 | grep -o 'context [0-9]* fits' | tr -dc 0-9); qgen -m $MODEL -p "Once upon a time" -n 3 -c $((most * 19 / 20)) --threads 2 -q)
+  , there was (no-eol)
+needs: (ulimit -v 400000; qgen --version)

@@ -20,6 +20,54 @@ $ python3 -c 'import json; print([m["content"] for m in json.load(open("talk.jso
   ['Hi', 'Hello there.', 'And?', 'Hello there.']
   600
 
+# A list of messages that ends with a question needs no further prompt, one that ends with an answer does
+$ printf '[{"role":"user","content":"Hi"}]' > asked.json; qgen -m two --resume asked.json --save answered.json --stats=json < /dev/null
+  Hello there. (no-eol)
+json: stderr schemas/stats.schema.json
+where: it["prompt"]["tokens"] == len("Hi|")
+
+$ python3 -c 'import json; print([m["content"] for m in json.load(open("answered.json"))["messages"]])'; qgen -m two --resume answered.json < /dev/null
+  ['Hi', 'Hello there.']
+stderr:
+  qgen: no prompt
+  hint: --prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples
+exit: 2
+
+# Nothing from a pipe or a file is no prompt, not the last question
+$ printf '' | qgen -m two --resume asked.json
+stderr:
+  qgen: no prompt
+  hint: --prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples
+exit: 2
+
+$ : > empty; qgen -m two --resume asked.json -f empty < /dev/null
+stderr:
+  qgen: no prompt
+  hint: --prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples
+exit: 2
+
+# A slip in a role is not written into the prompt
+$ printf '[{"role":"usr","content":"Hi"}]' > slip.json; qgen -m two --resume slip.json -p x
+stderr:
+  qgen: slip.json: [0].role: 'usr' is no role
+  hint: did you mean user?
+exit: 2
+
+$ printf '[{"role":"User","content":"Hi"}]' | qgen tokens -m two --messages - --render
+stderr:
+  qgen: standard input: [0].role: 'User' is no role
+  hint: did you mean user?
+exit: 2
+
+# Templates have further roles
+$ for role in observation tools user2; do printf '[{"role":"%s","content":"Hi"}]' $role | qgen tokens -m two --messages - --render; done
+  Hi</s>Hi</s>Hi</s> (no-eol)
+
+# JSON that is none: where
+$ printf '[\n {"role":"user","content":"a"},\n {"role":"user" "content":"b"}]' > slip.json; qgen -m two --resume slip.json -p x
+stderr: qgen: slip.json: not valid JSON at line 3, byte 17 (*) (glob)
+exit: 2
+
 # `qgen chat` and `qgen tokens` read it
 $ printf '/undo\n/undo\n/undo\n' | qgen chat -m two --resume talk.json
 stderr: qgen: /undo: there is no question yet

@@ -13,7 +13,8 @@ const std::unique_ptr<Tokenizer>& tokenizer() {
 
 std::string problem(const std::string& text, int64_t context) {
   ErrorKind kind = ErrorKind::kUsage;
-  const std::string error = error_of([&] { refuse_far_too_long({{text, false}}, *tokenizer(), context, "m"); }, &kind);
+  const std::string_view whole = text;
+  const std::string error = error_of([&] { refuse_far_too_long({&whole, 1}, *tokenizer(), context, "m"); }, &kind);
   CHECK(kind == ErrorKind::kUsage);
   return error;
 }
