@@ -281,8 +281,9 @@ simdjson::error_code find_error(simdjson::ondemand::document& document, simdjson
   if (error == simdjson::SUCCESS) at = nullptr;
   return error;
 }
-// Where it is in a text, or in a `readable` form of it with the same lines: " at line 3, byte 7"; "" where simdjson
-// does not tell.
+
+// Where that is in a text, or in a `readable` form of it with the same lines: " at line 3, byte 7"; "" where simdjson
+// does not tell. Documents that end too early it leaves in the zeros behind them.
 std::string place_of_error(std::string_view text, std::string_view readable) {
   const simdjson::padded_string padded(readable);
   simdjson::ondemand::parser parser;
@@ -290,7 +291,8 @@ std::string place_of_error(std::string_view text, std::string_view readable) {
   if (parser.iterate(padded).get(document) != simdjson::SUCCESS) return {};
   simdjson::ondemand::value root;
   const char* found = nullptr;
-  if (document.get_value().get(root) == simdjson::SUCCESS) find_error(document, root, found);
+  if (document.get_value().get(root) != simdjson::SUCCESS) return {};  // no array and no object
+  if (find_error(document, root, found) == simdjson::DEPTH_ERROR) return {};
   if (found == nullptr && document.current_location().get(found) != simdjson::SUCCESS) return {};
   std::string_view before = readable.substr(0, size_t(found - padded.data()));
   int64_t line = 1;

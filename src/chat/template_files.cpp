@@ -92,11 +92,11 @@ std::string content_of(const Json& content) {
 // which they would write as it is.
 std::string role_of(const Json& json) {
   const std::string_view role = json.as_string();
+  if (role == "tools" || (!role.empty() && role.back() >= '0' && role.back() <= '9')) return std::string(role);
   std::string lower(role);
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
   for (const std::string_view usual : {"system", "developer", "user", "assistant", "tool"}) {
-    const bool own = role == "tools" || (!role.empty() && role.back() >= '0' && role.back() <= '9');
-    if (role != usual && !own && edit_distance(lower, usual) <= 1)
+    if (role != usual && edit_distance(lower, usual) <= 1)
       json.fail(fmt::format("'{}' is no role", role), fmt::format("did you mean {}?", usual));
   }
   return std::string(role);

@@ -91,7 +91,7 @@ Question prepare(const AnswerOptions& options, const TextModel& model, Conversat
                        options.raw ? "--raw takes the prompt as it is" : "the model has no chat template"),
            "write what was said into the prompt");
     }
-    out.input = model.continue_text(text.value_or(""));
+    out.input = model.continue_text(*text);
     return out;
   }
   out.conversation = std::move(before);
@@ -173,8 +173,9 @@ int answer(AnswerOptions& options) {
   GenerationSettings settings = settings_of(options, model);
   settings.split_reasoning = model.has_template() && writer.splits();
   note_all(options, model, settings.sampling, warnings);
-  Question question = prepare(options, model, std::move(before),
-                              gather_prompt({options.prompt, options.file, options.no_stdin}, options.text, warnings));
+  auto text_of_prompt = gather_prompt({options.prompt, options.file, options.no_stdin, !ends_with_question(before)},
+                                      options.text, warnings);
+  Question question = prepare(options, model, std::move(before), std::move(text_of_prompt));
   load(model, int64_t(question.input.ids.size()), options.report.quiet, warnings);
   note_context(options.model, model, warnings);
   note_stops(options.stops, warnings);

@@ -155,12 +155,13 @@ std::string help_hint(const Parser& parser, const Parser& root) {
   std::string message = error.what();
   std::string hint = help_hint(parser, root);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    std::vector<std::string> extras = parser.app->remaining().empty() ? root.app->remaining() : parser.app->remaining();
+    const Parser& asked = parser.app->remaining().empty() ? root : parser;
+    std::vector<std::string> extras = asked.app->remaining();
     std::erase(extras, "--");
     if (!extras.empty()) {
       const std::string& word = extras.front();
       message = fmt::format("{}: unknown {}", word, word.starts_with('-') ? "option" : "argument");
-      if (std::string meant = suggestion(parser, parsers, word); !meant.empty()) hint = std::move(meant);
+      if (std::string meant = suggestion(asked, parsers, word); !meant.empty()) hint = std::move(meant);
     }
   } else if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     message = message.substr(0, message.find(':')) + ": needs a value";

@@ -111,7 +111,7 @@ std::optional<std::string> gather_prompt(const PromptSources& sources, const Inp
     add(prompt_text(read_file(*sources.file, kMaxTextBytes, ErrorKind::kUsage), *sources.file, options));
   bool read = dash, has_source = sources.file || dash;
   if (!dash && !sources.no_stdin) {
-    const bool alone = !sources.prompt && !sources.file;
+    const bool alone = sources.needed && !sources.prompt && !sources.file;
     const StdinKind kind = stdin_kind();
     read = alone ? !stdin_is_terminal() : kind == StdinKind::kReadable;
     has_source = has_source || kind == StdinKind::kReadable;

@@ -33,12 +33,13 @@ std::string prompt_text(std::string text, std::string_view subject, const InputO
 struct PromptSources {
   std::optional<std::string> prompt, file;  // --prompt and --file; "-" is standard input
   bool no_stdin = false;
+  bool needed = true;  // whether there is nothing else to answer
 };
 // The prompt: file, standard input and --prompt, as far as given, with a blank line between. Standard input is read
-// where it is asked for, where it is the only source and no terminal, and beside a prompt where it is a pipe or a file
-// at its beginning. A file that was read in part belongs to a shell loop and is left alone with a warning. Nothing
-// where there is no source; a usage Error where those there are have no text. An empty --prompt is one, with which the
-// model begins by itself.
+// where it is asked for, where a prompt is needed and it is the only source and no terminal, and else where it is a
+// pipe or a file at its beginning. A file that was read in part belongs to a shell loop and is left alone with a
+// warning. Nothing where there is no source; a usage Error where those there are have no text. An empty --prompt is
+// one, with which the model begins by itself.
 [[noreturn]] void fail_without_prompt();
 std::optional<std::string> gather_prompt(const PromptSources& sources, const InputOptions& options, Warnings& warnings);
 

@@ -151,8 +151,8 @@ std::string formats_markdown() {
       "that are held. Scales of two levels\n(GGUF's super-blocks, NVFP4) stay so: 1.03 to 1.14 bytes a weight.\n\n"
       "Every tensor that looks like a scale must be used, or be known to have no effect (scales of static activations\n"
       "and of the cache); otherwise loading fails and names it. So it does where the zero points or the order of "
-      "columns "
-      "that\nconfig.json declares are missing, unless `--trust-tensors` is given.\n\n"
+      "columns that\nconfig.json declares are missing (of compressed-tensors, in all modules), unless "
+      "`--trust-tensors` is given.\n\n"
       "These layouts are recognized and refused by name:\n\n" +
       markdown_header({"layout", "recognized by the tensor"});
   for (const UnsupportedLayout& layout : unsupported_layouts()) {

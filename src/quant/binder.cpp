@@ -407,7 +407,8 @@ void drop_zeros_at_load(Weight& weight) {
 
 Binder::Binder(const Checkpoint& checkpoint, bool trust_tensors)
     : checkpoint_(checkpoint), config_(QuantConfig::read(checkpoint.config(), checkpoint.files(), trust_tensors)) {
-  // compressed-tensors leaves out zero points of a module that are all zero, and orders that were never set
+  if (config_.method != "compressed-tensors") return;
+  // Its writer leaves out zero points of a module that are all zero, and orders that were never set
   // (BaseQuantizationCompressor): where others are there, those that are not say that.
   const auto any = [&](std::string_view end) {
     return std::ranges::any_of(checkpoint.tensors(),

@@ -142,14 +142,13 @@ void read_required(QuantConfig& out) {
     return;
   }
   const auto groups = out.json->get("config_groups");
-  if (!groups || groups->members().empty()) return;
-  const auto all_groups = [&](auto&& have) {
-    const auto members = groups->members();
-    return std::all_of(members.begin(), members.end(), [&](const auto& member) {
-      const auto weights = member.second.is_object() ? member.second.get("weights") : std::nullopt;
-      return weights && weights->is_object() && have(*weights);
-    });
-  };
+  if (!groups) return;
+  std::vector<Json> of_weights;
+  for (const auto& [name, group] : groups->members()) {
+    if (!group.is_object()) return;  // a preset's name with its targets
+    if (const auto weights = group.get("weights")) of_weights.push_back(*weights);
+  }
+  const auto all_groups = [&](auto&& have) { return !of_weights.empty() && std::ranges::all_of(of_weights, have); };
   out.zero_points = all_groups([](const Json& weights) { return !weights.flag_or("symmetric", true); });
   out.activation_order = all_groups(orders_columns);
 }

@@ -261,7 +261,7 @@ bool read(const QuantSource& source, Declaration& out) {
   scheme.scales = auto_round ? Dtype::kF16 : source.plain == Dtype::kF32 ? Dtype::kF16 : source.plain;
   scheme.zero_points = !json.flag_or("sym", true);
   scheme.activation_order = json.flag_or("desc_act", false);
-  scheme.group_index = !auto_round;
+  scheme.group_index = !auto_round || scheme.activation_order;
   read_group_size(json, scheme);
   out.matching = Matching::kTargets;
   if (!json.flag_or("lm_head", false)) out.excluded.emplace_back("lm_head");

@@ -110,6 +110,8 @@ TEST_CASE("JSON: errors say where") {
       {"[1,\nnul\n]", "at line 2, byte 1 ("},
       {"[1,\n01\n]", "at line 2, byte 1 ("},
       {"[\"open", "not valid JSON ("},
+      {"1 2", "not valid JSON ("},
+      {"hello", "not valid JSON ("},
       {"", "not valid JSON ("},
       {std::string(100000, '['), "not valid JSON"},
       {nested, "not valid JSON"}};

@@ -53,6 +53,12 @@ stderr:
   hint: --to is an option of `qgen quantize`, not of `qgen`
 exit: 2
 
+$ qgen --messages=x tokens -m $MODEL
+stderr:
+  qgen: --messages=x: unknown option
+  hint: --messages is an option of `qgen tokens`, not of `qgen`
+exit: 2
+
 # 2: a short word that is like none
 $ qgen -m $MODEL --n 5
 stderr:

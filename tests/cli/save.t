@@ -33,6 +33,12 @@ stderr:
   hint: --prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples
 exit: 2
 
+# A loop keeps its file
+$ printf 'asked.json\nasked.json\n' > list; while read file; do qgen -m two --resume $file; done < list
+  Hello there.Hello there. (no-eol)
+stderr: ...
+where: err.count("so it is left alone") == 1
+
 # Nothing from a pipe or a file is no prompt, not the last question
 $ printf '' | qgen -m two --resume asked.json
 stderr:

@@ -293,6 +293,42 @@ TEST_CASE("W x for every code of FP8 and powers of two of every size") {
   }
 }
 
+TEST_CASE("scales are exponents where all codes have room for them") {
+  constexpr int64_t kRows = 3, kCols = 64 * 10, kGroup = 32, kGroups = kCols / kGroup;
+  // One code and one scale (E8M0) that differ from the others.
+  const auto fits = [](uint8_t code, uint8_t power, bool transposed = false, ScaleType type = ScaleType::kE8M0) {
+    std::mt19937 random(1);
+    Weight weight = random_weight(random, Codes::kE4M3, kRows, kCols, 1, kGroup, false);
+    std::vector<std::byte> powers(size_t(kRows * kGroups), std::byte{120});
+    constexpr int64_t kRow = 1, kOf = 13;
+    std::fill_n(weight.owned.begin() + kRow * kCols + kOf * kGroup, kGroup, std::byte{0x80});
+    weight.owned[size_t(kRow * kCols + kOf * kGroup + 9)] = std::byte{code};
+    powers[size_t(transposed ? kOf * kRows + kRow : kRow * kGroups + kOf)] = std::byte{power};
+    if (type == ScaleType::kE8M0) {
+      weight.scale.type = type;
+      weight.scale.data = powers.data();
+      weight.scale.col_pitch = transposed ? kRows : 1;
+      weight.scale.row_pitch = transposed ? 1 : kGroups;
+    }
+    cpu::LinearKernel kernel(weight, *kernel_targets().front(), Activations::k16Bit);
+    kernel.load(weight);
+    return kernel.matrix().exponent_scales;
+  };
+  for (const bool transposed : {false, true}) {
+    CHECK(fits(1, 120, transposed));
+    CHECK(fits(1, 10, transposed));  // 2^-126
+    CHECK(!fits(1, 9, transposed));
+    CHECK(!fits(0x81, 0, transposed));
+    CHECK(fits(0, 9, transposed));
+    CHECK(fits(0x80, 0, transposed));
+    CHECK(fits(0x7E, 246, transposed));  // 448 * 2^119
+    CHECK(!fits(0x7E, 247, transposed));
+    CHECK(fits(0x7E, 200, transposed));
+    CHECK(!fits(0, 255, transposed));
+  }
+  CHECK(!fits(1, 120, false, ScaleType::kF32));
+}
+
 TEST_CASE("W x for shifted codes with minimums") {
   struct Shape {
     int64_t rows, cols, group_rows, group_cols;
