@@ -304,8 +304,20 @@ std::string place_of_error(std::string_view text, std::string_view readable) {
                      text.starts_with(before) ? fmt::format(", byte {}", before.size() + 1) : "");
 }
 
+// A number that the document holds as a string.
+std::optional<double> odd_number(simdjson::dom::element element) {
+  std::string_view text;
+  if (element.get_string().get(text) != simdjson::SUCCESS || !text.starts_with('\0')) return {};
+  if (text == kInfinity) return std::numeric_limits<double>::infinity();
+  if (text == kMinusInfinity) return -std::numeric_limits<double>::infinity();
+  if (text == kNan) return std::numeric_limits<double>::quiet_NaN();
+  if (text.starts_with(kBigInteger)) return std::strtod(text.data() + kBigInteger.size(), nullptr);
+  return {};
+}
+
 std::string_view type_name(simdjson::dom::element element) {
   using simdjson::dom::element_type;
+  if (odd_number(element)) return "a number";
   switch (element.type()) {
     case element_type::ARRAY: return "an array";
     case element_type::OBJECT: return "an object";
@@ -317,17 +329,6 @@ std::string_view type_name(simdjson::dom::element element) {
     case element_type::NULL_VALUE: return "null";
   }
   return "something else";
-}
-
-// A number that the document holds as a string.
-std::optional<double> odd_number(simdjson::dom::element element) {
-  std::string_view text;
-  if (element.get_string().get(text) != simdjson::SUCCESS || !text.starts_with('\0')) return {};
-  if (text == kInfinity) return std::numeric_limits<double>::infinity();
-  if (text == kMinusInfinity) return -std::numeric_limits<double>::infinity();
-  if (text == kNan) return std::numeric_limits<double>::quiet_NaN();
-  if (text.starts_with(kBigInteger)) return std::strtod(text.data() + kBigInteger.size(), nullptr);
-  return {};
 }
 
 }  // namespace
@@ -501,7 +502,7 @@ void Json::fail(const std::string& problem, std::string hint) const {
 }
 
 void Json::fail_type(std::string_view expected) const {
-  fail(fmt::format("expected {}, found {}", expected, odd_number(element_) ? "a number" : type_name(element_)));
+  fail(fmt::format("expected {}, found {}", expected, type_name(element_)));
 }
 
 std::string json_quote(std::string_view text) {

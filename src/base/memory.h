@@ -27,11 +27,11 @@ auto with_memory_for(const std::string& subject, size_t bytes, Action&& action) 
 // process is in (versions 1 and 2, cgroups(7), with all the groups around them) and of its address space (RLIMIT_AS)
 // leave. Page cache and the files mapped already count as free. 0 if nothing says.
 size_t available_memory();
+// The part of it that files tell: those of /proc and /sys below `root`.
+size_t available_memory_of_system(const std::filesystem::path& root = "/");
 // Where the address space is limited, threads allocate from one heap: glibc would reserve 64 MiB of it for each of
 // them, which available_memory() does not know of. To be called before the first thread.
 void share_heap_if_limited();
-// The part of it that files tell: those of /proc and /sys below `root`.
-size_t available_memory_of_system(const std::filesystem::path& root = "/");
 
 // Bytes of this process that are in memory now (statm, proc(5)); 0 if nothing says.
 size_t resident_memory();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ascii.h"
 #include "base/edit_distance.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -93,10 +94,9 @@ std::string content_of(const Json& content) {
 std::string role_of(const Json& json) {
   const std::string_view role = json.as_string();
   if (role == "tools" || (!role.empty() && role.back() >= '0' && role.back() <= '9')) return std::string(role);
-  std::string lower(role);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  const std::string small = lower(role);
   for (const std::string_view usual : {"system", "developer", "user", "assistant", "tool"}) {
-    if (role != usual && edit_distance(lower, usual) <= 1)
+    if (role != usual && edit_distance(small, usual) <= 1)
       json.fail(fmt::format("'{}' is no role", role), fmt::format("did you mean {}?", usual));
   }
   return std::string(role);

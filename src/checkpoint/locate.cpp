@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ascii.h"
 #include "base/edit_distance.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint.h"
@@ -58,13 +59,8 @@ bool is_commit(std::string_view text) {
          });
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 bool has_word(const fs::path& file, std::string_view word) {
-  return lower(file.filename().string()).find(lower(std::string(word))) != std::string::npos;
+  return lower(file.filename().string()).find(lower(word)) != std::string::npos;
 }
 
 // Whatever a file is called.

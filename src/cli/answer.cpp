@@ -76,11 +76,10 @@ bool ends_with_question(const Conversation& conversation) {
   return role == "user" || role == "tool";
 }
 
-// `text`: the prompt. A conversation that ends with a question needs none.
+// `text`: the prompt; nothing where the conversation ends with a question.
 Question prepare(const AnswerOptions& options, const TextModel& model, Conversation before,
                  std::optional<std::string> text) {
   Question out;
-  if (!text && !ends_with_question(before)) fail_without_prompt();
   if (!model.has_template()) {
     for (const auto& [name, given] :
          {std::pair("--system", options.system.has_value()), std::pair("--resume", options.resume.has_value()),

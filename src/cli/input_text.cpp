@@ -93,11 +93,6 @@ std::string prompt_text(std::string text, std::string_view subject, const InputO
   return text;
 }
 
-void fail_without_prompt() {
-  fail(ErrorKind::kUsage, "no prompt",
-       "--prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples");
-}
-
 std::optional<std::string> gather_prompt(const PromptSources& sources, const InputOptions& options,
                                          Warnings& warnings) {
   std::string text;
@@ -124,8 +119,9 @@ std::optional<std::string> gather_prompt(const PromptSources& sources, const Inp
   if (read) add(prompt_text(read_stdin(), kStdin, options));
   if (typed) add(valid_text(*sources.prompt, "--prompt", options));
   if (!text.empty() || typed) return text;
-  if (has_source) fail_without_prompt();
-  return {};
+  if (!sources.needed && !has_source) return {};
+  fail(ErrorKind::kUsage, "no prompt",
+       "--prompt TEXT, --file FILE, or text on standard input; `qgen --help` has examples");
 }
 
 std::string read_text(const std::string& input, std::string_view command, const InputOptions& options) {

@@ -38,9 +38,8 @@ struct PromptSources {
 // The prompt: file, standard input and --prompt, as far as given, with a blank line between. Standard input is read
 // where it is asked for, where a prompt is needed and it is the only source and no terminal, and else where it is a
 // pipe or a file at its beginning. A file that was read in part belongs to a shell loop and is left alone with a
-// warning. Nothing where there is no source; a usage Error where those there are have no text. An empty --prompt is
-// one, with which the model begins by itself.
-[[noreturn]] void fail_without_prompt();
+// warning. A usage Error where there is no text; nothing where none is needed and there is no source. An empty --prompt
+// is a text, with which the model begins by itself.
 std::optional<std::string> gather_prompt(const PromptSources& sources, const InputOptions& options, Warnings& warnings);
 
 // The text of a command that works on texts, byte for byte but for a byte order mark and one newline at its end: a

@@ -63,14 +63,14 @@ struct HiLo {
   int operator[](int64_t k) const { return 256 * high[k] + low[k]; }
 };
 
-// Whether each code that is not zero, times the power of two that is its group's scale, is a normal number of bf16.
-// Codes have exponents of -9 to 8.
+}  // namespace
+
 bool has_exponent_scales(const Weight& weight) {
   const ScaleGrid& grid = weight.scale;
   if (weight.codes != Codes::kE4M3 || grid.empty() || grid.type != ScaleType::kE8M0 || grid.two_levels() ||
       grid.factor != 1)
     return false;
-  constexpr uint8_t kLeast = 127 - 117, kMost = 127 + 119;
+  constexpr uint8_t kLeast = 127 - 117, kMost = 127 + 119;  // codes have exponents of -9 to 8
   for (int64_t n = 0; n < weight.rows; ++n) {
     const std::byte* const row = grid.data + grid.row_of(n) * grid.row_pitch;
     for (int64_t g = 0; g < grid.cols; ++g) {
@@ -93,8 +93,6 @@ bool has_exponent_scales(const Weight& weight) {
   }
   return true;
 }
-
-}  // namespace
 
 LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activations activations) {
   Codes codes = weight.codes;
@@ -149,7 +147,7 @@ LinearKernel::LinearKernel(const Weight& weight, const IsaTarget& target, Activa
 }
 
 void LinearKernel::load(const Weight& weight) {
-  matrix_.exponent_scales = has_exponent_scales(weight);
+  matrix_.exponent_scales = kernels_.generated().form == Form::kBf16Pair && has_exponent_scales(weight);
   grid_values_.reserve(copied_values(weight));  // grids point into these
   transposed_values_.reserve(transposed_bytes(weight));
   matrix_.scales = grid_of(weight.scale);

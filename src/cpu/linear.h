@@ -24,6 +24,10 @@ struct Choice {
   int64_t all;  // kByCount: the tokens of the batch that those of the product are some of; 0: no more than these
 };
 
+// Whether each code of E4M3 that is not zero, times the power of two (E8M0) that is its group's scale, is a normal
+// number of bf16. All scales are looked at.
+bool has_exponent_scales(const Weight& weight);
+
 // A weight ready to be multiplied.
 class LinearKernel {
  public:

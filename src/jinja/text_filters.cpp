@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "jinja/builtins.h"
 #include "jinja/format.h"
@@ -382,8 +383,7 @@ std::optional<double> parse_float(std::string_view text) {
     }
   }
   size_t at = plain.starts_with('-') || plain.starts_with('+') ? 1 : 0;
-  std::string word = plain.substr(at);
-  for (char& c : word) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  const std::string word = lower(plain.substr(at));
   const double sign = plain.starts_with('-') ? -1 : 1;
   if (word == "inf" || word == "infinity") return sign * HUGE_VAL;
   if (word == "nan") return std::nan("");

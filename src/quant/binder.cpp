@@ -414,8 +414,8 @@ Binder::Binder(const Checkpoint& checkpoint, bool trust_tensors)
     return std::ranges::any_of(checkpoint.tensors(),
                                [&](const TensorView& tensor) { return tensor.name.ends_with(end); });
   };
-  if (any(".weight_zero_point")) config_.zero_points = false;
-  if (any(".weight_g_idx")) config_.activation_order = false;
+  config_.zero_points = config_.zero_points && !any(".weight_zero_point");
+  config_.activation_order = config_.activation_order && !any(".weight_g_idx");
 }
 
 bool Binder::has_matrix(const std::string& module_name) const {

@@ -226,12 +226,6 @@ std::unique_ptr<JsonDocument> read_description(const ModelFiles& files) {
   return JsonDocument::parse(files.read(name, kMaxDescriptionBytes), files.subject(name));
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return char(std::tolower(c)); });
-  return out;
-}
-
 void QuantConfig::check_kind(std::string_view module) const {
   for (const auto& [name, error] : unknown_kinds) {
     if (module == name || (module.starts_with(name) && module[name.size()] == '.')) std::rethrow_exception(error);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/json.h"
 #include "base/model_files.h"
 #include "checkpoint/tensor.h"
@@ -82,8 +83,6 @@ struct Declaration {
 // Scale groups of (rows, cols) under a scheme, for the shape of a scale.
 int64_t scheme_grid_rows(const Scheme& scheme, int64_t rows);
 int64_t scheme_grid_cols(const Scheme& scheme, int64_t cols);
-
-std::string lower(std::string_view text);  // of ASCII
 
 // What config.json says about quantization where the weights are there: hints for reading scale grids, and reasons to
 // refuse.

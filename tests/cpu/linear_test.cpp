@@ -310,9 +310,13 @@ TEST_CASE("scales are exponents where all codes have room for them") {
       weight.scale.col_pitch = transposed ? kRows : 1;
       weight.scale.row_pitch = transposed ? 1 : kGroups;
     }
-    cpu::LinearKernel kernel(weight, *kernel_targets().front(), Activations::k16Bit);
-    kernel.load(weight);
-    return kernel.matrix().exponent_scales;
+    const bool found = cpu::has_exponent_scales(weight);
+    for (const IsaTarget* target : kernel_targets()) {
+      cpu::LinearKernel kernel(weight, *target, Activations::k16Bit);
+      kernel.load(weight);
+      CHECK(kernel.matrix().exponent_scales == (found && kernel.kernels().generated().form == cpu::Form::kBf16Pair));
+    }
+    return found;
   };
   for (const bool transposed : {false, true}) {
     CHECK(fits(1, 120, transposed));

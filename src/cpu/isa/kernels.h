@@ -73,7 +73,7 @@ struct Matrix {
   int64_t row_origin;              // the row of the grids' matrix that is row 0
   int64_t row_period;    // of groups down the columns: row n has row (row_origin + n) % row_period of the grids; else 0
   float decode_scale;    // multiplies what the vector decoder makes of a code
-  bool exponent_scales;  // a code times its scale is a bf16 number (Bf16RowProducts)
+  bool exponent_scales;  // a code times its scale is a bf16 number; for kernels of kBf16Pair alone
 };
 
 // x (tokens, cols) in one form; rows are `stride` elements apart, zero beyond cols.
