@@ -360,10 +360,13 @@ def token_us(gpu, model, context, changes=(), kernels=None, texts=1):
 def tile_attention(gpu, a, tokens, kernels=None):
     """us of a layer's attention for a prompt."""
     tiles = (kernels or {}).get("tile attention", data.TILE_ATTENTION)
-    products = 4.0 * a.heads * a.head_dim * tokens * (tokens + tiles.queries) / 2 / data.MMA_FLOPS
+    warps = 4  # of a block, which goes through the keys that any of them sees
+    group = a.heads // a.kv_heads if tiles.shared else 1
+    queries = tiles.queries * (1 + (warps - math.gcd(group, warps)) / group)  # from a block's first to its last, on average
+    products = 4.0 * a.heads * a.head_dim * tokens * (tokens + queries) / 2 / data.MMA_FLOPS
     peak = data.MMA_FLOPS * 4 * gpu.sms * gpu.clock * 1e9 / (gpu.tensor_f16 * 1e12)  # clocks of a product, of a scheduler
     of_loop = tiles.clocks[min((dim for dim in tiles.clocks if dim >= a.head_dim), default=max(tiles.clocks))]
-    blocks = a.heads * tokens / tiles.queries
+    blocks = a.heads * tokens / (warps * tiles.queries)
     clocks = products / (4 * gpu.sms) * (max(of_loop, peak) + tiles.wait) + blocks / (2 * gpu.sms) * tiles.around * data.DEPENDENT_CLOCKS
     return clocks / gpu.clock / 1e3
 

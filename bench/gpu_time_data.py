@@ -6,7 +6,7 @@ Units: microseconds, bytes, TB/s (10^12 bytes a second), GHz. A constant is "pub
 or "estimated" (from experience with such machines, no source).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,10 @@ ATTEND_SHARED_KB = 81  # of a block at most, with what the system takes
 
 @dataclass(frozen=True)
 class TileAttention:
-    """Attention of prompts: two blocks of four warps on a multiprocessor, each with `queries` of a head."""
+    """Attention of prompts: two blocks of four warps on a multiprocessor, each warp with `queries` of a head."""
 
     queries: int
+    shared: bool  # by heads of a group: a block's warps have the same queries of several, where there are several
     clocks: dict  # of a scheduler for a product of 16 x 8 x 16, by the elements of a head: bench/sass_clocks.py, on 9.0
     around: int  # instructions of a warp before and behind its loop: norm and rotation of its queries, results
     wait: float  # clocks of a product beyond these
@@ -165,8 +166,9 @@ class TileAttention:
 # Around the loop: eight rounds of four queries with 730 instructions each and 600 more, read off; before, 16 queries of 280 one after the
 # other, estimated.
 TILE_ATTENTION_WAIT = 5.2  # set by 681 us of a layer's 4096 tokens, 32 heads of 128, in 17 % of which processors had no block
-TILE_ATTENTION = TileAttention(128, {64: 11.5, 128: 11.4, 256: 14.0}, 6400, TILE_ATTENTION_WAIT)
-TILE_ATTENTION_THEN = TileAttention(64, {128: 15.3}, 4900, 15.0)  # clocks without barriers; the wait: of 334 us of 2048 tokens
+TILE_ATTENTION_THIRD_DAY = TileAttention(32, False, {64: 11.5, 128: 11.4, 256: 14.0}, 6400, TILE_ATTENTION_WAIT)
+TILE_ATTENTION = replace(TILE_ATTENTION_THIRD_DAY, shared=True)
+TILE_ATTENTION_THEN = TileAttention(16, False, {128: 15.3}, 4900, 15.0)  # clocks without barriers; the wait: of 334 us of 2048 tokens
 MMA_FLOPS = 4096
 
 @dataclass(frozen=True)
@@ -246,7 +248,8 @@ KERNELS_THEN = {"norm": Straight(1, 620, 22), "route": Straight(3, 1100, 10), "a
 # What ran on the third day and has changed since, but for products of up to two tokens.
 KERNELS_THIRD_DAY = {"ahead us": AHEAD_COPIES, "split": SPLIT_TILES_THIRD_DAY, "experts share": TILE_EXPERTS_SHARE_THEN,
                      "dequantize share": COPY_SHARE, "library adds": False, "attention rounds": False,
-                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32, "shortlist texts": 0}
+                     "recur chunks": RECUR_CHUNKS_THEN, "matrix dim": 128, "split unit": 32, "shortlist texts": 0,
+                     "tile attention": TILE_ATTENTION_THIRD_DAY}
 # Instructions of whole kernels, counted (9.0, F16 cache).
 CODE = {"fp8": 2112, "int8": 2232, "bf16": 1720, "experts": 2368, **{f"attend {queries}": 4280 for queries in (1, 2, 4, 8)},
         "norm": 584, "route": 2128, "add choices": 480, "recur": 2272, "convolve": 0, "gate": 0, "sum": 0}

@@ -86,10 +86,11 @@ void launch_attend(Stream& stream, const AttendArgs& args, bool store, int queri
 template <CacheKind kKind, int kDim>
 void launch_tiles(Stream& stream, const AttendArgs& args) {
   static_assert(TileShape<kKind, kDim>::kBytes <= kMostSharedBytes);
+  const int group = args.heads / args.kv_heads;
+  const int64_t tiles = int64_t{blocks_of(args.tokens, TileShape<kKind, kDim>::kWarpQueries)} * group;
   launch(stream, "attend in tiles", attend_tiles_kernel<kKind, kDim>,
-         {unsigned(args.heads / args.kv_heads), unsigned(args.kv_heads),
-          blocks_of(args.tokens, TileShape<kKind, kDim>::kQueries)},
-         kTileAttendThreads, TileShape<kKind, kDim>::kBytes, args);
+         {unsigned(args.kv_heads), blocks_of(tiles, kTileAttendWarps)}, kTileAttendThreads,
+         TileShape<kKind, kDim>::kBytes, TileAttendArgs{args, group, ((1u << 31) - 1) / uint32_t(group) + 1});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Attention of many tokens: up to 128 queries of a head go through the keys tile by tile, all products in 16-bit floats
-// with sums in F32, and no score ever leaves the registers (FlashAttention-2, Dao 2023).
+// Attention of many tokens: a block's warps go through the keys of a key-value head tile by tile, each with up to 32
+// queries of one head, all products in 16-bit floats with sums in F32, and no score ever leaves the registers
+// (FlashAttention-2, Dao 2023).
 #pragma once
 
 #include "kernels/device/attend.cuh"
@@ -7,6 +8,12 @@
 namespace qgen::QGEN_BACKEND {
 
 constexpr int kTileAttendWarps = 4, kTileAttendThreads = kTileAttendWarps * kWarp;
+
+struct TileAttendArgs {
+  AttendArgs attend;
+  int group;               // heads of queries of a key-value head
+  uint32_t inverse_group;  // 2^31 / group, rounded up
+};
 
 // kDim: the longer of key and value, or the next that there is; what lies between is zero.
 template <CacheKind kKind, int kDim>
@@ -34,7 +41,9 @@ struct TileShape {
   static_assert(kTileAttendWarps * 16 * kDim * 4 <= kBytes);
 };
 
-// A block's work: prepare(), attend() for each tile of keys, write().
+// A block's work: prepare(), attend() for each tile of keys, write(). Its warps have tiles of queries one after the
+// other, those of all heads of a group before those of the next tokens: with four heads or more mostly of the same
+// tokens, which see nearly the same keys.
 template <CacheKind kKind, int kDim>
 class TileAttention {
   using Shape = TileShape<kKind, kDim>;
@@ -53,12 +62,13 @@ class TileAttention {
   };
 
  public:
-  QGEN_DEVICE explicit TileAttention(const AttendArgs& args) : args_(args) {
-    const int first_token = block_token(), position = args.position[args.first_token] + first_token;
-    const int left = args.tokens - first_token;
-    end_ = position + (left < Shape::kQueries ? left : Shape::kQueries);
-    begin_ = first_key(args, position) / kKeys * kKeys;
-    warp_at_ = position + warp_index() * kWarpQueries;
+  QGEN_DEVICE explicit TileAttention(const TileAttendArgs& kernel) : kernel_(kernel), args_(kernel.attend) {
+    const AttendArgs& args = args_;
+    const int position = args.position[args.first_token];
+    const int first_token = token_of(first_tile()), end = token_of(first_tile() + kTileAttendWarps - 1) + kWarpQueries;
+    end_ = position + (end < args.tokens ? end : args.tokens);
+    begin_ = first_key(args, position + first_token) / kKeys * kKeys;
+    warp_at_ = position + token_of(first_tile() + warp_index());
     table_ = args.sequence[args.first_token] * args.cache.ring;
     find_page(begin_);
     QGEN_UNROLL
@@ -127,12 +137,13 @@ class TileAttention {
     float* const own = shared_memory<float>() + warp_index() * 16 * kDim;
     const auto place = [](int row, int pair) { return row * kDim + (pair ^ row % 4 * 4) * 2; };  // no bank conflicts
     barrier();  // no warp still reads what lies there
+    const int own_head = head();
     QGEN_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
       QGEN_UNROLL
       for (int h = 0; h < 2; ++h) {
         const Running all = {running_[r][h].largest, sum_lanes(running_[r][h].sum, 4)};
-        const Share share = share_of(args_, head(), all);
+        const Share share = share_of(args_, own_head, all);
         const float by = share.factor / share.sum;
         QGEN_UNROLL
         for (int n = 0; n < kDim / 8; ++n)
@@ -144,15 +155,15 @@ class TileAttention {
       QGEN_UNROLL_BY(1)
       for (int row = 0; row < (left < 16 ? left : 16); ++row) {
         const int at = args_.first_token + first + row;
-        const int first_column = head() * args_.value_dim;
+        const int first_column = own_head * args_.value_dim;
         const bool rounds = args_.rounds_to != Rounded::kNo;
-        if (rounds && head() == 0 && lane_index() == 0) args_.rounded.factor[at] = 1;
+        if (rounds && own_head == 0 && lane_index() == 0) args_.rounded.factor[at] = 1;
         QGEN_UNROLL
         for (int s = 0; s < kDim / kWarp; ++s) {
           const int c = lane_index() + s * kWarp;
           if (c >= args_.value_dim) continue;
           float value = own[place(row, c / 2) + c % 2];
-          if (args_.gate.x != nullptr) value *= sigmoid(head_of(args_.gate, at, head())[c]);
+          if (args_.gate.x != nullptr) value *= sigmoid(head_of(args_.gate, at, own_head)[c]);
           if (rounds) {
             args_.rounded.values[at * args_.rounded.stride + first_column + c] =
                 args_.rounds_to == Rounded::kBf16 ? bf16_bits(value) : f16_bits(value);
@@ -237,14 +248,15 @@ class TileAttention {
     const int dim = args_.key_dim, lane = lane_index(), first_query = warp_token();
     float* const rotated = reinterpret_cast<float*>(memory() + Shape::kValuesAt) + warp_index() * kAtOnce * kDim;
     LaneHead<kSlots> next[kAtOnce];  // on their way while those before them are prepared
+    const int own_head = head();
     QGEN_UNROLL
-    for (int i = 0; i < kAtOnce; ++i) next[i].load_weights(args_.q_norm, head(), dim);
+    for (int i = 0; i < kAtOnce; ++i) next[i].load_weights(args_.q_norm, own_head, dim);
     const auto load = [&](int query) {
       QGEN_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
         // Behind the last query that one again.
         const int token = args_.first_token + (query + i < args_.tokens ? query + i : args_.tokens - 1);
-        next[i].load(head_of(args_.q, token, head()), dim, args_.rotation, token);
+        next[i].load(head_of(args_.q, token, own_head), dim, args_.rotation, token);
       }
     };
     load(first_query);
@@ -254,7 +266,7 @@ class TileAttention {
       QGEN_UNROLL
       for (int i = 0; i < kAtOnce; ++i) now[i] = next[i];
       if (r + kAtOnce < kWarpQueries) load(first_query + r + kAtOnce);
-      prepare_heads(now, args_, args_.q_norm, head(), dim, padded(dim), true, rotated, kDim);
+      prepare_heads(now, args_, args_.q_norm, own_head, dim, padded(dim), true, rotated, kDim);
       // As score_keys() reads them: 16 bytes of each lane for 16 of a window's columns and the 16 queries of a row
       // tile, in the order of the operand.
       uint8_t* const rows = queries() + (r / 16 * 2 * kWarp + r % 8 * 4) * 16 + r % 16 / 8 * 4;
@@ -287,12 +299,20 @@ class TileAttention {
   }
   template <bool kBf16>
   static constexpr Codes kFloats = kBf16 ? Codes::kBf16 : Codes::kF16;
-  QGEN_DEVICE static int kv_head() { return int(block_index().y); }
-  QGEN_DEVICE static int head() { return int(block_index().y * grid_size().x + block_index().x); }
-  // The first of its queries, of the launch. The last, which see most keys, come first, of all heads: short blocks fill
-  // up what is left at the end.
-  QGEN_DEVICE static int block_token() { return int(grid_size().z - 1 - block_index().z) * Shape::kQueries; }
-  QGEN_DEVICE static int warp_token() { return block_token() + warp_index() * kWarpQueries; }
+  QGEN_DEVICE static int kv_head() { return int(block_index().x); }
+  // A warp's queries of a head are a tile of queries: those of all heads of the group come before the next tokens'. The
+  // first one of the block: the last, which see most keys, come first, of all key-value heads: short blocks fill up
+  // what is left at the end.
+  QGEN_DEVICE static int first_tile() { return int(grid_size().y - 1 - block_index().y) * kTileAttendWarps; }
+  // A tile's number among those of its head; exact as long as tiles times heads of a group are below 2^31.
+  QGEN_DEVICE int number_of(int tile) const { return int(upper_product(2 * uint32_t(tile), kernel_.inverse_group)); }
+  QGEN_DEVICE int head() const {  // computed anew: it would take a register of the loop
+    const int tile = own_tile();
+    return (kv_head() - number_of(tile)) * kernel_.group + tile;
+  }
+  QGEN_DEVICE int token_of(int tile) const { return number_of(tile) * kWarpQueries; }  // of the launch
+  QGEN_DEVICE int warp_token() const { return token_of(own_tile()); }
+  QGEN_DEVICE static int own_tile() { return first_tile() + thread_index_anew() / kWarp; }
   QGEN_DEVICE static uint8_t* memory() { return shared_memory<uint8_t>(); }
   // The warp's.
   QGEN_DEVICE static uint8_t* queries() { return memory() + warp_index() * kWarpQueries * kRowBytes; }
@@ -453,6 +473,7 @@ class TileAttention {
     }
   }
 
+  const TileAttendArgs& kernel_;
   const AttendArgs& args_;
   int warp_at_ = 0;          // the position of the warp's first query
   int begin_ = 0, end_ = 0;  // keys of the block
@@ -465,7 +486,7 @@ class TileAttention {
 
 template <CacheKind kKind, int kDim>
 QGEN_KERNEL(kTileAttendThreads, 2)
-attend_tiles_kernel(const AttendArgs args, const LaunchTimes times) {
+attend_tiles_kernel(const TileAttendArgs args, const LaunchTimes times) {
   KernelScope scope(times);
   scope.wait_for_inputs();
   TileAttention<kKind, kDim> block(args);
