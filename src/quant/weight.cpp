@@ -1,6 +1,7 @@
 #include "quant/weight.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -340,7 +341,13 @@ std::vector<float> Vector::values() const {
   view.shape = {size};
   view.bytes = bytes;
   std::vector<float> out = tensor_values(view);
-  for (float& value : out) value = float(double(value) + add);
+  for (float& value : out) {
+    // A bias of minus infinity can be meant: a token that never comes.
+    if (std::isnan(value) || value == INFINITY)
+      fail(ErrorKind::kModel, fmt::format("{}: holds {}", name, value),
+           "the file is damaged, or its numbers overflowed when it was made");
+    value = float(double(value) + add);
+  }
   return out;
 }
 

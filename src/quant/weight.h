@@ -173,6 +173,7 @@ struct Vector {
   std::shared_ptr<const std::function<std::vector<float>()>> derived;
   int64_t first = 0;
 
+  // A model Error where the file has NaN or infinity there.
   std::vector<float> values() const;
   bool quantized() const { return false; }
 };

@@ -1,4 +1,4 @@
-// Weights where they lie: NaN and Inf codes are counted while they are loaded.
+// Weights where they lie: NaN and Inf codes are counted while they are loaded, and vectors that have them are refused.
 #include <algorithm>
 #include <cmath>
 
@@ -38,6 +38,22 @@ TEST_CASE("NaN and Inf codes are counted wherever they stand, and no others are"
       CHECK(count(codes, begin) == expected(codes, begin));
     }
   }
+}
+
+TEST_CASE("vectors with NaN or infinity are refused by name, but not minus infinity") {
+  const auto read = [](float value) {
+    const float values[] = {1, value, 2};
+    Vector vector;
+    vector.name = "model.norm.weight";
+    vector.size = 3;
+    vector.bytes = std::as_bytes(std::span(values));
+    vector.add = 1;
+    return vector.values();
+  };
+  CHECK(read(0.5F) == std::vector<float>{2, 1.5F, 3});
+  CHECK(read(-INFINITY)[1] == -INFINITY);
+  CHECK(contains(error_of([&] { read(NAN); }), "model.norm.weight: holds nan"));
+  CHECK(contains(error_of([&] { read(INFINITY); }), "model.norm.weight: holds inf"));
 }
 
 }  // namespace
