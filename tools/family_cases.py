@@ -191,6 +191,13 @@ def cases():
         "parallel branches, LayerNorm, a quarter of each head rotated",
         methods=("fp8-block-bf16",),
     )
+    yield Case(
+        "stablelm-norms",
+        "stablelm",
+        {"partial_rotary_factor": 0.25, "use_parallel_residual": True, "qk_layernorm": True},
+        "norms of q and k, a tensor for each head",
+        methods=("bf16",),
+    )
     yield Case("stablelm-serial", "stablelm", {"partial_rotary_factor": 0.5}, "one branch after the other", methods=("bf16",))
     yield Case(
         "cohere",
@@ -220,6 +227,17 @@ def cases():
         "YaRN without attention factor, queries that grow with their position; multimodal packaging",
         nested="mistral3",
         old_names=("model.", "language_model.model."),
+    )
+    ministral = {"num_hidden_layers": 3, "head_dim": 12, "sliding_window": WINDOW, "layer_types": layer_types(*"GLG")}
+    ministral |= {"rope_parameters": rope()}
+    yield Case("ministral", "ministral", ministral, "a window on some layers")
+    yield Case(
+        "mistral-layers",
+        "ministral",
+        ministral,
+        "the same by the name that transformers takes for it where layer_types are there",
+        published_type="mistral",
+        methods=("fp8-block-bf16",),
     )
     yield Case(
         "mistral-nested",
@@ -516,6 +534,18 @@ def mixture_cases():
         experts=("up_proj", "down_proj"),
         old_names=NEMOTRON,
         biases="e_score_correction_bias",
+    )
+    yield Case(
+        "nemotron_h-latent",
+        "nemotron_h",
+        nemotron | {"hybrid_override_pattern": "ME*E", "num_hidden_layers": 4, "n_routed_experts": 6, "num_experts_per_tok": 2}
+        | {"moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 28, "n_shared_experts": 1, "norm_topk_prob": True}
+        | {"n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5, "moe_latent_size": 20},
+        "experts between two projections",
+        experts=("up_proj", "down_proj"),
+        old_names=NEMOTRON,
+        biases="e_score_correction_bias",
+        methods=("bf16",),
     )
     yield Case(
         "nemotron_h-dense",

@@ -27,7 +27,7 @@ rm -r "$out/tests/golden/gemma4-small-bf16"  # the one in FP8 is there
 # Of storage layouts (GPTQ, AWQ, HQQ, shards, ...) whose canonical weights are those of other goldens.
 for golden in llama-shards-index qwen3-shards-bare llama-ct-fp8-{block,channel,tensor} llama-fp8-channel-1d llama-fp8-tensor-inv \
     llama-bnb-int8 llama-gptq{4,8}-v1 qwen2-gptq8-v2 qwen2-awq llama-ct-pack8 qwen3-ct-pack4 llama-hqq-axis0 mistral-hqq-axis1 \
-    mistral-nested-fp8 mistral-fp8-tensor llama-ct-int8-gidx llama4-separate-fp8 qwen3_5_moe-separate-fp8 qwen3-gguf; do
+    mistral-nested-fp8 mistral-layers-fp8 mistral-fp8-tensor llama-ct-int8-gidx llama4-separate-fp8 qwen3_5_moe-separate-fp8 qwen3-gguf; do
   rm -r "$out/tests/golden/$golden"
 done
 # Of other methods that Llama has as well.
@@ -35,9 +35,9 @@ for golden in mistral qwen2 qwen3; do rm -r "$out/tests/golden/$golden-ct-int8-c
 # Of weights in F32: Llama has them, and GPT-2 in BF16 is there.
 rm -r "$out/tests/golden/gpt2-f32"
 # Wider ones of families that are there, for blocks of GGUF files.
-for golden in ernie4_5_moe glm4_moe_lite granite_hybrid lfm2 nemotron_h qwen3_next; do rm -r "$out/tests/golden/$golden-wide-bf16"; done
+for golden in ernie4_5_moe glm4_moe_lite granite_hybrid lfm2 nemotron_h qwen3_5 qwen3_next; do rm -r "$out/tests/golden/$golden-wide-bf16"; done
 # Of families that differ from another one in names and in what is computed on the host.
-for golden in kimi_k2 seed_oss exaone4-full hunyuan_moe minimax_m2 olmoe; do rm -r "$out/tests/golden/$golden-bf16"; done
+for golden in kimi_k2 seed_oss exaone4-full hunyuan_moe minimax_m2 ministral olmoe stablelm-norms; do rm -r "$out/tests/golden/$golden-bf16"; done
 # Rotations are made on the host: one kind with a length of its own will do.
 for golden in llama-rope-{linear,llama3,yarn} qwen2-rope-yarn-mscale qwen3-rope-yarn-betas; do rm -r "$out/tests/golden/$golden"; done
 # Layers that draft, of a model with and one without recurrent states.

@@ -446,12 +446,12 @@ bool Json::flag_or(std::string_view key, bool fallback) const {
   return value ? value->as_bool() : fallback;
 }
 
+bool Json::is_root() const { return same_place(element_, document_->root().element_); }
+
 Json Json::at(std::string_view key) const {
   auto value = find(key);
-  if (!value) {
-    const bool is_root = same_place(element_, document_->root().element_);
-    qgen::fail(document_->error_kind(), fmt::format("{}{}{}: missing", path(), is_root ? ": " : ".", shown_key(key)));
-  }
+  if (!value)
+    qgen::fail(document_->error_kind(), fmt::format("{}{}{}: missing", path(), is_root() ? ": " : ".", shown_key(key)));
   return *value;
 }
 

@@ -53,6 +53,8 @@ class Json {
   std::vector<Json> elements() const;
   size_t count() const;  // of elements
 
+  bool is_root() const;  // of its document
+
   // For tables of very many members, where a Json for each would cost too much.
   simdjson::dom::element raw() const { return element_; }
 

@@ -81,7 +81,9 @@ struct FeedForwardSpec {
 // A mixture of experts, with one that all tokens go to beside them where `shared_width` is above 0.
 struct MixtureSpec {
   int64_t experts = 0, chosen = 0;
-  int64_t width = 0;  // of an expert
+  int64_t width = 0;   // of an expert
+  int64_t latent = 0;  // columns of what experts read and write, between two projections; 0: the layer's row itself
+  bool latent_biased = false;
   Activation activation = Activation::kSilu;
   bool gated = true;                // of the experts
   bool biased = false;              // the router and the experts
@@ -101,6 +103,9 @@ struct MixtureSpec {
   bool expert_scale = false;  // weights are multiplied by a number of each expert
   int64_t shared_width = 0;
   bool shared_score = false;  // the shared expert's result is multiplied by a sigmoid
+
+  // Columns that an expert reads and writes.
+  int64_t inputs(int64_t hidden) const { return latent > 0 ? latent : hidden; }
 };
 
 // A feed-forward network and a mixture side by side, each between norms of its own; the router normalizes the residual
@@ -135,7 +140,7 @@ struct MambaSpec {
   int64_t heads = 0, head_dim = 0;
   int64_t groups = 1, state_dim = 0;  // keys (B) and queries (C), shared by the heads of a group
   int64_t taps = 4;
-  bool conv_bias = true, bias = false;
+  bool conv_bias = true, bias = false, out_bias = false;
   NormSpec norm;
   bool normed = true;
   bool norm_before_gate = false;

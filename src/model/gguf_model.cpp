@@ -155,7 +155,8 @@ constexpr Number kNumbers[] = {
     {"interleave_moe_layer_step", "llama4_text", "interleave_moe_layer_step"}};
 
 // Of these, 0 is the same as none.
-constexpr std::string_view kZeroIsNone = "expert_group_count,expert_group_used_count,expert_weights_scale";
+constexpr std::string_view kZeroIsNone =
+    "expert_group_count,expert_group_used_count,expert_weights_scale,moe_latent_size";
 
 const Number* number_of(std::string_view key, std::string_view family) {
   for (const Number& row : kNumbers) {
@@ -371,10 +372,8 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
     if (int64_t(pattern.size()) != layers) {
       keys().fail_key(pattern_key, fmt::format("expected {} layers, found {}", layers, pattern.size()));
     }
-    for (const bool sliding : pattern) {
-      if (!sliding && family == "mistral") keys().fail_key(pattern_key, "layers without window are not supported here");
+    for (const bool sliding : pattern)
       types += fmt::format(R"({}"{}")", types.empty() ? "" : ",", sliding ? "sliding_attention" : "full_attention");
-    }
   }
   std::string out = fmt::format(R"(,"sliding_window":{})", window);
   if (family != "mistral") out += R"(,"use_sliding_window":true,"max_window_layers":0)";
@@ -626,8 +625,12 @@ std::string GgufModel::config_json() const {
   // Models without rotation say 0; Nemotron-H has none, but its converter writes a number all the same.
   if (rotated > 0 && family != "nemotron_h" && windowed.empty())
     out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
-  // What Command R+ says by its tensors alone.
-  if (family == "cohere" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
+  // What Command R+ and StableLM 2 12B say by their tensors alone.
+  if (has_tensor("blk.0.attn_q_norm.weight")) {
+    if (family == "cohere") out += R"(,"use_qk_norm":true)";
+    if (family == "stablelm") out += R"(,"qk_layernorm":true)";
+  }
+  if (family == "stablelm" && !has_tensor("blk.0.ffn_norm.weight")) out += R"(,"use_parallel_residual":true)";
   for (const Number& number : kNumbers) {
     if (number_of(number.key, family) != &number) continue;
     const auto value = file.decimal(key(number.key));

@@ -29,6 +29,31 @@ std::string rope_json(const Json& params, double theta) {
   return out + "}";
 }
 
+// sliding_window, or the windows of some layers that the others repeat, null for none (Ministral 8B). Without either
+// there is none: transformers' default for an absent key is no reader's of these files.
+std::string windows_json(const Json& params, int64_t layers) {
+  auto windows = params.get("sliding_window");
+  if (!windows) windows = params.get("_sliding_window");
+  if (!windows) return R"(,"sliding_window":null)";
+  if (!windows->is_array()) return fmt::format(R"(,"sliding_window":{})", windows->as_integer(1, kMaxContext));
+  const std::vector<Json> pattern = windows->elements();
+  if (pattern.empty() || layers % int64_t(pattern.size()) != 0)
+    windows->fail(fmt::format("{} windows (expected a part of the {} layers)", pattern.size(), layers));
+  std::optional<int64_t> window;
+  std::vector<std::string> types;
+  for (int64_t i = 0; i < layers; ++i) {
+    const Json& of_layer = pattern[size_t(i) % pattern.size()];
+    types.emplace_back(of_layer.is_null() ? R"("full_attention")" : R"("sliding_attention")");
+    if (of_layer.is_null()) continue;
+    const int64_t tokens = of_layer.as_integer(1, kMaxContext);
+    if (window.value_or(tokens) != tokens)
+      of_layer.fail(fmt::format("another window than {} is not supported", *window));
+    window = tokens;
+  }
+  if (!window) return R"(,"sliding_window":null)";
+  return fmt::format(R"(,"sliding_window":{},"layer_types":{})", *window, json_list(types));
+}
+
 // Source of the keys: mistral-inference, args.py (TransformerArgs), and vLLM, transformers_utils/configs/mistral.py.
 std::string config_json(const Json& params) {
   const auto refuse = [&](const char* key, std::string_view what) {
@@ -44,15 +69,18 @@ std::string config_json(const Json& params) {
   const int64_t heads = count("n_heads", kMaxWidth);
   const auto kv_heads = params.get("n_kv_heads");
   const auto theta = params.get("rope_theta");
+  const std::string windows = windows_json(params, count("n_layers", kMaxLayers));
+  const bool by_layer = windows.find("layer_types") != windows.npos;
   std::string out = fmt::format(
       R"({{"model_type":"{}","hidden_size":{},"num_hidden_layers":{},"num_attention_heads":{},"num_key_value_heads":{},)"
       R"("intermediate_size":{},"vocab_size":{},"rms_norm_eps":{},"rope_parameters":{})",
-      params.get("llama_4_scaling") ? "ministral3" : "mistral", count("dim", kMaxWidth), count("n_layers", kMaxLayers),
-      heads, kv_heads ? kv_heads->as_integer(1, heads) : heads, count("hidden_dim", kMaxWidth),
-      count("vocab_size", kMaxVocab), params.at("norm_eps").as_number(),
+      params.get("llama_4_scaling") ? "ministral3"
+      : by_layer                    ? "ministral"
+                                    : "mistral",
+      count("dim", kMaxWidth), count("n_layers", kMaxLayers), heads, kv_heads ? kv_heads->as_integer(1, heads) : heads,
+      count("hidden_dim", kMaxWidth), count("vocab_size", kMaxVocab), params.at("norm_eps").as_number(),
       rope_json(params, theta ? theta->as_number() : 10000));
-  if (const auto window = params.get("sliding_window"))
-    out += fmt::format(R"(,"sliding_window":{})", window->as_integer(1, kMaxContext));
+  out += windows;
   if (params.get("head_dim")) out += fmt::format(R"(,"head_dim":{})", count("head_dim", kMaxWidth));
   for (const char* key : {"max_position_embeddings", "max_seq_len"}) {
     if (!params.get(key)) continue;

@@ -58,6 +58,8 @@ constexpr RoleRow kRoles[] = {
     {Role::kExpertUps, "@layers.#.mlp.experts.up_proj", "blk.#.ffn_up_exps"},
     {Role::kExpertGateUps, "@layers.#.mlp.experts.gate_up_proj", "blk.#.ffn_gate_up_exps"},
     {Role::kExpertDowns, "@layers.#.mlp.experts.down_proj", "blk.#.ffn_down_exps"},
+    {Role::kExpertsIn, "", "blk.#.ffn_latent_down"},
+    {Role::kExpertsOut, "", "blk.#.ffn_latent_up"},
     {Role::kSharedGate, "@layers.#.mlp.shared_expert.gate_proj", "blk.#.ffn_gate_shexp"},
     {Role::kSharedUp, "@layers.#.mlp.shared_expert.up_proj", "blk.#.ffn_up_shexp"},
     {Role::kSharedDown, "@layers.#.mlp.shared_expert.down_proj", "blk.#.ffn_down_shexp"},

@@ -56,6 +56,8 @@ enum class Role : uint8_t {
   kExpertUps,
   kExpertGateUps,  // gate and up as one matrix, stacked
   kExpertDowns,
+  kExpertsIn,  // to the latent of the experts, and from it
+  kExpertsOut,
   kSharedGate,  // of the expert that all tokens go to
   kSharedUp,
   kSharedDown,

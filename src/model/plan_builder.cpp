@@ -316,9 +316,28 @@ Norm PlanBuilder::stored_norm(const NormSpec& spec, const std::string& module, i
 }
 
 Norm PlanBuilder::head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim) {
-  Norm out = norm(spec, module(role), spec.whole_row || spec.per_head ? heads * dim : dim);
+  const bool apart = spec.per_head && module(role, 0) != module(role, 1);  // a tensor for each head
+  Norm out = apart ? joined_norm(spec, role, heads, dim)
+                   : norm(spec, module(role), spec.whole_row || spec.per_head ? heads * dim : dim);
   if (spec.per_head) out.group = dim;
   return out;
+}
+
+Norm PlanBuilder::joined_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim) {
+  std::vector<Vector> parts;
+  for (int64_t h = 0; h < heads; ++h) parts.push_back(source_.vector(module(role, h) + ".weight", dim));
+  Vector all;
+  all.name = parts.front().name;  // of all: errors name the one at fault
+  all.size = heads * dim;
+  all.derived = std::make_shared<const std::function<std::vector<float>()>>([parts = std::move(parts)] {
+    std::vector<float> values;
+    for (const Vector& part : parts) {
+      const std::vector<float> of_head = part.values();
+      values.insert(values.end(), of_head.begin(), of_head.end());
+    }
+    return values;
+  });
+  return {spec.kind, keep(std::move(all)), nullptr, spec.eps, heads * dim};
 }
 
 void PlanBuilder::bind_rope_factors() {

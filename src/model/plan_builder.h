@@ -67,6 +67,9 @@ class PlanBuilder {
   View add_route(const MixtureSpec& spec, const View& logits);
   // target = or += the chosen experts' results
   void add_experts(const MixtureSpec& spec, const View& in, const View& route, const View& target, bool adds);
+  View add_latent(const MixtureSpec& spec, const View& normed);
+  void add_latent_experts(const MixtureSpec& spec, const View& latent, const View& route, const View& target,
+                          bool adds);
   void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);
   void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
   // The inner row of the expert that all tokens go through, and what becomes of it.
@@ -106,6 +109,8 @@ class PlanBuilder {
   Norm norm(const NormSpec& spec, const std::string& module, int64_t n);
   Norm stored_norm(const NormSpec& spec, const std::string& module, int64_t n);
   Norm head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim);
+  // Of tensors for single heads, without a bias.
+  Norm joined_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim);
   // What frequencies are divided by: given by config.json, or tensors of a GGUF file.
   void bind_rope_factors();
 

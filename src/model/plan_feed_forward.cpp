@@ -58,8 +58,13 @@ void PlanBuilder::end(const BlockSpec& block, const MixtureSpec& spec, const Vie
   // All that reads the normed row comes before anything is added to the row that it was made of; and what does not wait
   // for the router comes right behind it, so that a backend can run both side by side.
   const View inner = spec.shared_width > 0 ? add_shared_inner(spec, normed) : View();
+  const View latent = spec.latent > 0 ? add_latent(spec, normed) : View();
   const View route = add_route(spec, logits);
-  add_experts(spec, normed, route, target, adds);
+  if (latent) {
+    add_latent_experts(spec, latent, route, target, adds);
+  } else {
+    add_experts(spec, normed, route, target, adds);
+  }
   if (inner) add_shared_output(spec, inner, shared_score, target);
   if (!adds) add_branch(block, target);
 }
@@ -108,6 +113,29 @@ void PlanBuilder::add_experts(const MixtureSpec& spec, const View& in, const Vie
   add(std::move(experts));
 }
 
+// What the experts read where they work on a latent of the row.
+View PlanBuilder::add_latent(const MixtureSpec& spec, const View& normed) {
+  const View latent = row("latent", spec.latent);
+  LinearStep down;
+  down.in = normed;
+  down.projections = {to(linear(Role::kExpertsIn, spec.latent, model_.hidden, spec.latent_biased), latent)};
+  add(std::move(down));
+  return latent;
+}
+
+// The experts, and the projection of their sum to the row.
+void PlanBuilder::add_latent_experts(const MixtureSpec& spec, const View& latent, const View& route, const View& target,
+                                     bool adds) {
+  const View sum = row("experts", spec.latent);
+  add_experts(spec, latent, route, sum, false);
+  LinearStep up;
+  up.in = sum;
+  Projection projection = linear(Role::kExpertsOut, model_.hidden, spec.latent, spec.latent_biased);
+  projection.add = adds;
+  up.projections = {to(projection, target)};
+  add(std::move(up));
+}
+
 View PlanBuilder::begin(const BlockSpec& block, const DoubleFeedForwardSpec& spec) {
   return begin(block, spec.network);
 }
@@ -154,6 +182,7 @@ void PlanBuilder::end(const BlockSpec& block, const PerLayerInputSpec& spec, con
 }
 
 void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
+  const int64_t cols = spec.inputs(model_.hidden);
   if (source_.has_stack(module(Role::kExpertDowns))) {
     ExpertWeights experts = unstacked_experts(source_, spec, names_, layer_ - first_named_, model_.hidden);
     for (Weight& weight : experts.gate) out.gate.push_back(keep(std::move(weight)));
@@ -162,9 +191,9 @@ void PlanBuilder::bind_experts(const MixtureSpec& spec, ExpertsStep& out) {
     return;
   }
   for (int64_t e = 0; e < spec.experts; ++e) {
-    if (spec.gated) out.gate.push_back(keep(source_.matrix(module(Role::kExpertGate, e), spec.width, model_.hidden)));
-    out.up.push_back(keep(source_.matrix(module(Role::kExpertUp, e), spec.width, model_.hidden)));
-    out.down.push_back(keep(source_.matrix(module(Role::kExpertDown, e), model_.hidden, spec.width)));
+    if (spec.gated) out.gate.push_back(keep(source_.matrix(module(Role::kExpertGate, e), spec.width, cols)));
+    out.up.push_back(keep(source_.matrix(module(Role::kExpertUp, e), spec.width, cols)));
+    out.down.push_back(keep(source_.matrix(module(Role::kExpertDown, e), cols, spec.width)));
   }
 }
 

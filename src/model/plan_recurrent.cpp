@@ -186,7 +186,7 @@ void PlanBuilder::end(const BlockSpec& block, const MambaSpec& spec, const View&
     normalize.norm = of_groups;
     add(normalize);
   }
-  add_output(block, linear(Role::kMambaOut, model_.hidden, inner, spec.bias), mixed);
+  add_output(block, linear(Role::kMambaOut, model_.hidden, inner, spec.out_bias), mixed);
 }
 
 // The row is [b, c, u].

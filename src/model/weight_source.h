@@ -57,7 +57,7 @@ class CheckpointSource : public WeightSource {
   Binder& binder_;
 };
 
-// The matrices of a layer's experts, (width, hidden) and (hidden, width), by number.
+// The matrices of a layer's experts, (width, inputs) and (inputs, width), by number.
 struct ExpertWeights {
   std::vector<Weight> gate, up, down;  // no gates where the mixture has none
 };

@@ -65,9 +65,10 @@ class Unstacking {
       return binder_.has_stack_of(name, {mixture.experts, rows, cols}) ||
              (mixture.transposed && binder_.has_stack_of(name, {mixture.experts, cols, rows}));
     };
-    return has_shape(Role::kExpertDowns, hidden_, mixture.width) &&
-           (has_shape(Role::kExpertGateUps, 2 * mixture.width, hidden_) ||
-            has_shape(Role::kExpertUps, mixture.width, hidden_));
+    const int64_t inputs = mixture.inputs(hidden_);
+    return has_shape(Role::kExpertDowns, inputs, mixture.width) &&
+           (has_shape(Role::kExpertGateUps, 2 * mixture.width, inputs) ||
+            has_shape(Role::kExpertUps, mixture.width, inputs));
   }
 
   void add_layer(const MixtureSpec& mixture, const Names& names, int64_t number) {

@@ -24,7 +24,7 @@ bool is_mixture(const BlockSpec& block) { return mixture_of(block) != nullptr; }
 
 // The architecture of llama.cpp, which has one for several families, and several for one.
 std::string_view architecture_of(const Family& family, const Description& model) {
-  if (family.name == "mistral" || family.name == "mixtral") return "llama";
+  if (family.name == "mistral" || family.name == "ministral" || family.name == "mixtral") return "llama";
   if (family.name == "nemotron_h") return any_branch(model, is_mixture) ? "nemotron_h_moe" : "nemotron_h";
   // Granite 4's models without Mamba declare themselves as hybrids, too.
   if (family.name == "granitemoehybrid" && !any_branch(model, is_mamba) && !any_branch(model, is_mixture))
@@ -99,7 +99,7 @@ class Check {
     if (std::holds_alternative<LatentSpec>(mixer))
       refuse("latent attention of this architecture is not written to GGUF files");
     if (const auto* mamba = std::get_if<MambaSpec>(&mixer); mamba != nullptr && has_mamba()) {
-      if (mamba->bias) refuse("biases of Mamba's projections are not written to GGUF files");
+      if (mamba->bias || mamba->out_bias) refuse("biases of Mamba's projections are not written to GGUF files");
       out_.mamba = mamba;
       return;
     }

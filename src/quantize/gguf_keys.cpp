@@ -203,6 +203,7 @@ class KeysWriter {
     number("expert_feed_forward_length", mixture.width);
     number("expert_count", mixture.experts);
     number("expert_used_count", mixture.chosen);
+    if (mixture.latent > 0) number("moe_latent_size", mixture.latent);
     if (mixture.shared_width == 0 && has_leading_layers()) number("expert_shared_count", 0);
     if (mixture.shared_width > 0 && mixture.shared_score) {
       number("expert_shared_feed_forward_length", mixture.shared_width);

@@ -100,6 +100,8 @@ class View {
           refuse("experts that transformers stacks cannot be converted from this layout");
         const auto* attention = std::get_if<AttentionSpec>(&block.mixer);
         if (attention != nullptr && attention->sinks) refuse("attention with sinks in this layout cannot be converted");
+        if (family_->name == "stablelm" && attention != nullptr && attention->q_norm)
+          refuse("norms of heads, which transformers has as tensors of single heads, cannot be converted");
       }
     }
     if (family_->name == "nemotron_h" && !files.has(Role::kHead, kWeight))

@@ -284,11 +284,19 @@ void write_mistral_native(const fs::path& golden, StoredTensors tensors, const T
     }
     renamed[to] = tensor;
   }
+  std::string windows;
+  if (const auto types = config.get("layer_types")) {
+    std::vector<std::string> of_layers;
+    for (const Json& type : types->elements())
+      of_layers.push_back(type.as_string() == "full_attention" ? "null" : std::to_string(size("sliding_window")));
+    windows = R"(,"_sliding_window":)" + json_list(of_layers);
+  }
   out.write("params.json",
             fmt::format(R"({{"dim":{},"n_layers":{},"head_dim":{},"hidden_dim":{},"n_heads":{},"n_kv_heads":{},)"
-                        R"("norm_eps":1e-05,"vocab_size":{},"rope_theta":10000.0,"max_seq_len":64}})",
+                        R"("norm_eps":{},"vocab_size":{},"rope_theta":10000.0,"max_seq_len":64{}}})",
                         size("hidden_size"), size("num_hidden_layers"), dim, size("intermediate_size"),
-                        size("num_attention_heads"), size("num_key_value_heads"), size("vocab_size")));
+                        size("num_attention_heads"), size("num_key_value_heads"),
+                        config.get("rms_norm_eps") ? 1e-5 : 1e-6, size("vocab_size"), windows));
   out.write("consolidated.safetensors", write_tensors(renamed));
 }
 
@@ -342,6 +350,7 @@ TEST_CASE("models in the layouts of other methods give the same scores") {
                            {"F8_E4M3FNUZ", "llama-fp8-tensor", write_fnuz},
                            {"Quark groups", "llama-ct-int8-asym-group", write_quark_groups},
                            {"Mistral's own files", "mistral-fp8-tensor", write_mistral_native},
+                           {"Mistral's own files, windows on some layers", "ministral-bf16", write_mistral_native},
                            {"mlx-lm's mixtures with delta nets", "qwen3_5_moe-bf16", write_mlx}};
   std::vector<std::string> devices = {"reference"};
   for (const cpu::IsaTarget* target : cpu::targets()) {

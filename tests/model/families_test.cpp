@@ -128,8 +128,27 @@ TEST_CASE("families: wrong values of their keys are named") {
       {"phi3-bf16", "\"short_factor\":[1.0,", "\"short_factor\":[", "expected 4 numbers, found 3"},
       {"phi3-bf16", "\"short_factor\":[1.0,", "\"short_factor\":[-1.0,", "out of range"},
       {"ministral3-bf16", "\"llama_4_scaling_beta\":0.8", "\"llama_4_scaling_beta\":-2", "llama_4_scaling_beta: -2"},
-      {"stablelm-serial-bf16", "\"partial_rotary_factor\":0.5", "\"partial_rotary_factor\":0.5,\"qk_layernorm\":true",
-       "qk_layernorm: true is not supported"},
+      {"gemma3-bf16", "\"head_dim\":12", "\"head_dim\":12,\"use_bidirectional_attention\":true",
+       "use_bidirectional_attention: tokens that see those behind them"},
+      {"gemma4-bf16", "\"head_dim\":12", "\"head_dim\":12,\"use_bidirectional_attention\":\"all\"",
+       "use_bidirectional_attention: tokens that see those behind them"},
+      {"gemma2-bf16", "\"head_dim\":12", "\"head_dim\":12,\"use_bidirectional_attention\":true",
+       "use_bidirectional_attention: tokens that see those behind them"},
+      {"gemma3-bf16", "\"rope_parameters\"", "\"rope_scaling\":{\"factor\":2},\"rope_parameters\"",
+       "rope_scaling: says no rope_type"},
+      {"gpt_oss-bf16", "\"swiglu_limit\":1.5", "\"swiglu_limit\":1.5,\"swiglu_alpha\":1.0", "swiglu_alpha: 1 is not"},
+      {"falcon_h1-bf16", "\"mamba_n_groups\":2", "\"mamba_n_groups\":2,\"time_step_limit\":[0.001,0.1]",
+       "time_step_limit: bounds of step sizes"},
+      {"falcon_h1-bf16", "\"mamba_n_groups\":2", "\"mamba_n_groups\":2,\"hidden_act\":\"gelu\"",
+       "hidden_act: 'gelu' is not"},
+      {"granite_hybrid-bf16", "\"model_type\"", "\"hidden_act\":\"gelu\",\"model_type\"", "hidden_act: 'gelu' is not"},
+      {"qwen3_next-bf16", "\"model_type\"", "\"hidden_act\":\"gelu\",\"model_type\"", "hidden_act: 'gelu' is not"},
+      {"nemotron_h-bf16", "\"n_groups\":2", "\"n_groups\":2,\"mamba_hidden_act\":\"gelu\"",
+       "mamba_hidden_act: 'gelu' is not"},
+      {"nemotron_h-latent-bf16", "\"moe_latent_size\":20", "\"moe_latent_size\":0",
+       "moe_latent_size: 0 is out of range"},
+      {"ernie4_5_moe-bf16", "\"moe_k\":2", "\"moe_k\":2,\"moe_norm_min\":0.5", "moe_norm_min: 0.5 is not supported"},
+      {"ministral-bf16", "\"sliding_attention\"", "\"windowed\"", "layer_types[1]: 'windowed' is not supported"},
   };
   for (const auto& row : kCases) {
     INFO(row.golden, " ", row.to);
@@ -137,6 +156,103 @@ TEST_CASE("families: wrong values of their keys are named") {
     INFO(error);
     CHECK(contains(error, row.error));
   }
+}
+
+TEST_CASE("families: keys that stand elsewhere, or are absent, mean what they do in transformers") {
+  const auto read = [](const char* golden, const std::vector<std::pair<std::string_view, std::string_view>>& changes) {
+    std::string config = read_file(source_folder() / "tests/golden" / golden / "config.json");
+    for (const auto& [from, to] : changes) {
+      REQUIRE(contains(config, from));
+      config.replace(config.find(from), from.size(), to);
+    }
+    const auto document = JsonDocument::parse(config, "config.json");
+    return describe(document->root());
+  };
+  const auto attention = [](const Description& model, size_t layer) {
+    return std::get<AttentionSpec>(model.layers[layer][0].mixer);
+  };
+
+  // Sizes of the class, where a GGUF file or another family would have as many key-value heads as heads.
+  CHECK(attention(read("smollm3-bf16", {{R"("num_key_value_heads":2,)", ""},
+                                        {R"("num_attention_heads":4)", R"("num_attention_heads":16)"}}),
+                  0)
+            .kv_heads == 4);
+  CHECK(attention(read("ministral-bf16", {{R"("num_key_value_heads":2,)", ""},
+                                          {R"("num_attention_heads":4)", R"("num_attention_heads":16)"}}),
+                  0)
+            .kv_heads == 8);
+  CHECK(attention(read("mistral-nested-fp8", {{R"("num_attention_heads":4,)", ""}}), 0).heads == 32);
+  for (const auto& [family, width] : {std::pair("llama", 11008), {"mistral", 14336}}) {
+    const auto document = JsonDocument::parse(
+        fmt::format(R"({{"model_type":"llava","text_config":{{"model_type":"{}"}}}})", family), "config.json");
+    const Description model = describe(document->root());
+    CHECK(model.layers.size() == 32);
+    CHECK(model.hidden == 4096);
+    CHECK(std::get<FeedForwardSpec>(model.layers[0][1].mixer).width == width);
+  }
+  CHECK(contains(error_with("ministral-bf16", R"("num_attention_heads":4,)", ""), "num_attention_heads: missing"));
+
+  // null: as many as heads.
+  CHECK(attention(read("ministral-bf16", {{R"("num_key_value_heads":2,)", R"("num_key_value_heads":null,)"}}), 0)
+            .kv_heads == 4);
+
+  // Windows of some layers, by either name of the family.
+  for (const char* golden : {"ministral-bf16", "mistral-layers-fp8"}) {
+    const Description model = read(golden, {});
+    CHECK(attention(model, 0).window == 0);
+    CHECK(attention(model, 1).window == 6);
+  }
+  CHECK(attention(read("ministral-bf16", {{R"("sliding_window":6)", R"("sliding_window":null)"}}), 1).window == 0);
+
+  // A file without a head: the key at the top counts where it says that the embedding is one.
+  constexpr std::pair<std::string_view, std::string_view> kText = {R"("vocab_size":48)",
+                                                                   R"("vocab_size":48,"tie_word_embeddings":false)"};
+  constexpr std::string_view kUntied = R"("tie_word_embeddings":false)", kTied = R"("tie_word_embeddings":true)";
+  CHECK(read("qwen3_5-bf16", {{kUntied, kTied}, kText}).tied_head == true);
+  CHECK(read("qwen3_5-bf16", {kText}).tied_head == false);
+  CHECK(read("qwen3_5-bf16", {}).tied_head == false);
+  const auto described = [](std::string_view config) {
+    const auto document = JsonDocument::parse(config, "config.json");
+    return describe(document->root());
+  };
+  CHECK(described(R"({"model_type":"gemma3","text_config":{"model_type":"gemma3_text"}})").tied_head == true);
+  CHECK(contains(error_of([&] {
+                   described(R"({"model_type":"paligemma","text_config":{"model_type":"gemma",
+                     "use_bidirectional_attention":null}})");
+                 }),
+                 "tokens of a prompt that see those behind them"));
+  CHECK_FALSE(read("mistral-nested-fp8", {kText, {R"("tie_word_embeddings":false,"dtype")", R"("dtype")"}})
+                  .tied_head.has_value());
+
+  // Ropes of layers with and without a window.
+  const auto ropes = [&](std::string_view from, std::string_view to) {
+    return read("gemma3-bf16", {{from, to}}).ropes;
+  };
+  constexpr std::string_view kTheta = R"("rope_theta":10000.0,"rope_type":"linear")",
+                             kLocal = R"("rope_theta":100.0,"rope_type":"default")";
+  CHECK(ropes(kTheta, kTheta)[0].theta == 10000);
+  CHECK(ropes(kTheta, R"("rope_type":"linear")")[0].theta == 1e6);
+  CHECK(ropes(kLocal, R"("rope_type":"default")")[1].theta == 10000);
+  CHECK(ropes(R"(,"sliding_attention":{"rope_theta":100.0,"rope_type":"default"})", "")[1].theta == 10000);
+  CHECK(ropes(R"("rope_parameters":{"full_attention":{"rope_theta":10000.0,)",
+              R"("rope_theta":777,"rope_parameters":{"full_attention":{)")[0]
+            .theta == 777);
+  CHECK(ropes(R"("full_attention":{"rope_theta":10000.0,"rope_type":"linear","factor":8.0},)", "")[1].theta == 100);
+  const Rope scaled =
+      ropes(R"("rope_parameters")", R"("rope_scaling":{"rope_type":"linear","factor":2},"rope_parameters")")[0];
+  CHECK(scaled.theta == 10000);
+  CHECK(scaled.factor == 2);
+  CHECK(read("qwen3_5-bf16", {{R"("rope_theta":10000.0,)", ""}}).ropes[0].theta == 10000);
+
+  // Layers that are alike, as transformers writes them.
+  const auto global = [&](std::string_view to) {
+    return attention(read("gemma4-bf16", {{R"("global_head_dim":16,)", to}}), 1).head_dim;
+  };
+  CHECK(global(R"("per_layer_config":{},)") == 12);
+  CHECK(global("") == 512);
+  CHECK(std::get<MixtureSpec>(
+            read("ernie4_5_moe-bf16", {{R"("moe_k":2)", R"("num_experts_per_tok":3)"}}).layers[1][1].mixer)
+            .chosen == 3);
 }
 
 TEST_CASE("families: transposes of weights hold the same values, of all kinds of scale groups") {

@@ -126,7 +126,7 @@ void write_keys(Keys& keys, const Description& model) {
   write_rope(keys, model);
 }
 
-// The stack that a matrix of an expert belongs to, and its layer; kCount if it is none.
+// The stack that a matrix of an expert or the norm of a head belongs to, and its layer; kCount if it is none.
 std::pair<Role, int64_t> stack_of(const Description& model, const std::string& module) {
   constexpr std::pair<Role, Role> kStacks[] = {{Role::kExpertGate, Role::kExpertGates},
                                                {Role::kExpertUp, Role::kExpertUps},
@@ -136,6 +136,14 @@ std::pair<Role, int64_t> stack_of(const Description& model, const std::string& m
     for (const auto& [role, stack] : kStacks) {
       for (int64_t e = 0; e < mixture->experts; ++e) {
         if (model.names.of(role, layer, e) == module) return {stack, layer};
+      }
+    }
+  }
+  for (const Role role : {Role::kAttnQNorm, Role::kAttnKNorm}) {
+    if (model.names.of(role, 0, 0) == model.names.of(role, 0, 1)) continue;
+    for (int64_t layer = 0; layer < int64_t(model.layers.size()); ++layer) {
+      for (int64_t head = 0; head < std::get<AttentionSpec>(model.layers[0][0].mixer).heads; ++head) {
+        if (model.names.of(role, layer, head) == module) return {role, layer};
       }
     }
   }
@@ -156,12 +164,15 @@ GgufFile as_gguf(const Checkpoint& checkpoint, Description model, std::string_vi
     std::vector<int64_t> shape;
     std::string bytes;
   };
-  std::map<std::pair<Role, int64_t>, Stack> stacks;  // of experts, whose tensors come in their order
+  std::map<std::pair<Role, int64_t>, Stack> stacks;  // of experts and heads, whose tensors come in their order
   for (const TensorView& tensor : checkpoint.tensors()) {
     const size_t dot = tensor.name.rfind('.');
     if (const auto stack = stack_of(model, tensor.name.substr(0, dot)); stack.first != Role::kCount) {
       Stack& all = stacks[stack];
-      if (all.shape.empty()) all.shape = {0, tensor.shape[0], tensor.shape[1]};
+      if (all.shape.empty()) {
+        all.shape = tensor.shape;
+        all.shape.insert(all.shape.begin(), 0);
+      }
       ++all.shape[0];
       all.bytes += bytes_of(tensor_values(tensor));
       continue;
@@ -201,11 +212,11 @@ TEST_CASE("gguf: models of every family that llama.cpp has give the logits of th
       {"gpt2-bf16", {"\"scale_attn_by_inverse_layer_idx\":true", "\"scale_attn_by_inverse_layer_idx\":false"}},
       {"smollm3-bf16", {"\"no_rope_layers\":[1,0,1]", "\"no_rope_layers\":[1,1,1]"}}};
   for (const char* name :
-       {"gpt2-bf16",       "chatglm-bf16",    "gemma-bf16",           "gemma2-bf16",       "glm4-bf16",
-        "phi-bf16",        "phi3-bf16",       "granite-bf16",         "olmo2-bf16",        "olmo3-bf16",
-        "smollm3-bf16",    "starcoder2-bf16", "stablelm-serial-bf16", "cohere-bf16",       "cohere2-bf16",
-        "ministral3-bf16", "qwen3vl-bf16",    "exaone4-bf16",         "exaone4-full-bf16", "seed_oss-bf16",
-        "ernie4_5-bf16",   "hunyuan-bf16",    "mixtral-bf16"}) {
+       {"gpt2-bf16",       "chatglm-bf16",    "gemma-bf16",           "gemma2-bf16",        "glm4-bf16",
+        "phi-bf16",        "phi3-bf16",       "granite-bf16",         "olmo2-bf16",         "olmo3-bf16",
+        "smollm3-bf16",    "starcoder2-bf16", "stablelm-serial-bf16", "cohere-bf16",        "cohere2-bf16",
+        "ministral3-bf16", "qwen3vl-bf16",    "exaone4-bf16",         "exaone4-full-bf16",  "seed_oss-bf16",
+        "ernie4_5-bf16",   "hunyuan-bf16",    "mixtral-bf16",         "stablelm-norms-bf16"}) {
     INFO(std::string(name));
     const Golden golden = Golden::read(source_folder() / "tests/golden" / name);
     TemporaryFolder folder;

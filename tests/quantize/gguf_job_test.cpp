@@ -62,6 +62,7 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
            {"cohere-bf16", {}},
            {"cohere2-bf16", {}},
            {"ministral3-bf16", {}},
+           {"ministral-bf16", {}},
            {"qwen3vl-bf16", {}},
            {"exaone4-bf16", {}},
            {"seed_oss-bf16", {}},
@@ -92,6 +93,7 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
            {"granite_hybrid-wide-bf16", {{"\"nope\"", "\"rope\""}}},
            {"lfm2-wide-bf16", {}},
            {"nemotron_h-bf16", {}},
+           {"nemotron_h-latent-bf16", {}},
            {"nemotron_h-wide-bf16", {}},
        }) {
     CAPTURE(c.golden);
@@ -138,6 +140,7 @@ TEST_CASE("quantize to q8_0: what llama.cpp's files cannot say is refused, and n
   CHECK(contains(error_with("falcon_h1-bf16"), "recurrent layers and other kinds of attention are not written"));
   CHECK(contains(error_with("granite_hybrid-dense-fp8"), "biases of Mamba's projections"));
   CHECK(contains(error_with("nemotron_h-dense-fp8"), "biases of Mamba's projections"));
+  CHECK(contains(error_with("stablelm-norms-bf16"), "k_layernorm.norms.1.weight has no place in a GGUF"));
   CHECK(contains(error_with("lfm2-bf16"), "biases of short convolutions"));
   CHECK(contains(error_with("qwen3_5-bf16"), "keys and values differ in size"));
   CHECK(contains(error_with("deepseek_v2-bf16"), "latent attention without q_lora_rank"));

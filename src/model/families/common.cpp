@@ -198,6 +198,25 @@ Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, 
   return read_scaling(rope, parameters, parameters, context);
 }
 
+std::vector<Rope> read_layer_ropes(const Json& config, int64_t context, int64_t dim, double theta, double local_theta) {
+  const auto parameters = config.get("rope_parameters");
+  if (!parameters || !(parameters->get("full_attention") || parameters->get("sliding_attention"))) return {};
+  std::vector<Rope> ropes;
+  for (const auto& [key, base] : {std::pair("full_attention", theta), {"sliding_attention", local_theta}}) {
+    Rope& rope = ropes.emplace_back();
+    rope.dim = dim;
+    rope.theta = base;
+    rope.original_context = context;
+    if (const auto of_layers = parameters->get(key)) rope = read_rope_parameters(*of_layers, context, dim, base);
+  }
+  if (const auto scaling = config.get("rope_scaling"); scaling && !scaling->members().empty()) {
+    if (!scaling->get("rope_type") && !scaling->get("type"))
+      scaling->fail("says no rope_type, beside rope_parameters by the kind of layer");
+    ropes[0] = read_rope_parameters(*scaling, context, dim, ropes[0].theta);
+  }
+  return ropes;
+}
+
 double read_epsilon(const Json& config, std::string_view key, double fallback) {
   const auto value = config.get(key);
   if (!value) return fallback;
@@ -260,6 +279,28 @@ std::vector<int64_t> read_windows(const Json& config, int64_t layers, int64_t fa
 
 bool is_from_gguf(const Json& config) { return config.find("rope_adjacent_pairs").has_value(); }
 
+void allow_class_sizes(const Json& config, DecoderDefaults& defaults, int64_t intermediate) {
+  if (config.is_root()) return;
+  defaults.layers = 32;
+  defaults.hidden = 4096;
+  defaults.heads = 32;
+  defaults.intermediate = intermediate;
+  defaults.vocab = 32000;
+}
+
+void refuse_bidirectional(const Json& config) {
+  const auto value = config.get("use_bidirectional_attention");
+  if (value && (value->is_string() ? value->as_string() != "vision" : value->as_bool()))
+    value->fail("tokens that see those behind them are not supported", "a model of embeddings writes no text");
+}
+
+void expect_silu(const Json& config, std::string_view key) {
+  if (read_activation(config, key, Activation::kSilu) != Activation::kSilu) {
+    const Json value = config.at(key);
+    value.fail(fmt::format("'{}' is not supported for this family (expected silu)", value.as_string()));
+  }
+}
+
 int64_t read_size(const Json& config, std::string_view key, int64_t lowest, int64_t most, int64_t fallback) {
   const auto value = config.get(key);
   return value ? value->as_integer(lowest, most) : fallback;
@@ -291,8 +332,9 @@ DecoderParts read_decoder(const Json& config, std::string_view family, const Dec
   parts.layers = size(&DecoderKeys::layers, kMaxLayers, defaults.layers);
   model.hidden = size(&DecoderKeys::hidden, kMaxWidth, defaults.hidden);
   attention.heads = size(&DecoderKeys::heads, kMaxWidth, defaults.heads);
-  attention.kv_heads =
-      size(&DecoderKeys::kv_heads, attention.heads, defaults.kv_heads > 0 ? defaults.kv_heads : attention.heads);
+  // null: as many as heads.
+  const bool says_none = defaults.kv_heads > 0 && !config.find(own_key(&DecoderKeys::kv_heads));
+  attention.kv_heads = size(&DecoderKeys::kv_heads, attention.heads, says_none ? defaults.kv_heads : attention.heads);
   if (attention.kv_heads > attention.heads || attention.heads % attention.kv_heads != 0) {
     config.fail(fmt::format("{}: {} does not divide the {} attention heads", defaults.keys.kv_heads, attention.kv_heads,
                             attention.heads));

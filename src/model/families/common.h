@@ -63,6 +63,13 @@ int64_t read_size(const Json& config, std::string_view key, int64_t lowest, int6
 double read_number(const Json& config, std::string_view key, double fallback);
 // Whether config.json was made from a GGUF file's keys.
 bool is_from_gguf(const Json& config);
+// Sizes that the text_config of a multimodal checkpoint leaves out where they are as in the classes of Llama and
+// Mistral 7B (LLaVA, Pixtral); config.json itself says them all.
+void allow_class_sizes(const Json& config, DecoderDefaults& defaults, int64_t intermediate);
+// Models whose tokens see those behind them, which no step does, are refused. Of images alone it does not matter.
+void refuse_bidirectional(const Json& config);
+// An activation under this key that is not SiLU, the only one there, is refused.
+void expect_silu(const Json& config, std::string_view key);
 
 // What YaRN multiplies the scale of scores with where mscale_all_dim says so, else 1. DeepSeek's modeling code,
 // yarn_get_mscale.
@@ -73,6 +80,9 @@ constexpr double kWholeHead = -1;
 Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta = 10000, double partial = 0);
 // One entry of rope_parameters where that is a map of layer types.
 Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta = 10000);
+// Of layers that see everything, and of those with a window, where rope_parameters is such a map; rope_scaling
+// beside it counts for the former (transformers, Gemma3TextConfig). Empty where it is no map.
+std::vector<Rope> read_layer_ropes(const Json& config, int64_t context, int64_t dim, double theta, double local_theta);
 std::vector<TokenId> read_end_tokens(const Json& config);  // eos_token_id: a number, a list or null
 // An epsilon of norms, from 0 to 1.
 double read_epsilon(const Json& config, std::string_view key, double fallback);

@@ -1,5 +1,7 @@
 // ERNIE 4.5, dense: Llama with a rotation of adjacent pairs. transformers: models/ernie4_5.
 // ERNIE 4.5, mixtures: experts by softmax, and a bias for the choice; shared ones. transformers: models/ernie4_5_moe.
+#include <fmt/format.h>
+
 #include "model/families/common.h"
 #include "model/families/mixture.h"
 #include "model/families/table.h"
@@ -30,7 +32,12 @@ Description describe_ernie4_5_moe(const Json& config) {
       read_mixture(config, parts.layers, {.experts = "moe_num_experts", .chosen = "moe_k", .default_chosen = 6});
   mixture.ranking_bias = true;
   mixture.normalized = true;
+  // At least so much is what the sum counts for; added to it, it changes nothing as long as it is this small.
+  constexpr double kMostLeast = 1e-6;
   mixture.least_sum = read_number(config, "moe_norm_min", 1e-12);
+  if (mixture.least_sum > kMostLeast)
+    config.at("moe_norm_min")
+        .fail(fmt::format("{} is not supported (expected at most {})", mixture.least_sum, kMostLeast));
   mixture.shared_width = read_size(config, "moe_num_shared_experts", 0, kMaxWidth / mixture.width, 2) * mixture.width;
   const int64_t last = parts.layers - 1, first_moe = read_size(config, "moe_layer_start_index", 0, last, 1),
                 end = read_size(config, "moe_layer_end_index", -1, last, -1), last_moe = end < 0 ? last : end,

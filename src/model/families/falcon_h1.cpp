@@ -31,6 +31,7 @@ MambaSpec read_falcon_mamba(const Json& config, const DecoderParts& parts) {
   const int64_t expanded = read_size(config, "mamba_expand", 1, 64, 2) * parts.model.hidden;
   const int64_t inner = read_size(config, "mamba_d_ssm", 1, kMaxWidth, expanded);
   MambaSpec out = read_inner_mamba(config, inner, "mamba_d_ssm");
+  out.out_bias = config.flag_or("projectors_bias", false);
   out.norm = parts.norm;
   out.normed = config.flag_or("mamba_rms_norm", false);
   out.norm_before_gate = config.flag_or("mamba_norm_before_gate", true);
@@ -47,6 +48,7 @@ Description describe_falcon_h1(const Json& config) {
   DecoderParts parts =
       read_decoder(config, "falcon_h1", {.kv_heads = 8, .intermediate = 14336, .context = 8192, .epsilon = 1e-5});
   read_biases(config, parts);
+  expect_silu(config, "hidden_act");  // the convolution's too
   const double in = read_factor(config, "attention_in_multiplier");
   if (parts.attention.qkv_bias && in != 1)
     config.fail("attention_in_multiplier: with attention_bias it is not supported (expected 1)");

@@ -26,6 +26,7 @@ Description finish_gemma(const Json& config, DecoderParts parts) {
 }  // namespace
 
 Description describe_gemma(const Json& config) {
+  refuse_bidirectional(config);
   DecoderParts parts = read_decoder(config, "gemma", {.head_dim = 256, .context = 8192});
   parts.norm.plus_one = true;
   read_biases(config, parts);
@@ -35,7 +36,8 @@ Description describe_gemma(const Json& config) {
 }
 
 Description describe_gemma2(const Json& config) {
-  DecoderParts parts = read_decoder(config, "gemma2", {.head_dim = 256, .context = 8192});
+  refuse_bidirectional(config);
+  DecoderParts parts = read_decoder(config, "gemma2", {.kv_heads = 4, .head_dim = 256, .context = 8192});
   AttentionSpec& attention = parts.attention;
   parts.norm.plus_one = true;
   parts.windows = read_windows(config, parts.layers, 4096, 2);

@@ -11,15 +11,14 @@ namespace {
 // The ropes of layers that see everything and of those with a window: newer files have a map of both.
 std::vector<Rope> read_ropes(const Json& config, int64_t context, int64_t dim, const Rope& plain) {
   constexpr double kGlobalTheta = 1e6;
-  const auto parameters = config.get("rope_parameters");
-  if (parameters && parameters->get("full_attention")) {
-    return {read_rope_parameters(parameters->at("full_attention"), context, dim, kGlobalTheta),
-            read_rope_parameters(parameters->at("sliding_attention"), context, dim)};
-  }
+  const double local_theta = read_number(config, "rope_local_base_freq", 10000);
+  std::vector<Rope> ropes =
+      read_layer_ropes(config, context, dim, read_number(config, "rope_theta", kGlobalTheta), local_theta);
+  if (!ropes.empty()) return ropes;
   Rope local;
   local.dim = dim;
   local.original_context = context;
-  local.theta = read_number(config, "rope_local_base_freq", local.theta);
+  local.theta = local_theta;
   return {plain, local};
 }
 
@@ -34,6 +33,7 @@ double default_scalar(const Json& config, const DecoderParts& parts) {
 }  // namespace
 
 Description describe_gemma3(const Json& config) {
+  refuse_bidirectional(config);
   DecoderParts parts = read_decoder(config, "gemma3",
                                     {.layers = 26,
                                      .hidden = 2304,

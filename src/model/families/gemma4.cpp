@@ -37,7 +37,7 @@ void add_ropes(const Json& config, Description& model, int64_t head_dim, int64_t
   global.pairs_turned = global_dim / 8;
   if (const auto full = of("full_attention")) {
     const auto type = full->get("rope_type");
-    if (type && type->as_string() != "proportional") {
+    if (!type || type->as_string() != "proportional") {
       global = read_rope_parameters(*full, model.context, global_dim, 1e6);
     } else {
       global.theta = read_number(*full, "rope_theta", 1e6);
@@ -100,6 +100,7 @@ std::optional<Json> read_global_config(const Json& config, const std::vector<int
 }  // namespace
 
 Description describe_gemma4(const Json& config) {
+  refuse_bidirectional(config);
   DecoderParts parts = read_decoder(config, "gemma4",
                                     {.layers = 30,
                                      .hidden = 2304,
@@ -119,14 +120,15 @@ Description describe_gemma4(const Json& config) {
   attention.scale = 1;
   AttentionSpec global = attention;
   const auto own = read_global_config(config, parts.windows);
-  const int64_t default_dim = own ? attention.head_dim : 512;
+  // An empty map: all layers are alike.
+  const int64_t default_dim = config.get("per_layer_config") ? attention.head_dim : 512;
   if (const int64_t dim = read_size(config, "global_head_dim", 0, kMaxWidth, default_dim); dim > 0)
     global.head_dim = dim;
   if (own) global.head_dim = read_size(*own, "head_dim", 2, kMaxWidth, global.head_dim);
   if (config.flag_or("attention_k_eq_v", false)) {
     global.values_from_keys = true;
-    int64_t heads = read_size(config, "num_global_key_value_heads", 0, global.heads, 0);
-    if (own) heads = read_size(*own, "num_key_value_heads", 1, global.heads, heads);
+    const int64_t heads = own ? read_size(*own, "num_key_value_heads", 1, global.heads, 0)
+                              : read_size(config, "num_global_key_value_heads", 0, global.heads, 0);
     if (heads > 0) {
       global.kv_heads = heads;
       if (global.heads % heads != 0)

@@ -1,5 +1,7 @@
 // gpt-oss: windows on every other layer, sinks, and in every layer a mixture with biases, whose activation is bounded.
 // transformers: models/gpt_oss.
+#include <fmt/format.h>
+
 #include "model/families/common.h"
 #include "model/families/mixture.h"
 #include "model/families/table.h"
@@ -15,6 +17,9 @@ Description describe_gpt_oss(const Json& config) {
   MixtureSpec mixture = read_mixture(
       config, parts.layers, {.experts = "num_local_experts", .width = "intermediate_size", .default_chosen = 4});
   mixture.activation = Activation::kQuickGelu;
+  constexpr double kAlpha = 1.702;  // of QuickGELU
+  if (const auto alpha = config.get("swiglu_alpha"); alpha && alpha->as_number() != kAlpha)
+    alpha->fail(fmt::format("{} is not supported (expected {})", alpha->as_number(), kAlpha));
   mixture.limit = read_number(config, "swiglu_limit", 7);
   mixture.up_offset = 1;
   mixture.biased = true;

@@ -23,6 +23,7 @@ MambaSpec read_granite_mamba(const Json& config, const DecoderParts& parts) {
 
 Description describe_granite_hybrid(const Json& config) {
   DecoderParts parts = read_decoder(config, "granitemoehybrid", {.intermediate = 1024});
+  expect_silu(config, "hidden_act");  // the convolution's too
   const int64_t count = parts.layers;
   const auto shared = config.get("shared_intermediate_size");
   parts.feed_forward.width = shared ? shared->as_integer(1, kMaxWidth) : 1024;

@@ -5,7 +5,9 @@
 namespace qgen {
 
 Description describe_llama(const Json& config) {
-  DecoderParts parts = read_decoder(config, "llama");
+  DecoderDefaults defaults;
+  allow_class_sizes(config, defaults, 11008);
+  DecoderParts parts = read_decoder(config, "llama", defaults);
   if (const auto value = config.get("attention_bias"))
     parts.attention.qkv_bias = parts.attention.out_bias = value->as_bool();
   if (const auto value = config.get("mlp_bias")) parts.feed_forward.bias = value->as_bool();

@@ -1,12 +1,27 @@
 #include "model/families/mamba.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "model/families/common.h"
 
 namespace qgen {
+
+namespace {
+
+// Bounds of the step sizes other than 0 and infinity, which may be an object with that name.
+void refuse_step_limits(const Json& config) {
+  const auto limits = config.get("time_step_limit");
+  if (!limits) return;
+  const std::vector<Json> bounds = limits->elements();
+  const bool unbounded = bounds.size() == 2 && bounds[0].is_number() && bounds[0].as_number() <= 0 &&
+                         (!bounds[1].is_number() || bounds[1].as_number() == INFINITY);
+  if (!unbounded) limits->fail("bounds of step sizes are not supported (expected 0 and Infinity)");
+}
+
+}  // namespace
 
 MambaSpec read_mamba(const Json& config, const MambaKeys& keys, int64_t head_dim) {
   const auto size = [&](std::string_view key, int64_t most, int64_t fallback) {
@@ -27,7 +42,7 @@ MambaSpec read_mamba(const Json& config, const MambaKeys& keys, int64_t head_dim
     config.fail(fmt::format("{}: states of this size are absurdly large", keys.state_dim));
   out.taps = size(keys.taps, 64, 4);
   out.conv_bias = config.flag_or(keys.conv_bias, true);
-  out.bias = config.flag_or(keys.bias, false);
+  out.bias = out.out_bias = config.flag_or(keys.bias, false);
   out.norm_groups = out.groups;
   out.folded_decay = is_from_gguf(config);
   return out;
@@ -41,6 +56,7 @@ MambaSpec read_inner_mamba(const Json& config, int64_t inner, std::string_view i
                                .taps = "mamba_d_conv",
                                .conv_bias = "mamba_conv_bias",
                                .bias = "mamba_proj_bias"};
+  refuse_step_limits(config);
   const int64_t heads = read_size(config, kKeys.heads, 1, kMaxWidth, kKeys.default_heads);
   MambaSpec out = read_mamba(config, kKeys, std::max<int64_t>(1, inner / heads));
   if (out.heads * out.head_dim != inner) {

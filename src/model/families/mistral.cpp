@@ -1,5 +1,5 @@
-// Mistral: Llama with a sliding window on every layer where the configuration gives one.
-// transformers: models/mistral, whose defaults for an absent window and context are kept.
+// Mistral: Llama with a sliding window where the configuration gives one, on every layer or, in Ministral 8B, on those
+// that it names. transformers: models/mistral and models/ministral, whose defaults for absent keys are kept.
 // Ministral 3 and Devstral 2: no window, YaRN, and queries that grow with their position. transformers:
 // models/ministral3.
 #include <fmt/format.h>
@@ -10,15 +10,20 @@
 namespace qgen {
 
 Description describe_mistral(const Json& config) {
-  DecoderParts parts = read_decoder(config, "mistral", {.context = 131072});
+  DecoderDefaults defaults{.kv_heads = 8, .context = 131072};
+  allow_class_sizes(config, defaults, 14336);
+  DecoderParts parts = read_decoder(config, "mistral", defaults);
   int64_t window = 4096;
   if (const auto value = config.find("sliding_window")) window = value->is_null() ? 0 : value->as_integer(1);
-  parts.windows.assign(size_t(parts.layers), window);
+  const auto types = config.get("layer_types");
+  parts.windows = types && window > 0 ? read_layer_windows(*types, parts.layers, window)
+                                      : std::vector<int64_t>(size_t(parts.layers), window);
   return finish_decoder(std::move(parts));
 }
 
 Description describe_ministral3(const Json& config) {
-  DecoderParts parts = read_decoder(config, "ministral3", {.head_dim = 128, .context = 262144, .epsilon = 1e-5});
+  DecoderParts parts =
+      read_decoder(config, "ministral3", {.kv_heads = 8, .head_dim = 128, .context = 262144, .epsilon = 1e-5});
   parts.windows = read_windows(config, parts.layers, 0, 0);
   auto rope = config.get("rope_parameters");
   if (!rope) rope = config.get("rope_scaling");

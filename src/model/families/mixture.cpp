@@ -36,9 +36,10 @@ MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& 
   if (out.experts * layers > kMaxExpertsOfAllLayers)
     config.fail(
         fmt::format("{}: {} experts in each of {} layers are absurdly many", keys.experts, out.experts, layers));
-  out.chosen = keys.default_chosen > 0 && !config.get(keys.chosen)
-                   ? keys.default_chosen
-                   : read_same_size(config, keys.chosen, 1, out.experts);
+  const std::string_view chosen =
+      !config.get(keys.chosen) && config.get("num_experts_per_tok") ? "num_experts_per_tok" : keys.chosen;
+  out.chosen = keys.default_chosen > 0 && !config.get(chosen) ? keys.default_chosen
+                                                              : read_same_size(config, chosen, 1, out.experts);
   if (out.chosen > out.experts) {
     config.fail(fmt::format("{}: missing, and {} experts are fewer than the {} that this family chooses", keys.chosen,
                             out.experts, out.chosen));

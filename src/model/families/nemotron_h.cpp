@@ -1,5 +1,6 @@
 // Nemotron-H: one branch a layer, by a pattern: Mamba-2, attention without rotation, a feed-forward network with a
-// squared ReLU and no gate, or a mixture of such networks. transformers: models/nemotron_h.
+// squared ReLU and no gate, or a mixture of such networks, between two projections where the experts work on a latent.
+// transformers: models/nemotron_h.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -42,12 +43,12 @@ std::string read_pattern(const Json& config) {
 }
 
 MixtureSpec read_nemotron_mixture(const Json& config, const DecoderParts& parts) {
-  if (const auto latent = config.get("moe_latent_size"))
-    latent->fail("experts between two projections of a latent are not supported");
   MixtureSpec out = read_mixture(config, parts.layers, {.experts = "n_routed_experts"});
   read_sigmoid_choice(config, out);
   out.activation = parts.feed_forward.activation;
   out.gated = false;
+  out.latent = read_size(config, "moe_latent_size", 1, kMaxWidth, 0);
+  out.latent_biased = parts.feed_forward.bias;
   if (out.shared_width > 0)
     out.shared_width = config.at("moe_shared_expert_intermediate_size").as_integer(1, kMaxWidth);
   return out;
@@ -71,6 +72,7 @@ Description describe_nemotron_h(const Json& config) {
     config.fail(fmt::format("num_hidden_layers: {} layers (expected {}, as hybrid_override_pattern has them)",
                             parts.layers, pattern.size()));
   }
+  expect_silu(config, "mamba_hidden_act");
   parts.attention.rope = -1;
   parts.feed_forward.gated = false;
   parts.feed_forward.bias = config.flag_or("mlp_bias", false);
@@ -120,6 +122,8 @@ Description describe_nemotron_h(const Json& config) {
                    {Role::kExpertUps, "@layers.#.mixer.experts.up_proj"},
                    {Role::kExpertDowns, "@layers.#.mixer.experts.down_proj"},
                    {Role::kExpertGateUps, "@layers.#.mixer.experts.gate_up_proj"},
+                   {Role::kExpertsIn, "@layers.#.mixer.fc1_latent_proj"},
+                   {Role::kExpertsOut, "@layers.#.mixer.fc2_latent_proj"},
                    {Role::kSharedUp, "@layers.#.mixer.shared_experts.up_proj"},
                    {Role::kSharedDown, "@layers.#.mixer.shared_experts.down_proj"},
                    {Role::kMambaIn, "@layers.#.mixer.in_proj"},

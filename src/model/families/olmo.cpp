@@ -32,10 +32,9 @@ Description describe_olmo3(const Json& config) {
   parts.windows = read_windows(config, parts.layers, 4096, 4);
   const int64_t context = parts.model.context, dim = parts.attention.head_dim;
   std::vector<Rope>& ropes = parts.model.ropes;
-  const auto parameters = config.get("rope_parameters");
-  if (parameters && parameters->get("full_attention")) {
-    ropes = {read_rope_parameters(parameters->at("full_attention"), context, dim, kTheta),
-             read_rope_parameters(parameters->at("sliding_attention"), context, dim, kTheta)};
+  const double theta = read_number(config, "rope_theta", kTheta);
+  if (auto of_layers = read_layer_ropes(config, context, dim, theta, theta); !of_layers.empty()) {
+    ropes = std::move(of_layers);
   } else {
     Rope plain;
     plain.dim = dim;

@@ -55,8 +55,8 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
                                     {.head_dim = 256,
                                      .intermediate = mixture != nullptr ? mixture->width : 0,
                                      .context = 32768,
-                                     .rope_theta = 1e7,
                                      .partial_rotary = 0.25});
+  expect_silu(config, "hidden_act");  // the convolution's too
   const std::vector<bool> linear = read_linear_layers(config, parts.layers);
   parts.norm.plus_one = true;
   DeltaSpec delta = read_delta(config, parts.norm);

@@ -5,7 +5,7 @@
 namespace qgen {
 
 Description describe_seed_oss(const Json& config) {
-  DecoderParts parts = read_decoder(config, "seed_oss", {.head_dim = 128, .context = 524288});
+  DecoderParts parts = read_decoder(config, "seed_oss", {.kv_heads = 8, .head_dim = 128, .context = 524288});
   read_biases(config, parts, /*qkv=*/true);
   parts.attention.out_bias = config.flag_or("attention_out_bias", false);
   Description model = finish_decoder(std::move(parts));

@@ -24,7 +24,7 @@ std::vector<bool> read_rotated(const Json& config, int64_t layers) {
 }  // namespace
 
 Description describe_smollm3(const Json& config) {
-  DecoderParts parts = read_decoder(config, "smollm3", {.context = 32768, .rope_theta = 2e6});
+  DecoderParts parts = read_decoder(config, "smollm3", {.kv_heads = 4, .context = 32768, .rope_theta = 2e6});
   read_biases(config, parts);
   const std::vector<bool> rotated = read_rotated(config, parts.layers);
   const auto window = config.get("sliding_window");

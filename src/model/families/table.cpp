@@ -1,5 +1,7 @@
 #include "model/families/table.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -12,6 +14,7 @@ constexpr Family kFamilies[] = {
     {"llama", "LlamaForCausalLM", "llama", true, "Llama 1, 2, 3.x, SmolLM2, TinyLlama", describe_llama},
     {"mistral", "MistralForCausalLM", "", true, "Mistral 7B, Nemo, Mistral Small 3 and its text part",
      describe_mistral},
+    {"ministral", "MinistralForCausalLM", "", true, "Ministral 8B", describe_mistral},
     {"ministral3", "Ministral3ForCausalLM", "mistral3", true, "Ministral 3, Devstral 2, their text part",
      describe_ministral3},
     {"qwen2", "Qwen2ForCausalLM", "qwen2", false, "Qwen2, Qwen2.5", describe_qwen2},
@@ -51,8 +54,8 @@ constexpr Family kFamilies[] = {
      "Qwen3-VL mixtures, their text part", describe_qwen3_vl_moe},
     {"llama4_text", "Llama4ForCausalLM", "llama4", false, "Llama 4 Scout and Maverick, their text part",
      describe_llama4},
-    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h, nemotron_h_moe", false, "Nemotron-H, Nemotron Nano 2 and 3",
-     describe_nemotron_h},
+    {"nemotron_h", "NemotronHForCausalLM", "nemotron_h, nemotron_h_moe", false,
+     "Nemotron-H, Nemotron Nano 2, Nemotron 3", describe_nemotron_h},
     {"gemma", "GemmaForCausalLM", "gemma", false, "Gemma 1", describe_gemma},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", false, "Gemma 2", describe_gemma2},
     {"gemma3_text", "Gemma3ForCausalLM", "gemma3", false, "Gemma 3 1B to 27B, their text part", describe_gemma3},
@@ -68,7 +71,7 @@ constexpr Family kFamilies[] = {
     {"olmo3", "Olmo3ForCausalLM", "", false, "OLMo 3", describe_olmo3},
     {"smollm3", "SmolLM3ForCausalLM", "smollm3", true, "SmolLM3", describe_smollm3},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", false, "StarCoder2", describe_starcoder2},
-    {"stablelm", "StableLmForCausalLM", "stablelm", false, "StableLM 3B, StableLM 2 1.6B", describe_stablelm},
+    {"stablelm", "StableLmForCausalLM", "stablelm", false, "StableLM 3B, StableLM 2", describe_stablelm},
     {"cohere", "CohereForCausalLM", "command-r", true, "Command R, R+, Aya 23", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", "cohere2", true, "Command R7B, Command A", describe_cohere2},
     {"exaone4", "Exaone4ForCausalLM", "exaone4", false, "EXAONE 4", describe_exaone4},
@@ -114,12 +117,22 @@ const Family* find_row(const Json& config) {
 }
 
 Description describe_nested(const Json& config, const Json& text, const Family& family) {
+  const std::string_view type = text_or_empty(config, "model_type");
+  if (type == "paligemma" && !text.get("use_bidirectional_attention"))
+    config.fail("tokens of a prompt that see those behind them are not supported", "paligemma has them by default");
   Description model = family.describe(text);
   model.places.assign(std::begin(kNestedPlaces), std::end(kNestedPlaces));
   model.names.set_prefix(kNestedPlaces[0].prefix);
-  // Some keys stand at the top only.
-  if (const auto tied = config.get("tie_word_embeddings"); tied && !text.find("tie_word_embeddings"))
+  // A head that is not there is the embedding where the key at the top says so, whatever text_config says, as in
+  // transformers. Of these classes, which tie by default and leave the key out, the files decide.
+  constexpr std::string_view kTiedByDefault[] = {"mistral3",       "gemma3",     "gemma4",  "lfm2_vl",
+                                                 "cohere2_vision", "aya_vision", "internvl"};
+  const auto tied = config.get("tie_word_embeddings");
+  if (tied && (tied->as_bool() || !text.find("tie_word_embeddings"))) {
     model.tied_head = tied->as_bool();
+  } else if (!tied && model.tied_head == false && std::ranges::find(kTiedByDefault, type) != std::end(kTiedByDefault)) {
+    model.tied_head.reset();
+  }
   if (model.end_tokens.empty()) model.end_tokens = read_end_tokens(config);
   return model;
 }
