@@ -254,7 +254,7 @@ range(3), range(1, 10, 3) | list, range(5, 0, -2) | list, range(0) | list, range
 dict(a=1, b=2), dict(d, z=0), dict([("x", 1)])
 namespace(a=1).a
 namespace(a=1)
-n is number, n is integer, f is float, f is integer, t is number, t is integer, t is boolean, s is string, l is sequence, s is sequence, d is mapping, d is sequence, l is iterable, n is iterable, z is none, missing is iterable
+n is number, n is integer, f is float, f is integer, t is number, t is integer, t is boolean, s is string, l is sequence, s is sequence, d is mapping, d is sequence, l is iterable, n is iterable, z is none, missing is iterable, missing is sequence
 n is odd, n is even, n is divisibleby 7, n is divisibleby(2)
 n is eq 7, n is equalto 7, n is ne 7, n is lt 8, n is le 7, n is gt 7, n is ge 7, n is lessthan 8, n is greaterthan(8)
 n is in [7, 8], "a" is in "abc"

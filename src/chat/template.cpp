@@ -83,8 +83,8 @@ void define_all(jinja::Interpreter& interpreter, const std::vector<Message>& mes
   all.sequence().user = true;
   interpreter.define("messages", std::move(all));
   interpreter.define("add_generation_prompt", Value::of(options.add_generation_prompt));
-  interpreter.define("bos_token", heap.text(replace_invalid_utf8(options.bos_token), false));
-  interpreter.define("eos_token", heap.text(replace_invalid_utf8(options.eos_token), false));
+  for (const auto& [name, token] : options.special_tokens)
+    interpreter.define(name, heap.text(replace_invalid_utf8(token), false));
   interpreter.define("tools", Value::none());
   interpreter.define("documents", Value::none());
   if (options.enable_thinking) interpreter.define("enable_thinking", Value::of(*options.enable_thinking));

@@ -2,6 +2,8 @@
 // result marked as the template's own or as the user's.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,11 +24,13 @@ struct Message {
   std::vector<std::pair<std::string, std::string>> extra;
 };
 
+// Of a tokenizer, by the names that templates know them by: "bos_token" -> "<s>".
+using SpecialTokens = std::map<std::string, std::string, std::less<>>;
+
 struct TemplateOptions {
   bool add_generation_prompt = true;
   std::optional<bool> enable_thinking;  // not set: the template's own default
-  std::string bos_token;
-  std::string eos_token;
+  SpecialTokens special_tokens;         // others are not defined
   // Further variables as JSON text; they count as the template's side.
   std::vector<std::pair<std::string, std::string>> variables;
   // The time that strftime_now formats: seconds since 1970, shown in the local time zone; not set: now.
@@ -41,8 +45,10 @@ class ChatTemplate {
   // From chat_template.jinja, else chat_template.json, else tokenizer_config.json ("chat_template" as a
   // string, or a named list of which "default" is taken); nothing where the model has none.
   static std::optional<ChatTemplate> load(const ModelFiles& files);
-  // bos_token and eos_token of tokenizer_config.json (a string or an object with "content"), "" if absent.
-  static std::pair<std::string, std::string> special_tokens(const ModelFiles& files);
+  // What ends with _token in tokenizer_config.json (a string or an object with "content") and, where that has no
+  // added_tokens_decoder, in special_tokens_map.json, which then counts first, as in transformers. bos_token and
+  // eos_token are there unless they are null: of some classes that have them by default, else "".
+  static SpecialTokens special_tokens(const ModelFiles& files);
 
   // Throws a model Error with line and column when the template fails; what raise_exception says is the
   // problem. Steps and output are limited, so no template runs for ever or fills the memory.

@@ -94,7 +94,7 @@ int tokens(const TokensOptions& options) {
     const std::vector<Message> messages = read_said(options).all();
     TemplateOptions template_options;
     template_options.enable_thinking = options.reasoning.enable_thinking();
-    std::tie(template_options.bos_token, template_options.eos_token) = ChatTemplate::special_tokens(files);
+    template_options.special_tokens = ChatTemplate::special_tokens(files);
     const Prompt prompt = chat->render(messages, template_options);
     if (options.render) {
       std::string text;

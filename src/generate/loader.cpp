@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/numa.h"
 #include "base/units.h"
-#include "chat/template.h"
 #include "generate/session.h"
 #include "model/declare.h"
 #include "model/families/common.h"
@@ -265,14 +264,16 @@ std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files) {
   return JsonDocument::parse(files.read(kName, 16 << 20), files.subject(kName));
 }
 
-std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* generation_config, const ModelFiles& files,
-                                const Tokenizer& tokenizer) {
+std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* generation_config,
+                                const SpecialTokens& specials, const Tokenizer& tokenizer) {
   std::vector<TokenId> out = model.end_tokens;
   if (generation_config != nullptr) {
     const auto more = read_end_tokens(generation_config->root());
     out.insert(out.end(), more.begin(), more.end());
   }
-  if (const auto id = tokenizer.id_of(ChatTemplate::special_tokens(files).second)) out.push_back(*id);
+  if (const auto end = specials.find("eos_token"); end != specials.end()) {
+    if (const auto id = tokenizer.id_of(end->second)) out.push_back(*id);
+  }
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;

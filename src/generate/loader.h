@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/model_files.h"
+#include "chat/template.h"
 #include "engine/engine_table.h"
 #include "model/plan.h"
 #include "tokenizer/tokenizer.h"
@@ -105,8 +106,8 @@ std::string nan_warning(const LoadedModel& model);
 std::unique_ptr<JsonDocument> read_generation_config(const ModelFiles& files);
 
 // The union of the end tokens of config.json, generation_config.json and the tokenizer.
-std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* generation_config, const ModelFiles& files,
-                                const Tokenizer& tokenizer);
+std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* generation_config,
+                                const SpecialTokens& specials, const Tokenizer& tokenizer);
 
 // The tokenizer of a model folder, or a model Error that says what is missing.
 std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files);

@@ -16,8 +16,8 @@ TextModel::TextModel(const ModelOptions& options, bool raw) : options_(options),
   tokenizer_ = load_tokenizer(files);
   generation_config_ = read_generation_config(files);
   if (!raw) template_ = ChatTemplate::load(files);
-  std::tie(bos_token_, eos_token_) = ChatTemplate::special_tokens(files);
-  ends_ = end_tokens(plan_->model, generation_config_.get(), files, *tokenizer_);
+  special_tokens_ = ChatTemplate::special_tokens(files);
+  ends_ = end_tokens(plan_->model, generation_config_.get(), special_tokens_, *tokenizer_);
 }
 
 int64_t TextModel::most_context() const {
@@ -42,8 +42,7 @@ ModelInput TextModel::continue_text(std::string_view text) const {
 Prompt TextModel::render_prompt(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const {
   TemplateOptions options;
   options.enable_thinking = enable_thinking;
-  options.bos_token = bos_token_;
-  options.eos_token = eos_token_;
+  options.special_tokens = special_tokens_;
   // What users wrote templates keep, and are not made to read it where there is far too much of it.
   std::vector<std::string_view> texts;
   for (const Message& message : messages) {

@@ -63,7 +63,7 @@ class TextModel {
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> template_;
-  std::string bos_token_, eos_token_;
+  SpecialTokens special_tokens_;
   std::unique_ptr<JsonDocument> generation_config_;
   std::vector<TokenId> ends_;  // sorted
   LoadedModel loaded_;

@@ -220,7 +220,7 @@ constexpr NamedTest kTests[] = {
      }},
     {"sequence",
      [](In, V v, A) {
-       if (v.is_string() || v.is(Kind::kDict)) return true;
+       if (v.is_undefined() || v.is_string() || v.is(Kind::kDict)) return true;
        if (!v.is(Kind::kSequence)) return false;
        const SequenceKind kind = v.sequence().kind;
        return kind == SequenceKind::kList || kind == SequenceKind::kTuple || kind == SequenceKind::kGroup ||

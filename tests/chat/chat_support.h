@@ -61,8 +61,7 @@ inline std::string side_of(const Prompt& prompt, bool trusted) {
 inline Prompt render(const std::string& source, const std::string& content = "user",
                      const std::vector<std::pair<std::string, std::string>>& variables = {}) {
   TemplateOptions options;
-  options.bos_token = "<s>";
-  options.eos_token = "</s>";
+  options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   options.now = 1795262400;  // 2026-11-21 12:00 UTC
   options.variables = variables;
   return ChatTemplate::parse(source, "test").render({{"user", content, {}}}, options);

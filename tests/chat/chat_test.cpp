@@ -34,8 +34,7 @@ TEST_CASE("chat: published templates render as transformers renders them") {
     for (const Json& entry : cases.elements()) {
       ++count;
       TemplateOptions options;
-      options.bos_token = "<s>";
-      options.eos_token = "</s>";
+      options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
       options.now = kNow;
       if (const auto prompt = entry.at("options").get("add_generation_prompt")) {
         options.add_generation_prompt = prompt->as_bool();
@@ -89,16 +88,43 @@ std::string first_line(const Folder& folder) {
   return found ? text_of(found->render({}, {})) : "nothing";
 }
 
+TEST_CASE("chat: special tokens of a folder, as transformers knows them") {
+  const Folder folder;
+  const auto rendered = [&](std::string_view source) {
+    TemplateOptions options;
+    options.special_tokens = ChatTemplate::special_tokens(folder.path);
+    return text_of(ChatTemplate::parse(source, "template").render({}, options));
+  };
+  constexpr std::string_view kBegin = "{{ bos_token|default('<b>') }}";
+  folder.write("tokenizer_config.json", R"({"bos_token": null, "pad_token": "<pad>", "unk_token": {"content": "<unk>"},
+    "boi_token": "<boi>", "add_bos_token": true, "extra_special_tokens": {"image_token": "<image>"}})");
+  CHECK(rendered("{{ pad_token }}{{ unk_token }}{{ boi_token }}{{ image_token }}{{ mask_token is defined }}{{ "
+                 "add_bos_token is defined }}") == "<pad><unk><boi><image>FalseFalse");
+  CHECK(rendered(kBegin) == "<b>");
+  // The older file counts unless the newer one says all; what nobody says is empty.
+  folder.write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  folder.write("tokenizer_config.json", R"({"bos_token": null, "added_tokens_decoder": {}})");
+  CHECK(rendered(kBegin) == "<b>");
+  CHECK(rendered("{{ eos_token is defined }}{{ eos_token }}") == "True");
+  folder.write("tokenizer_config.json", R"({"bos_token": null})");
+  CHECK(rendered(kBegin) == "<s>");
+  CHECK(rendered("{{ eos_token }}") == "</s>");
+  folder.write("special_tokens_map.json", "{}");
+  CHECK(rendered(kBegin) == "<b>");
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast", "eos_token": "<|end|>"})");
+  CHECK(rendered("{{ bos_token }}{{ eos_token }}{{ unk_token }}") == "<s><|end|><unk>");
+}
+
 TEST_CASE("chat: the template of a folder") {
   const Folder folder;
   CHECK(first_line(folder) == "nothing");
-  CHECK(ChatTemplate::special_tokens(folder.path) == std::pair<std::string, std::string>());
+  CHECK(ChatTemplate::special_tokens(folder.path) == SpecialTokens{{"bos_token", ""}, {"eos_token", ""}});
   folder.write("tokenizer_config.json", R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": null})");
   CHECK(first_line(folder) == "nothing");
-  CHECK(ChatTemplate::special_tokens(folder.path) == std::pair<std::string, std::string>("<s>", ""));
+  CHECK(ChatTemplate::special_tokens(folder.path) == SpecialTokens{{"bos_token", "<s>"}});
   folder.write("tokenizer_config.json", R"({"chat_template": "config", "bos_token": null, "eos_token": "</s>"})");
   CHECK(first_line(folder) == "config");
-  CHECK(ChatTemplate::special_tokens(folder.path) == std::pair<std::string, std::string>("", "</s>"));
+  CHECK(ChatTemplate::special_tokens(folder.path) == SpecialTokens{{"eos_token", "</s>"}});
   folder.write("tokenizer_config.json",
                R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "b"}]})");
   CHECK(first_line(folder) == "b");

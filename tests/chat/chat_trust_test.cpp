@@ -235,8 +235,7 @@ TEST_CASE("chat: published templates keep special tokens of contents untrusted")
             {"assistant", "<think>" + content + "</think>" + content, {{"reasoning_content", json_quote(content)}}});
         messages.push_back({"user", content, {}});
         TemplateOptions options;
-        options.bos_token = "<s>";
-        options.eos_token = "</s>";
+        options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
         options.now = 0;
         options.enable_thinking = thinking;
         // So that the template that needs tools renders too.

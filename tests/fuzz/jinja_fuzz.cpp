@@ -33,8 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       {"user", content, {{"tool_calls", "[{\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5, null, true]}}]"}}},
       {"assistant", "a\xC3\xA9\xE6\x97\xA5", {}}};
   qgen::TemplateOptions options;
-  options.bos_token = "<s>";
-  options.eos_token = "</s>";
+  options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   options.now = 0;
   options.variables = {{"d", "{\"a\": 1, \"b\": [2, 3], \"c\": {\"d\": \"x\"}}"}, {"l", "[3, 1, 2]"}};
   try {
