@@ -170,7 +170,7 @@ SpecialTokens ChatTemplate::special_tokens(const ModelFiles& files) {
              {"unk_token", std::string(row.unk)}};
     }
     read_all(root);
-    if (root.get("added_tokens_decoder")) return out;  // a file that says all, so that the older one does not count
+    if (root.get("added_tokens_decoder")) return out;  // transformers reads the other file without it only
   }
   if (const auto text = read_if_there(files, "special_tokens_map.json"))
     read_all(JsonDocument::parse(*text, files.subject("special_tokens_map.json"))->root());

@@ -101,7 +101,8 @@ TEST_CASE("chat: special tokens of a folder, as transformers knows them") {
   CHECK(rendered("{{ pad_token }}{{ unk_token }}{{ boi_token }}{{ image_token }}{{ mask_token is defined }}{{ "
                  "add_bos_token is defined }}") == "<pad><unk><boi><image>FalseFalse");
   CHECK(rendered(kBegin) == "<b>");
-  // The older file counts unless the newer one says all; what nobody says is empty.
+  // special_tokens_map.json counts where tokenizer_config.json has no added_tokens_decoder; an eos_token that neither
+  // has is an empty string.
   folder.write("special_tokens_map.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
   folder.write("tokenizer_config.json", R"({"bos_token": null, "added_tokens_decoder": {}})");
   CHECK(rendered(kBegin) == "<b>");

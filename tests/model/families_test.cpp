@@ -159,14 +159,17 @@ TEST_CASE("families: wrong values of their keys are named") {
 }
 
 TEST_CASE("families: keys that stand elsewhere, or are absent, mean what they do in transformers") {
-  const auto read = [](const char* golden, const std::vector<std::pair<std::string_view, std::string_view>>& changes) {
+  const auto described = [](std::string_view config) {
+    const auto document = JsonDocument::parse(config, "config.json");
+    return describe(document->root());
+  };
+  const auto read = [&](const char* golden, const std::vector<std::pair<std::string_view, std::string_view>>& changes) {
     std::string config = read_file(source_folder() / "tests/golden" / golden / "config.json");
     for (const auto& [from, to] : changes) {
       REQUIRE(contains(config, from));
       config.replace(config.find(from), from.size(), to);
     }
-    const auto document = JsonDocument::parse(config, "config.json");
-    return describe(document->root());
+    return described(config);
   };
   const auto attention = [](const Description& model, size_t layer) {
     return std::get<AttentionSpec>(model.layers[layer][0].mixer);
@@ -183,9 +186,8 @@ TEST_CASE("families: keys that stand elsewhere, or are absent, mean what they do
             .kv_heads == 8);
   CHECK(attention(read("mistral-nested-fp8", {{R"("num_attention_heads":4,)", ""}}), 0).heads == 32);
   for (const auto& [family, width] : {std::pair("llama", 11008), {"mistral", 14336}}) {
-    const auto document = JsonDocument::parse(
-        fmt::format(R"({{"model_type":"llava","text_config":{{"model_type":"{}"}}}})", family), "config.json");
-    const Description model = describe(document->root());
+    const Description model =
+        described(fmt::format(R"({{"model_type":"llava","text_config":{{"model_type":"{}"}}}})", family));
     CHECK(model.layers.size() == 32);
     CHECK(model.hidden == 4096);
     CHECK(std::get<FeedForwardSpec>(model.layers[0][1].mixer).width == width);
@@ -211,10 +213,6 @@ TEST_CASE("families: keys that stand elsewhere, or are absent, mean what they do
   CHECK(read("qwen3_5-bf16", {{kUntied, kTied}, kText}).tied_head == true);
   CHECK(read("qwen3_5-bf16", {kText}).tied_head == false);
   CHECK(read("qwen3_5-bf16", {}).tied_head == false);
-  const auto described = [](std::string_view config) {
-    const auto document = JsonDocument::parse(config, "config.json");
-    return describe(document->root());
-  };
   CHECK(described(R"({"model_type":"gemma3","text_config":{"model_type":"gemma3_text"}})").tied_head == true);
   CHECK(contains(error_of([&] {
                    described(R"({"model_type":"paligemma","text_config":{"model_type":"gemma",

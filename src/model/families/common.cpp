@@ -190,12 +190,16 @@ Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double the
   return scaling ? read_scaling(rope, config, *scaling, context) : rope;
 }
 
-Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta) {
+Rope plain_rope(int64_t context, int64_t dim, double theta) {
   Rope rope;
   rope.dim = dim;
   rope.theta = theta;
   rope.original_context = context;
-  return read_scaling(rope, parameters, parameters, context);
+  return rope;
+}
+
+Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta) {
+  return read_scaling(plain_rope(context, dim, theta), parameters, parameters, context);
 }
 
 std::vector<Rope> read_layer_ropes(const Json& config, int64_t context, int64_t dim, double theta, double local_theta) {
@@ -203,11 +207,8 @@ std::vector<Rope> read_layer_ropes(const Json& config, int64_t context, int64_t 
   if (!parameters || !(parameters->get("full_attention") || parameters->get("sliding_attention"))) return {};
   std::vector<Rope> ropes;
   for (const auto& [key, base] : {std::pair("full_attention", theta), {"sliding_attention", local_theta}}) {
-    Rope& rope = ropes.emplace_back();
-    rope.dim = dim;
-    rope.theta = base;
-    rope.original_context = context;
-    if (const auto of_layers = parameters->get(key)) rope = read_rope_parameters(*of_layers, context, dim, base);
+    const auto of_layers = parameters->get(key);
+    ropes.push_back(of_layers ? read_rope_parameters(*of_layers, context, dim, base) : plain_rope(context, dim, base));
   }
   if (const auto scaling = config.get("rope_scaling"); scaling && !scaling->members().empty()) {
     if (!scaling->get("rope_type") && !scaling->get("type"))

@@ -78,6 +78,8 @@ double read_yarn_score_scale(const Json& config);
 // that is rotated where partial_rotary_factor is absent, 0 if there may be none, kWholeHead if it counts for nothing.
 constexpr double kWholeHead = -1;
 Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta = 10000, double partial = 0);
+// Without scaling, of `dim` elements of a head.
+Rope plain_rope(int64_t context, int64_t dim, double theta = 10000);
 // One entry of rope_parameters where that is a map of layer types.
 Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta = 10000);
 // Of layers that see everything, and of those with a window, where rope_parameters is such a map; rope_scaling

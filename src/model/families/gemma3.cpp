@@ -15,11 +15,7 @@ std::vector<Rope> read_ropes(const Json& config, int64_t context, int64_t dim, c
   std::vector<Rope> ropes =
       read_layer_ropes(config, context, dim, read_number(config, "rope_theta", kGlobalTheta), local_theta);
   if (!ropes.empty()) return ropes;
-  Rope local;
-  local.dim = dim;
-  local.original_context = context;
-  local.theta = local_theta;
-  return {plain, local};
+  return {plain, plain_rope(context, dim, local_theta)};
 }
 
 // What query_pre_attn_scalar is where it is absent. GGUF files never have it: llama.cpp takes head_dim, but for the

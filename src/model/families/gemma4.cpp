@@ -26,14 +26,9 @@ std::vector<int64_t> read_gemma4_windows(const Json& config, int64_t layers) {
 void add_ropes(const Json& config, Description& model, int64_t head_dim, int64_t global_dim) {
   const auto parameters = config.get("rope_parameters");
   const auto of = [&](std::string_view layers) { return parameters ? parameters->get(layers) : std::optional<Json>(); };
-  Rope local;
-  local.dim = head_dim;
-  local.original_context = model.context;
+  Rope local = plain_rope(model.context, head_dim);
   if (const auto sliding = of("sliding_attention")) local = read_rope_parameters(*sliding, model.context, head_dim);
-  Rope global;
-  global.dim = global_dim;
-  global.original_context = model.context;
-  global.theta = 1e6;
+  Rope global = plain_rope(model.context, global_dim, 1e6);
   global.pairs_turned = global_dim / 8;
   if (const auto full = of("full_attention")) {
     const auto type = full->get("rope_type");

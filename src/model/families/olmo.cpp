@@ -36,10 +36,7 @@ Description describe_olmo3(const Json& config) {
   if (auto of_layers = read_layer_ropes(config, context, dim, theta, theta); !of_layers.empty()) {
     ropes = std::move(of_layers);
   } else {
-    Rope plain;
-    plain.dim = dim;
-    plain.theta = ropes[0].theta;
-    plain.original_context = context;
+    Rope plain = plain_rope(context, dim, ropes[0].theta);
     plain.pairs = ropes[0].pairs;
     ropes.push_back(plain);
   }
