@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/config_tokens.h"
 #include "base/json.h"
 #include "base/model_files.h"
 #include "base/prompt.h"
@@ -23,9 +23,6 @@ struct Message {
   // Further members of the message as JSON text (reasoning_content, name, tool_calls, …).
   std::vector<std::pair<std::string, std::string>> extra;
 };
-
-// Of a tokenizer, by the names that templates know them by: "bos_token" -> "<s>".
-using SpecialTokens = std::map<std::string, std::string, std::less<>>;
 
 struct TemplateOptions {
   bool add_generation_prompt = true;
@@ -45,10 +42,6 @@ class ChatTemplate {
   // From chat_template.jinja, else chat_template.json, else tokenizer_config.json ("chat_template" as a
   // string, or a named list of which "default" is taken); nothing where the model has none.
   static std::optional<ChatTemplate> load(const ModelFiles& files);
-  // What ends with _token in tokenizer_config.json (a string or an object with "content") and, where that has no
-  // added_tokens_decoder, in special_tokens_map.json, which then counts first, as in transformers. bos_token and
-  // eos_token are there unless they are null: of some classes that have them by default, else "".
-  static SpecialTokens special_tokens(const ModelFiles& files);
 
   // Throws a model Error with line and column when the template fails; what raise_exception says is the
   // problem. Steps and output are limited, so no template runs for ever or fills the memory.

@@ -134,49 +134,6 @@ std::optional<ChatTemplate> ChatTemplate::load(const ModelFiles& files) {
   return template_of_class(files);
 }
 
-SpecialTokens ChatTemplate::special_tokens(const ModelFiles& files) {
-  // Of classes of transformers whose tokens the files may leave out.
-  constexpr struct {
-    std::string_view tokenizer, bos, eos, unk;
-  } kClasses[] = {{"LlamaTokenizer", "<s>", "</s>", "<unk>"},
-                  {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
-                  {"GemmaTokenizer", "<bos>", "<eos>", "<unk>"},
-                  {"CohereTokenizer", "<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>"}};
-  SpecialTokens out = {{"bos_token", ""}, {"eos_token", ""}};
-  const auto read = [&](const Json& object) {
-    for (const auto& [name, value] : object.members()) {
-      if (!name.ends_with("_token")) continue;
-      if (value.is_null()) out.erase(std::string(name));
-      if (value.is_string()) out[std::string(name)] = value.as_string();
-      if (value.is_object()) out[std::string(name)] = value.at("content").as_string();
-    }
-  };
-  // A list of further ones has no names.
-  const auto read_all = [&](const Json& root) {
-    read(root);
-    for (const char* key : {"extra_special_tokens", "model_specific_special_tokens"}) {
-      if (const auto more = root.get(key); more && more->is_object()) read(*more);
-    }
-  };
-  if (const auto text = read_if_there(files, "tokenizer_config.json")) {
-    const auto document = JsonDocument::parse(*text, files.subject("tokenizer_config.json"));
-    const Json root = document->root();
-    const auto named = root.get("tokenizer_class");
-    const std::string_view tokenizer = named && named->is_string() ? named->as_string() : "";
-    for (const auto& row : kClasses) {
-      if (tokenizer != row.tokenizer && tokenizer != fmt::format("{}Fast", row.tokenizer)) continue;
-      out = {{"bos_token", std::string(row.bos)},
-             {"eos_token", std::string(row.eos)},
-             {"unk_token", std::string(row.unk)}};
-    }
-    read_all(root);
-    if (root.get("added_tokens_decoder")) return out;  // transformers reads the other file without it only
-  }
-  if (const auto text = read_if_there(files, "special_tokens_map.json"))
-    read_all(JsonDocument::parse(*text, files.subject("special_tokens_map.json"))->root());
-  return out;
-}
-
 std::vector<Message> parse_messages(std::string_view json, std::string subject) {
   return read_messages(JsonDocument::parse(json, std::move(subject), ErrorKind::kUsage)->root());
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/config_tokens.h"
 #include "base/error.h"
 #include "base/file_map.h"
 #include "base/utf8.h"
@@ -94,7 +95,7 @@ int tokens(const TokensOptions& options) {
     const std::vector<Message> messages = read_said(options).all();
     TemplateOptions template_options;
     template_options.enable_thinking = options.reasoning.enable_thinking();
-    template_options.special_tokens = ChatTemplate::special_tokens(files);
+    template_options.special_tokens = read_config_tokens(files).names;
     const Prompt prompt = chat->render(messages, template_options);
     if (options.render) {
       std::string text;

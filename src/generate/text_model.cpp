@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/config_tokens.h"
 #include "base/error.h"
 #include "chat/reasoning.h"
 #include "generate/prompt_limit.h"
@@ -16,7 +17,7 @@ TextModel::TextModel(const ModelOptions& options, bool raw) : options_(options),
   tokenizer_ = load_tokenizer(files);
   generation_config_ = read_generation_config(files);
   if (!raw) template_ = ChatTemplate::load(files);
-  special_tokens_ = ChatTemplate::special_tokens(files);
+  special_tokens_ = read_config_tokens(files).names;
   ends_ = end_tokens(plan_->model, generation_config_.get(), special_tokens_, *tokenizer_);
 }
 

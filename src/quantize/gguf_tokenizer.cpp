@@ -12,10 +12,10 @@
 
 #include <fmt/format.h>
 
+#include "base/config_tokens.h"
 #include "base/error.h"
 #include "chat/template.h"
 #include "model/gguf_model.h"
-#include "tokenizer/config_tokens.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -80,6 +80,20 @@ void set_added(const Json& root, Tokens& tokens) {
   }
 }
 
+// What the files beside tokenizer.json say about tokens.
+void set_beside(const Tokenizer& tokenizer, Tokens& tokens) {
+  for (size_t i = 0; i < tokens.texts.size(); ++i) {
+    int32_t& type = tokens.types[i];
+    const bool special = tokenizer.is_special(TokenId(i));
+    if (type == kUnused) {
+      const std::string text = tokenizer.piece_of(TokenId(i));
+      if (!text.empty()) tokens.set(int64_t(i), text, special ? kControl : kUserDefined);
+    } else if (special && type != kUnknown) {
+      type = kControl;
+    }
+  }
+}
+
 bool names_step(const std::optional<Json>& step, std::string_view type) {
   if (!step || !step->is_object()) return false;
   if (const auto name = step->get("type"); name && name->as_string() == type) return true;
@@ -132,7 +146,8 @@ void set_scores(const Json& model, const std::vector<std::string>& merges, Token
 constexpr std::string_view kShown[] = {"<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
                                        "<|tool_response>", "<tool_response|>", "<|\"|>"};
 
-Tokens from_tokenizer_json(GgufKeys& keys, std::string_view architecture, const ModelFiles& files, int64_t vocab) {
+Tokens from_tokenizer_json(GgufKeys& keys, std::string_view architecture, const ModelFiles& files,
+                           const Tokenizer& tokenizer, int64_t vocab) {
   const std::string text = files.read("tokenizer.json"), subject = files.subject("tokenizer.json");
   const auto document = JsonDocument::parse(text, subject);
   const Json root = document->root(), model = root.at("model");
@@ -151,6 +166,7 @@ Tokens from_tokenizer_json(GgufKeys& keys, std::string_view architecture, const 
     }
     for (const auto& [piece, id] : model.at("vocab").members()) tokens.set(id.as_integer(), piece, kNormal);
     set_added(root, tokens);
+    set_beside(tokenizer, tokens);
     tokens.fill();
     write_tokens(keys, "gpt2", *pre, tokens, false);
     keys.texts("tokenizer.ggml.merges", merges);
@@ -161,6 +177,7 @@ Tokens from_tokenizer_json(GgufKeys& keys, std::string_view architecture, const 
                "expected byte-level BPE, or byte_fallback");
   set_scores(model, merges, tokens);
   set_added(root, tokens);
+  set_beside(tokenizer, tokens);
   tokens.fill();
   if (architecture == "gemma4") {
     for (size_t i = 0; i < tokens.texts.size(); ++i) {
@@ -187,7 +204,7 @@ Tokens from_sentencepiece(GgufKeys& keys, const ModelFiles& files, int64_t vocab
   Tokens tokens(vocab);
   for (size_t i = 0; i < spm.pieces.size(); ++i)
     tokens.set(int64_t(i), spm.pieces[i].text, TokenType(spm.pieces[i].type), spm.pieces[i].score);
-  for (const auto& [id, token] : tokenizer::read_config_tokens(files).tokens) {
+  for (const auto& [id, token] : read_config_tokens(files).tokens) {
     const bool known = int64_t(id) < vocab && tokens.types[size_t(id)] != kUnused;
     if (!known) tokens.set(id, token.content, token.special ? kControl : kUserDefined);
   }
@@ -199,13 +216,14 @@ Tokens from_sentencepiece(GgufKeys& keys, const ModelFiles& files, int64_t vocab
 }
 
 // Tokens with a part: those of tokenizer_config.json, else of config.json.
-void write_roles(GgufKeys& keys, const ModelFiles& files, const Json& config, const Tokens& tokens) {
-  const auto roles = tokenizer::read_config_tokens(files).roles;
+void write_roles(GgufKeys& keys, const ModelFiles& files, const Json& config, const Tokenizer& tokenizer,
+                 const Tokens& tokens) {
+  const SpecialTokens names = read_config_tokens(files).names;
   std::map<std::string_view, int64_t> ids;
   for (const auto& [ours, theirs] : {std::pair("bos", "bos"), {"eos", "eos"}, {"unk", "unknown"}, {"pad", "padding"}}) {
     std::optional<int64_t> id;
-    if (const auto role = roles.find(fmt::format("{}_token", ours)); role != roles.end())
-      id = tokens.find(role->second);
+    if (const auto name = names.find(fmt::format("{}_token", ours)); name != names.end())
+      id = tokens.find(name->second);
     const auto value = config.get(fmt::format("{}_token_id", ours));
     if (!id && value && value->is_integer()) id = value->as_integer();
     if (!id && value && value->is_array() && value->count() > 0) id = value->elements().front().as_integer();
@@ -213,7 +231,7 @@ void write_roles(GgufKeys& keys, const ModelFiles& files, const Json& config, co
     ids[ours] = *id;
     keys.number(fmt::format("tokenizer.ggml.{}_token_id", theirs), *id);
   }
-  const std::vector<TokenId> framed = Tokenizer::load(files)->encode("a").ids;
+  const std::vector<TokenId> framed = tokenizer.encode("a").ids;
   keys.flag("tokenizer.ggml.add_bos_token", ids.contains("bos") && int64_t(framed.front()) == ids["bos"]);
   keys.flag("tokenizer.ggml.add_eos_token", ids.contains("eos") && int64_t(framed.back()) == ids["eos"]);
 }
@@ -231,9 +249,11 @@ void add_tokenizer(GgufKeys& keys, std::string_view architecture, const ModelFil
     fail(ErrorKind::kModel, fmt::format("{}: this kind of tokenizer has no place in a GGUF file", files.place()),
          "expected tokenizer.json or tokenizer.model");
   }
-  const Tokens tokens = files.has("tokenizer.model") ? from_sentencepiece(keys, files, vocab)
-                                                     : from_tokenizer_json(keys, architecture, files, vocab);
-  write_roles(keys, files, config, tokens);
+  const auto tokenizer = Tokenizer::load(files);
+  const Tokens tokens = files.has("tokenizer.model")
+                            ? from_sentencepiece(keys, files, vocab)
+                            : from_tokenizer_json(keys, architecture, files, *tokenizer, vocab);
+  write_roles(keys, files, config, *tokenizer, tokens);
   if (const auto chat = ChatTemplate::load(files)) keys.text("tokenizer.chat_template", chat->source());
 }
 

@@ -29,8 +29,7 @@ size_t leading_space(std::string_view text) {
 
 }  // namespace
 
-void AddedTokens::add(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
-                      const std::function<std::string(std::string_view)>& normalize) {
+void AddedTokens::add(std::vector<AddedToken> tokens, const Vocabulary& vocabulary) {
   TokenId next = TokenId(vocabulary.size());
   for (const auto& [id, token] : by_id_) next = std::max(next, id + 1);
   for (AddedToken& token : tokens) {
@@ -38,18 +37,44 @@ void AddedTokens::add(std::vector<AddedToken> tokens, const Vocabulary& vocabula
     TokenId id = id_of(token.content);
     if (id < 0) id = vocabulary.find(token.content);
     if (id < 0) id = next++;
-    add_with_id(std::move(token), id, normalize);
+    add_with_id(std::move(token), id);
   }
 }
 
-void AddedTokens::add_with_id(AddedToken token, TokenId id,
-                              const std::function<std::string(std::string_view)>& normalize) {
+void AddedTokens::add_with_id(AddedToken token, TokenId id) {
   if (token.content.empty()) return;
-  const std::string spelled = token.normalized ? normalize(token.content) : token.content;
-  if (!spelled.empty()) (token.normalized ? normalized_ : plain_).add(spelled, id);
   by_content_[token.content] = id;
   if (token.special) special_.insert(token.content);
   by_id_[id] = std::move(token);
+}
+
+void AddedTokens::add_beside(const ConfigTokens& config, const Vocabulary& vocabulary) {
+  std::vector<AddedToken> tokens;
+  for (const auto& [id, token] : config.tokens) tokens.push_back(token);
+  add(std::move(tokens), vocabulary);
+  add_specials(config, vocabulary);
+}
+
+void AddedTokens::add_all(const ConfigTokens& config, const Vocabulary& vocabulary) {
+  for (auto [id, token] : config.tokens) {
+    token.normalized = false;
+    add_with_id(std::move(token), id);
+  }
+  add_specials(config, vocabulary);
+}
+
+void AddedTokens::add_specials(const ConfigTokens& config, const Vocabulary& vocabulary) {
+  for (auto [content, token] : config.specials) {
+    TokenId id = id_of(content);
+    if (id >= 0) {
+      token = by_id_[id];
+    } else {
+      id = vocabulary.find(content);
+      token.normalized = false;
+    }
+    token.special = true;
+    if (id >= 0) add_with_id(std::move(token), id);
+  }
 }
 
 const AddedToken* AddedTokens::find(TokenId id) const {
@@ -78,7 +103,18 @@ size_t AddedTokens::count_beyond(const Vocabulary& vocabulary) const {
                               [&](const auto& entry) { return vocabulary.find(entry.first) < 0; }));
 }
 
-void AddedTokens::complete() {
+void AddedTokens::complete(const std::function<std::string(std::string_view)>& normalize) {
+  std::vector<TokenId> ids;
+  for (const auto& [id, token] : by_id_) ids.push_back(id);
+  std::ranges::sort(ids);
+  for (const TokenId id : ids) {
+    const AddedToken& token = by_id_.at(id);
+    if (token.normalized) {
+      normalized_.add(normalize(token.content), id);
+    } else {
+      plain_.add(token.content, id);
+    }
+  }
   plain_.complete();
   normalized_.complete();
 }
@@ -126,21 +162,6 @@ void AddedTokens::split(std::string_view text, size_t begin, size_t end, bool no
   plain(done, part.size());
 }
 
-AddedToken read_added_token(const Json& json, std::string content) {
-  const auto flag = [&](std::string_view key, bool otherwise) {
-    const auto value = json.get(key);
-    return value ? value->as_bool() : otherwise;
-  };
-  AddedToken token;
-  token.content = std::move(content);
-  token.single_word = flag("single_word", false);
-  token.lstrip = flag("lstrip", false);
-  token.rstrip = flag("rstrip", false);
-  token.special = flag("special", false);
-  token.normalized = flag("normalized", !token.special);
-  return token;
-}
-
 std::vector<AddedToken> read_added_tokens(const Json& json) {
   std::vector<AddedToken> out;
   if (json.is_null()) return out;
@@ -152,6 +173,16 @@ std::vector<AddedToken> read_added_tokens(const Json& json) {
     out.push_back(read_added_token(element, std::string(element.at("content").as_string())));
   }
   return out;
+}
+
+std::optional<TokenId> id_of_name(const ConfigTokens& config, std::string_view name, const AddedTokens& added,
+                                  const Vocabulary& vocabulary) {
+  const auto content = config.names.find(name);
+  if (content == config.names.end()) return {};
+  TokenId id = added.id_of(content->second);
+  if (id < 0) id = vocabulary.find(content->second);
+  if (id < 0) return {};
+  return id;
 }
 
 }  // namespace qgen::tokenizer

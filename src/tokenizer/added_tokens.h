@@ -2,12 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "base/config_tokens.h"
 #include "base/json.h"
 #include "tokenizer/text.h"
 #include "tokenizer/token_finder.h"
@@ -15,26 +17,22 @@
 
 namespace qgen::tokenizer {
 
-struct AddedToken {
-  std::string content;
-  bool single_word = false;
-  bool lstrip = false;
-  bool rstrip = false;
-  bool normalized = false;
-  bool special = false;
-};
-
 class AddedTokens {
  public:
   // Tokens keep the ids that the model's vocabulary has for them; the others get the next free ones, in
-  // order, as `tokenizers` does it. `normalize` gives the form in which a normalized token appears in text.
-  void add(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
-           const std::function<std::string(std::string_view)>& normalize);
+  // order, as `tokenizers` does it. A token that is there already has the new flags, but stays special.
+  void add(std::vector<AddedToken> tokens, const Vocabulary& vocabulary);
   // For vocabularies without tokenizer.json: the id is given.
-  void add_with_id(AddedToken token, TokenId id, const std::function<std::string(std::string_view)>& normalize);
+  void add_with_id(AddedToken token, TokenId id);
+  // What the files beside tokenizer.json add to it, as in transformers (tokenization_utils_tokenizers.py): their tokens
+  // count before those of tokenizer.json, special ones are only looked for there and in the vocabulary.
+  void add_beside(const ConfigTokens& config, const Vocabulary& vocabulary);
+  // The same where there is no tokenizer.json: ids are what the files say, and all are looked for in the text as it is.
+  void add_all(const ConfigTokens& config, const Vocabulary& vocabulary);
 
-  // To be called after the last token was added and before split().
-  void complete();
+  // To be called after the last token was added and before split(). `normalize` gives the form in which a normalized
+  // token appears in text.
+  void complete(const std::function<std::string(std::string_view)>& normalize);
 
   // Cuts [begin, end) of `text` at the tokens that are spelled out there. Of the others, `normalized` picks those
   // that are to be found in normalized text. Tokens are only looked for within `allowed`, ascending ranges.
@@ -49,6 +47,8 @@ class AddedTokens {
   size_t count_beyond(const Vocabulary& vocabulary) const;
 
  private:
+  void add_specials(const ConfigTokens& config, const Vocabulary& vocabulary);
+
   std::unordered_map<TokenId, AddedToken> by_id_;
   std::unordered_map<std::string, TokenId> by_content_;
   std::unordered_set<std::string> special_;
@@ -58,6 +58,9 @@ class AddedTokens {
 
 // The "added_tokens" of tokenizer.json. Their ids are not used: `tokenizers` gives its own.
 std::vector<AddedToken> read_added_tokens(const Json& json);
-AddedToken read_added_token(const Json& json, std::string content);
+
+// The id of a token that has a name ("bos_token"), if there is one.
+std::optional<TokenId> id_of_name(const ConfigTokens& config, std::string_view name, const AddedTokens& added,
+                                  const Vocabulary& vocabulary);
 
 }  // namespace qgen::tokenizer

@@ -1,9 +1,9 @@
 // vocab.json and merges.txt: byte-level BPE as GPT-2 has it.
 #include <fmt/format.h>
 
+#include "base/config_tokens.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/config_tokens.h"
 #include "tokenizer/loaders.h"
 #include "tokenizer/model_json.h"
 #include "tokenizer/pipeline.h"
@@ -51,8 +51,8 @@ std::unique_ptr<Tokenizer> load_vocab_and_merges(const ModelFiles& files) {
     end.special = true;
     config.specials[end.content] = end;
   }
-  config.add_to(stages.added, stages.vocabulary());
-  const auto bos = config.id_of_role("bos_token", stages.added, stages.vocabulary());
+  stages.added.add_all(config, stages.vocabulary());
+  const auto bos = id_of_name(config, "bos_token", stages.added, stages.vocabulary());
   if (config.add_bos_token.value_or(false) && bos) {
     stages.post_processors.emplace_back(PostTemplate{{{false, {*bos}}, {true, {}}}, false});
   }

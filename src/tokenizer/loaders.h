@@ -5,15 +5,16 @@
 #include <string>
 #include <string_view>
 
+#include "base/config_tokens.h"
 #include "base/model_files.h"
-#include "tokenizer/config_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace qgen::tokenizer {
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const ModelFiles& files);
-// The same from a file's text; `subject` names it in errors.
-std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& subject);
+// The same from a file's text; `subject` names it in errors. `config`: of the files beside it.
+std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& subject,
+                                                const ConfigTokens& config = {});
 
 // GPT-2's byte-level files.
 std::unique_ptr<Tokenizer> load_vocab_and_merges(const ModelFiles& files);

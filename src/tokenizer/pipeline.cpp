@@ -38,7 +38,7 @@ Pipeline::Pipeline(Stages stages) : stages_(std::move(stages)) {
       bpe->read_bytes();
     }
   }
-  stages_.added.complete();
+  stages_.added.complete([&](std::string_view content) { return stages_.normalized(content); });
   const std::vector<TokenId> special = stages_.added.special_ids(stages_.vocabulary());
   std::visit([&](auto& model) { model.forbid(special); }, stages_.model);
 }

@@ -17,14 +17,13 @@ namespace qgen::tokenizer {
 namespace {
 
 constexpr int kMaxDepth = 200;
-// What Oniguruma's \w, \s and \h match, as members of a class.
-constexpr std::string_view kWordMembers = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// What Oniguruma's \s and \h match, as members of a class.
 constexpr std::string_view kSpaceMembers =
     "\\x{9}-\\x{d} \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
     "\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kHexMembers = "0-9A-Fa-f";
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 51> kCategories = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kCategories = {{
     {"other", "C"},
     {"control", "Cc"},
     {"format", "Cf"},
@@ -64,19 +63,50 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 51> kCategor
     {"paragraphseparator", "Zp"},
     {"spaceseparator", "Zs"},
     {"punct", "P"},
-    {"digit", "Nd"},
-    {"cntrl", "Cc"},
-    {"alpha", "Alphabetic"},
-    {"upper", "Uppercase"},
-    {"lower", "Lowercase"},
-    {"space", "White_Space"},
-    {"blank", "Zs"},
-    {"alnum", ""},
-    {"graph", ""},
-    {"print", ""},
-    {"xdigit", ""},
-    {"word", ""},
 }};
+
+// Members of a class: what PCRE2 knows by this name, and the characters that it does not know yet.
+std::string members_of(std::string_view value) {
+  std::string out = fmt::format("\\p{{{}}}", value);
+  for (const auto& [name, members] : kYoungerCharacters) {
+    if (value == name) out += members;
+  }
+  return out;
+}
+
+std::string members_of(std::initializer_list<std::string_view> values) {
+  std::string out;
+  for (const std::string_view value : values) out += members_of(value);
+  return out;
+}
+
+// What \w matches within a class.
+const std::string& word_members() {
+  static const std::string members = members_of({"Alphabetic", "M", "Nd", "Pc"});
+  return members;
+}
+
+// What \w matches outside of one: numbers like a raised two as well, from Oniguruma's table of the first 256
+// characters.
+std::string lone_word_members() { return word_members() + "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"; }
+
+// The sets that both \p{name} and [[:name:]] give; `name` in small letters. Empty for others.
+std::string named_members(std::string_view name) {
+  if (name == "word") return word_members();
+  if (name == "alpha") return members_of("Alphabetic");
+  if (name == "upper") return members_of("Uppercase");
+  if (name == "lower") return members_of("Lowercase");
+  if (name == "digit") return members_of("Nd");
+  if (name == "alnum") return members_of({"Alphabetic", "Nd"});
+  if (name == "space") return std::string(kSpaceMembers);
+  if (name == "blank") return "\\x{9}\\p{Zs}";
+  if (name == "cntrl") return "\\p{Cc}";
+  if (name == "xdigit") return std::string(kHexMembers);
+  const std::string graph = members_of({"L", "M", "N", "P", "S", "Cf", "Co"});
+  if (name == "graph") return graph;
+  if (name == "print") return graph + "\\p{Zs}";
+  return {};
+}
 
 bool compiles(const std::string& pattern) {
   int error = 0;
@@ -234,7 +264,7 @@ class Translator {
   }
 
   // \p{...}, \P{...}, \p{^...} as members of a class; empty with `others` filled where it takes an atom.
-  Set property() {
+  Set property(bool alone) {
     const bool upper = in_[at_ + 1] == 'P';
     const size_t close = in_.find('}', at_);
     if (at_ + 2 >= in_.size() || in_[at_ + 2] != '{' || close == std::string_view::npos) reject("a \\p without braces");
@@ -249,52 +279,48 @@ class Translator {
     for (const char c : name) {
       if (c != ' ' && c != '_' && c != '-') plain += char(std::tolower(static_cast<unsigned char>(c)));
     }
+    const auto set_of = [](const std::string& members, bool without) {
+      const Set set{members, {}};
+      return without ? Set{"", {set.atom(true)}} : set;
+    };
+    if (plain == "word" && alone) return set_of(lone_word_members(), negated);
+    if (const std::string members = named_members(plain); !members.empty()) return set_of(members, negated);
     std::string value(name);
     for (const auto& [from, to] : kCategories) {
-      if (plain != from) continue;
-      if (to.empty()) {
-        Set inner;
-        inner.members = plain == "word" ? std::string(kWordMembers) : fmt::format("[:{}:]", plain);
-        if (!negated) return inner;
-        return {"", {inner.atom(true)}};
-      }
-      value = to;
+      if (plain == from) value = to;
     }
     // A script's name alone means Script_Extensions to PCRE2.
-    if (compiles("\\p{sc:" + value + "}")) value = "sc:" + value;
-    for (const auto& [category, members] : kYoungerCharacters) {
-      if (value != category) continue;
-      const Set known{fmt::format("\\p{{{}}}{}", value, members), {}};
-      if (!negated) return known;
-      return {"", {known.atom(true)}};
-    }
-    return {fmt::format("\\{}{{{}}}", negated ? 'P' : 'p', value), {}};
+    if (compiles("\\p{sc:" + plain + "}")) value = "sc:" + plain;
+    // Characters that are not assigned are those without another category.
+    if (value == "Cn") return set_of(members_of({"L", "M", "N", "P", "S", "Z", "Cc", "Cf", "Co", "Cs"}), !negated);
+    if (value == "C") return set_of(members_of({"L", "M", "N", "P", "S", "Z"}), !negated);
+    const std::string members = members_of(value);
+    if (negated && members.ends_with('}') && members.find('}') == members.size() - 1)
+      return {fmt::format("\\P{{{}}}", value), {}};
+    return set_of(members, negated);
   }
 
-  // An escape that stands for a set of characters, if there is one here.
-  bool escaped_set(Set& set) {
+  // An escape that stands for a set of characters, if there is one here, within a class or alone.
+  bool escaped_set(bool alone, Set& set) {
     if (at_ + 1 >= in_.size()) return false;
     const char c = in_[at_ + 1];
-    std::string_view members;
+    std::string members;
     switch (c) {
       case 'p':
-      case 'P': set = property(); return true;
+      case 'P': set = property(alone); return true;
       case 'w':
-      case 'W': members = kWordMembers; break;
+      case 'W': members = alone ? lone_word_members() : word_members(); break;
       case 's':
       case 'S': members = kSpaceMembers; break;
       case 'h':
       case 'H': members = kHexMembers; break;
       case 'd':
-      case 'D':
-        set = {fmt::format("\\{}{{Nd}}", c == 'd' ? 'p' : 'P'), {}};
-        at_ += 2;
-        return true;
+      case 'D': members = members_of("Nd"); break;
       default: return false;
     }
     at_ += 2;
     if (std::islower(static_cast<unsigned char>(c))) {
-      set = {std::string(members), {}};
+      set = {std::move(members), {}};
     } else {
       set = {"", {fmt::format("[^{}]", members)}};
     }
@@ -339,7 +365,7 @@ class Translator {
 
   void escape() {
     Set set;
-    if (escaped_set(set)) {
+    if (escaped_set(true, set)) {
       atom(set.others.empty() && set.members.starts_with("\\") && set.members.find('}') == set.members.size() - 1
                ? set.members
                : set.atom(false));
@@ -354,7 +380,7 @@ class Translator {
     if (std::string_view("bBAzZGRXK123456789xk0").find(c) == std::string_view::npos) reject(fmt::format("'\\{}'", c));
     if (c == 'b' || c == 'B') {
       // PCRE2's own \b knows another \w.
-      const std::string word = fmt::format("[{}]", kWordMembers);
+      const std::string word = fmt::format("[{}]", lone_word_members());
       atom(c == 'b' ? fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word)
                     : fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word));
     } else {
@@ -388,14 +414,14 @@ class Translator {
         const bool inverted = name.starts_with('^');
         if (inverted) name.remove_prefix(1);
         at_ = close + 2;
-        if (name == "word") {
-          if (inverted) {
-            part.others.push_back(fmt::format("[^{}]", kWordMembers));
-          } else {
-            part.members += kWordMembers;
-          }
-        } else {
+        // Other than \p{punct} this one holds symbols.
+        const std::string members = name == "punct" ? members_of({"P", "S"}) : named_members(name);
+        if (members.empty()) {
           part.members += fmt::format("[:{}{}:]", inverted ? "^" : "", name);
+        } else if (inverted) {
+          part.others.push_back(fmt::format("[^{}]", members));
+        } else {
+          part.members += members;
         }
       } else if (c == '[') {
         ++at_;
@@ -403,7 +429,7 @@ class Translator {
       } else if (c == '\\') {
         Set inner;
         std::string text;
-        if (escaped_set(inner)) {
+        if (escaped_set(false, inner)) {
           part.members += inner.members;
           for (std::string& other : inner.others) part.others.push_back(std::move(other));
         } else if (escaped_char(text)) {

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "base/config_tokens.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "tokenizer/config_tokens.h"
 #include "tokenizer/loaders.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/sentencepiece_model.h"
@@ -129,7 +129,7 @@ std::vector<TokenId> add_chatglm_tokens(TokenId pieces, AddedTokens& added) {
     TokenId id = added.id_of(content);
     if (id < 0) {
       id = pieces;
-      added.add_with_id(token, id, [](std::string_view text) { return std::string(text); });
+      added.add_with_id(token, id);
     }
     ++pieces;
     if (token.content == "[gMASK]" || token.content == "sop") begin.push_back(id);
@@ -175,9 +175,9 @@ std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std
     stages.decoders.emplace_back(
         DecodeStrip{" ", spm.whitespace_as_suffix ? 0u : 1u, spm.whitespace_as_suffix ? 1u : 0u});
 
-  config.add_to(stages.added, stages.vocabulary());
-  std::optional<TokenId> bos = config.id_of_role("bos_token", stages.added, stages.vocabulary());
-  std::optional<TokenId> eos = config.id_of_role("eos_token", stages.added, stages.vocabulary());
+  stages.added.add_all(config, stages.vocabulary());
+  std::optional<TokenId> bos = id_of_name(config, "bos_token", stages.added, stages.vocabulary());
+  std::optional<TokenId> eos = id_of_name(config, "eos_token", stages.added, stages.vocabulary());
   for (size_t i = 0; i < spm.pieces.size(); ++i) {
     const SpmPiece& piece = spm.pieces[i];
     if (piece.type != PieceType::kControl && piece.type != PieceType::kUnknown) continue;
@@ -185,7 +185,7 @@ std::unique_ptr<Tokenizer> parse_sentencepiece(std::string_view bytes, const std
     token.content = piece.text;
     token.special = true;
     if (stages.added.find(TokenId(i)) == nullptr) {
-      stages.added.add_with_id(token, TokenId(i), [](std::string_view content) { return std::string(content); });
+      stages.added.add_with_id(token, TokenId(i));
     }
     if (!bos && piece.text == "<s>") bos = TokenId(i);
     if (!eos && piece.text == "</s>") eos = TokenId(i);

@@ -104,13 +104,12 @@ std::unique_ptr<Tokenizer> load_tekken(const ModelFiles& files) {
   stages.pre_tokenizers.emplace_back(SplitPattern{std::move(words), SplitBehavior::kIsolated, false});
   stages.pre_tokenizers.emplace_back(SplitByteLevel{false, false, true, byte_level_regex()});
   stages.decoders.emplace_back(DecodeByteLevel());
-  const auto same = [](std::string_view text) { return std::string(text); };
   const std::vector<std::string> names = read_specials(root, specials);
   for (size_t id = 0; id < names.size(); ++id) {
     AddedToken token;
     token.content = names[id];
     token.special = true;
-    stages.added.add_with_id(std::move(token), TokenId(id), same);
+    stages.added.add_with_id(std::move(token), TokenId(id));
   }
   stages.post_processors.emplace_back(PostTemplate{{{false, {kBeginningOfText}}, {true, {}}}, false});
   return std::make_unique<Pipeline>(std::move(stages));

@@ -10,7 +10,8 @@
 
 namespace qgen::tokenizer {
 
-std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& subject) {
+std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& subject,
+                                                const ConfigTokens& config) {
   const MatchTime limited(text.size());  // of normalizers on added tokens
   const auto document = JsonDocument::parse(text, subject);
   const Json root = document->root();
@@ -26,15 +27,13 @@ std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std
   } else {
     stages.decoders.emplace_back(DecodeJoin());
   }
-  if (const auto json = root.get("added_tokens")) {
-    stages.added.add(read_added_tokens(*json), stages.vocabulary(),
-                     [&](std::string_view content) { return stages.normalized(content); });
-  }
+  if (const auto json = root.get("added_tokens")) stages.added.add(read_added_tokens(*json), stages.vocabulary());
+  stages.added.add_beside(config, stages.vocabulary());
   return std::make_unique<Pipeline>(std::move(stages));
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer_json(const ModelFiles& files) {
-  return parse_tokenizer_json(files.read("tokenizer.json"), files.subject("tokenizer.json"));
+  return parse_tokenizer_json(files.read("tokenizer.json"), files.subject("tokenizer.json"), read_config_tokens(files));
 }
 
 }  // namespace qgen::tokenizer

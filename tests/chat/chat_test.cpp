@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "base/config_tokens.h"
 #include "base/file_map.h"
 #include "chat/template.h"
 #include "chat_support.h"
@@ -92,7 +93,7 @@ TEST_CASE("chat: special tokens of a folder, as transformers knows them") {
   const Folder folder;
   const auto rendered = [&](std::string_view source) {
     TemplateOptions options;
-    options.special_tokens = ChatTemplate::special_tokens(folder.path);
+    options.special_tokens = read_config_tokens(folder.path).names;
     return text_of(ChatTemplate::parse(source, "template").render({}, options));
   };
   constexpr std::string_view kBegin = "{{ bos_token|default('<b>') }}";
@@ -119,13 +120,13 @@ TEST_CASE("chat: special tokens of a folder, as transformers knows them") {
 TEST_CASE("chat: the template of a folder") {
   const Folder folder;
   CHECK(first_line(folder) == "nothing");
-  CHECK(ChatTemplate::special_tokens(folder.path) == SpecialTokens{{"bos_token", ""}, {"eos_token", ""}});
+  CHECK(read_config_tokens(folder.path).names == SpecialTokens{{"bos_token", ""}, {"eos_token", ""}});
   folder.write("tokenizer_config.json", R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": null})");
   CHECK(first_line(folder) == "nothing");
-  CHECK(ChatTemplate::special_tokens(folder.path) == SpecialTokens{{"bos_token", "<s>"}});
+  CHECK(read_config_tokens(folder.path).names == SpecialTokens{{"bos_token", "<s>"}});
   folder.write("tokenizer_config.json", R"({"chat_template": "config", "bos_token": null, "eos_token": "</s>"})");
   CHECK(first_line(folder) == "config");
-  CHECK(ChatTemplate::special_tokens(folder.path) == SpecialTokens{{"eos_token", "</s>"}});
+  CHECK(read_config_tokens(folder.path).names == SpecialTokens{{"eos_token", "</s>"}});
   folder.write("tokenizer_config.json",
                R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "default", "template": "b"}]})");
   CHECK(first_line(folder) == "b");

@@ -2,6 +2,7 @@
 // are read like those of a folder.
 #include <cstdlib>
 
+#include "base/config_tokens.h"
 #include "chat/template.h"
 #include "model/families/table.h"
 #include "model/gguf_model.h"
@@ -30,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     });
     const qgen::ModelFiles files = qgen::GgufModel::files(model);
     expect_model_error([&] { qgen::ChatTemplate::load(files); });
-    expect_model_error([&] { qgen::ChatTemplate::special_tokens(files); });
+    expect_model_error([&] { qgen::read_config_tokens(files).names; });
     expect_model_error([&] {
       const auto tokenizer = qgen::Tokenizer::load(files);
       tokenizer->decode(tokenizer->encode("a b 12").ids);

@@ -1,5 +1,6 @@
 // Any texts as vocab.json, merges.txt and the small files beside them, or as those beside a tokenizer.model or a
 // tekken.json; and as the chat template and the special tokens that tokenizer_config.json has.
+#include "base/config_tokens.h"
 #include "chat/template.h"
 #include "tests/fuzz/support.h"
 #include "tests/fuzz/tokenizer_use.h"
@@ -16,6 +17,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (qgen::Tokenizer::exists(files)) qgen::fuzz::use_tokenizer(*qgen::Tokenizer::load(files));
   });
   qgen::fuzz::expect_model_error([&] { qgen::ChatTemplate::load(files); });
-  qgen::fuzz::expect_model_error([&] { qgen::ChatTemplate::special_tokens(files); });
+  qgen::fuzz::expect_model_error([&] { qgen::read_config_tokens(files).names; });
   return 0;
 }

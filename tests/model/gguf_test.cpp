@@ -2,6 +2,7 @@
 // Hugging Face stores it; tokenizers.
 #include <fmt/format.h>
 
+#include "base/config_tokens.h"
 #include "base/numbers.h"
 #include "chat/template.h"
 #include "model/families/table.h"
@@ -574,7 +575,7 @@ TEST_CASE("gguf: byte-level tokenizers, their template and end tokens") {
     CHECK(tokenizer->encode("<s>", {false, true}).ids == Ids{5});
     CHECK(tokenizer->decode(Ids{5, 3, 4, 7}) == "hi hi<think>");
     CHECK(tokenizer->vocabulary_size() == 12);
-    CHECK(ChatTemplate::special_tokens(files) == SpecialTokens{{"bos_token", "<s>"}, {"eos_token", "<|eot_id|>"}});
+    CHECK(read_config_tokens(files).names == SpecialTokens{{"bos_token", "<s>"}, {"eos_token", "<|eot_id|>"}});
     CHECK(ChatTemplate::load(files)->render({{"user", "hi", {}}}, {}).size() > 0);
     CHECK(files.read("generation_config.json") == R"({"do_sample":true,"temperature":0.6})");
     CHECK(contains(error_of([&] { files.read("tokenizer.model"); }), "holds no tokenizer.model"));

@@ -188,6 +188,26 @@ TEST_CASE("regular expressions are read as Oniguruma reads them") {
   CHECK(matches("(?m:.)", "\n") == "[\n]");
   CHECK(matches("\\h+", "0fg") == "[0f]");
   CHECK(matches("\\s", "\u180E\u00A0") == "[\u00A0]");
+  // Classes as `tokenizers` 0.23 was asked for them over all code points.
+  CHECK(matches("\\w", "a\u00b2\u00bc-") == "[a][\u00b2][\u00bc]");
+  CHECK(matches("[\\w]", "a\u00b2\u00bc-") == "[a]");
+  CHECK(matches("\\p{Word}", "\u00b2") == "[\u00b2]");
+  CHECK(matches("[[:punct:]]", "a+€.") == "[+][€][.]");
+  CHECK(matches("\\p{Punct}", "a+€.") == "[.]");
+  CHECK(matches("[[:^punct:]]", "a+€.") == "[a]");
+  CHECK(matches("[[:upper:]]", "aAⅧ") == "[A][Ⅷ]");
+  CHECK(matches("[[:lower:]]", "aAª") == "[a][ª]");
+  CHECK(matches("[[:alpha:]]", "a\u05b01") == "[a][\u05b0]");
+  CHECK(matches("[[:space:]]", "\u180e\u0085") == "[\u0085]");
+  CHECK(matches("\\p{Blank}", "\ta\u00a0") == "[\t][\u00a0]");
+  CHECK(matches("[[:graph:]]", "a \ue000\u0378") == "[a][\ue000]");
+  CHECK(matches("[[:print:]]", "a \n") == "[a][ ]");
+  // Of Unicode 15 and 16
+  CHECK(matches("\\p{Han}", "\U00031350\U0002EBF0") == "[\U00031350][\U0002EBF0]");
+  CHECK(matches("\\d", "7\U00011F50") == "[7][\U00011F50]");
+  CHECK(matches("\\D", "7\U00011F50a") == "[a]");
+  CHECK(matches("\\P{Cn}", "\u0378\U00011F50") == "[\U00011F50]");
+  CHECK(matches("[^\\p{C}]", "\u0378\n\U00011F50") == "[\U00011F50]");
   CHECK_THROWS_AS(tokenizer::Regex("(?~a)"), Error);
   CHECK_THROWS_AS(tokenizer::Regex("\\y"), Error);
   CHECK_THROWS_AS(tokenizer::Regex("["), Error);
@@ -244,6 +264,56 @@ TEST_CASE("vocab.json and merges.txt") {
   std::filesystem::remove_all(folder);
   CHECK_FALSE(Tokenizer::exists(folder));
   CHECK_THROWS_AS(Tokenizer::load(folder), Error);
+}
+
+// The expected ids and texts: transformers 5.24 and 4.57 (AutoTokenizer, PreTrainedTokenizerFast).
+TEST_CASE("tokenizer.json with the files beside it") {
+  const auto folder = std::filesystem::temp_directory_path() / "qgen-tokenizer-test-beside";
+  const auto write = [&](const char* name, std::string_view text) { std::ofstream(folder / name) << text; };
+  // What a text becomes, and what is left of it.
+  const auto through = [&](const char* text) {
+    const auto tokenizer = Tokenizer::load(folder);
+    const Ids ids = tokenizer->encode(text).ids;
+    return fmt::format("{} -> '{}'", shown(ids), tokenizer->decode(ids));
+  };
+  std::filesystem::create_directories(folder);
+  write(
+      "tokenizer.json",
+      fmt::format(
+          R"({{"version":"1.0","added_tokens":[{}],"pre_tokenizer":{{"type":"ByteLevel","add_prefix_space":false,)"
+          R"("trim_offsets":false,"use_regex":false}},"decoder":{{"type":"ByteLevel","add_prefix_space":false,)"
+          R"("trim_offsets":false,"use_regex":false}},"model":{{"type":"BPE","vocab":{{"h":0,"i":1,"Ġ":2,"hi":3,"x":4}},)"
+          R"("merges":["h i"]}}}})",
+          added("<t>", 5, false)));
+  CHECK(through("hi <t>x") == "3 2 5 4 -> 'hi <t>x'");
+  const auto config = [&](const std::string& tokens, const char* more) {
+    write("tokenizer_config.json", fmt::format(R"({{"added_tokens_decoder":{{{}}}{}}})", tokens, more));
+  };
+  const std::string plain =
+      R"("5":{"content":"<t>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false})";
+  config(plain, "");
+  CHECK(through("hi <t>x") == "3 2 5 4 -> 'hi <t>x'");
+  // A token whose flags differ takes those of tokenizer_config.json.
+  config(R"("5":{"content":"<t>","lstrip":true,"normalized":false,"special":true})", "");
+  CHECK(through("hi <t>x") == "3 5 4 -> 'hix'");
+  // What has a name or is in a list is special, be it a piece of the vocabulary alone.
+  config(plain, R"(,"eos_token":"<t>","pad_token":"x")");
+  CHECK(through("hi <t>x") == "3 2 5 4 -> 'hi '");
+  config(plain, R"(,"additional_special_tokens":["hi"])");
+  CHECK(through("hi <t>x") == "3 2 5 4 -> ' <t>x'");
+  config(plain, R"(,"extra_special_tokens":{"image_token":"hi"})");
+  CHECK(through("hi <t>x") == "3 2 5 4 -> ' <t>x'");
+  // New tokens get the next ids.
+  config(plain + R"(,"9":{"content":"hx","special":false,"normalized":false})", "");
+  CHECK(through("hihx") == "3 6 -> 'hihx'");
+  // The older files count where tokenizer_config.json has no added_tokens_decoder.
+  write("added_tokens.json", R"({"hx": 6, "hxx": 7})");
+  write("special_tokens_map.json", R"({"eos_token": "hxx"})");
+  config(plain, "");
+  CHECK(through("hixhi") == "3 4 3 -> 'hixhi'");
+  write("tokenizer_config.json", R"({"eos_token": "hi"})");
+  CHECK(through("hihxhxx") == "3 6 7 -> 'hihx'");
+  std::filesystem::remove_all(folder);
 }
 
 // A message of SentencePiece, written by hand.
