@@ -209,6 +209,9 @@ struct DraftSpec {
   std::string_view prefix = {};
 };
 
+// Names that roles may have instead, together.
+using OtherNames = std::vector<std::pair<Role, std::string_view>>;
+
 struct Description {
   std::string family;
   int64_t hidden = 0;
@@ -235,6 +238,8 @@ struct Description {
     std::string_view prefix, head;
   };
   std::vector<NamePlace> places;
+  // Of these sets the first whose first role is there counts.
+  std::vector<OtherNames> other_names;
   // Layers [first, second) that draft tokens for speculation; their tensors are ignored where they are not asked for.
   std::pair<int64_t, int64_t> drafting_layers = {0, 0};
   std::optional<DraftSpec> draft;  // the first of them, where it can be run

@@ -107,6 +107,32 @@ void leave_drafts(Description& model, bool draft_head) {
   for (int64_t i = first + 1; i < last; ++i) leave(model.names.layer_prefix(i), kUnused);
 }
 
+// Names of files from before llama.cpp stacked experts, and before it put the values of key heads side by side.
+const std::vector<OtherNames> kOldGgufNames = {
+    {{Role::kExpertDown, "blk.#.ffn_down.*"},
+     {Role::kExpertGate, "blk.#.ffn_gate.*"},
+     {Role::kExpertUp, "blk.#.ffn_up.*"}},
+    {{Role::kDeltaQkvz, "blk.#.ssm_in"}},
+};
+
+void find_other_names(Description& model, const std::vector<OtherNames>& sets, const Checkpoint& checkpoint) {
+  const auto is_there = [&](Role role, const Names& names) {
+    for (int64_t layer = 0; layer < int64_t(model.layers.size()); ++layer) {
+      for (const char* tensor : {".weight", ".qweight", ".weight_packed"}) {
+        if (checkpoint.find(names.of(role, layer) + tensor) != nullptr) return true;
+      }
+    }
+    return false;
+  };
+  for (const OtherNames& others : sets) {
+    Names names = model.names;
+    for (const auto& [role, name] : others) names.set(role, name);
+    if (!is_there(others.front().first, names)) continue;
+    model.names = names;
+    return;
+  }
+}
+
 // mlx-lm saves some models otherwise than transformers does: experts are stacked under a name of its own, and norms of
 // models with delta nets have their 1 added, which their convolutions' shape tells: (channels, taps, 1).
 void find_mlx_layout(Description& model, const Checkpoint& checkpoint) {
@@ -156,6 +182,12 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
   if (!plan->checkpoint.location().gguf_files.empty()) {
     model.names = Names::gguf();
     for (const auto& [role, name] : model.gguf_names) model.names.set(role, name);
+    find_other_names(model, kOldGgufNames, plan->checkpoint);
+    if (!model.names.of(Role::kDeltaQkvz).empty()) {
+      for (auto& layer : model.layers) {
+        if (auto* delta = std::get_if<DeltaSpec>(&layer.front().mixer)) delta->by_key_head = true;
+      }
+    }
     model.folded_norms = true;
   }
   if (is_mistral_native(plan->checkpoint)) {
@@ -163,6 +195,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
     for (Rope& rope : model.ropes) rope.pairs = Rope::Pairs::kAdjacent;
   } else if (model.names.prefix() != "") {
     find_place(model, [&](const std::string& tensor) { return source.has_tensor(tensor); });
+    find_other_names(model, model.other_names, plan->checkpoint);
     find_mlx_layout(model, plan->checkpoint);
   }
   set_info(*plan, model);

@@ -273,6 +273,43 @@ void check_layout(const Json& quant, std::string_view method, bool trust_tensors
     quant.at("is_marlin_format").fail("Marlin's layout is not supported", std::string(kOtherCheckpoint));
 }
 
+constexpr std::string_view kRotations = "rotations while running are not supported",
+                           kRotated = "the weights alone would give wrong text";
+
+// Quark's rotations that are not part of the weights.
+void check_rotations(const Json& quant) {
+  const auto algorithms = quant.get("algo_config");
+  if (!algorithms || !algorithms->is_array()) return;
+  for (const Json& algorithm : algorithms->elements()) {
+    if (!algorithm.is_object()) continue;
+    for (const char* key : {"online_r1_rotation", "r3", "r4"}) {
+      if (const auto on = algorithm.get(key); on && on->is_bool() && on->as_bool())
+        on->fail(std::string(kRotations), std::string(kRotated));
+    }
+    const auto online = algorithm.get("online_config");
+    const auto layers = online && online->is_object() ? online->get("online_rotation_layers") : std::nullopt;
+    if (layers && layers->is_array() && layers->count() > 0)
+      layers->fail(std::string(kRotations), std::string(kRotated));
+  }
+}
+
+// compressed-tensors' rotations: those of weights were done before these were written.
+void check_transforms(const Json& transforms) {
+  const auto is_done = [](const Json& group) {
+    const auto apply = group.is_object() ? group.get("apply") : std::nullopt;
+    return apply && apply->is_array() && std::ranges::all_of(apply->elements(), [](const Json& part) {
+             const std::string_view location = part.at("location").as_string();
+             return location == "weight_input" || location == "weight_output";
+           });
+  };
+  for (const auto& [key, value] : transforms.members()) {
+    if (value.is_null() || (value.is_object() && value.members().empty())) continue;
+    const bool done = key == "config_groups" && value.is_object() &&
+                      std::ranges::all_of(value.members(), [&](const auto& group) { return is_done(group.second); });
+    if (!done) value.fail(std::string(kRotations), std::string(kRotated));
+  }
+}
+
 // Whether this method can be read at all.
 void check_method(const Json& quant, bool trust_tensors) {
   const auto method = quant.get("quant_method");
@@ -283,15 +320,14 @@ void check_method(const Json& quant, bool trust_tensors) {
     method->fail(fmt::format("'{}' is not supported: {}", name, row->refusal), std::string(kOtherCheckpoint));
   if (row == nullptr && !trust_tensors)
     method->fail(fmt::format("'{}' is not known", name), std::string(kTrustTensors));
-  // Quark's rotations that are not part of the weights.
-  if (const auto algorithms = quant.get("algo_config"); algorithms && algorithms->is_array()) {
-    for (const Json& algorithm : algorithms->elements()) {
-      for (const char* key : {"online_r1_rotation", "r3", "r4"}) {
-        if (const auto on = algorithm.is_object() ? algorithm.get(key) : std::nullopt;
-            on && on->is_bool() && on->as_bool())
-          on->fail("rotations while running are not supported", "the weights alone would give wrong text");
-      }
-    }
+  check_rotations(quant);
+  if (trust_tensors) return;
+  // AutoRound's and GPTQModel's, which may be part of the weights or not.
+  for (const char* key : {"rotation_config", "rotation"}) {
+    const auto rotation = quant.get(key);
+    const bool some = rotation && ((rotation->is_object() && !rotation->members().empty()) ||
+                                   (rotation->is_string() && !rotation->as_string().empty()));
+    if (some) rotation->fail(std::string(kRotations), std::string(kRotated));
   }
 }
 
@@ -313,7 +349,7 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
     const auto optional = description->root().get("optional");
     const auto rotations = optional && optional->is_object() ? optional->get("quarot") : std::nullopt;
     if (rotations && rotations->is_object() && !rotations->members().empty() && !trust_tensors)
-      rotations->fail("rotations while running are not supported", "the weights alone would give wrong text");
+      rotations->fail(std::string(kRotations), std::string(kRotated));
   }
   const std::optional<Json> quant = quantization_of(config);
   out.side_file = read_side_file(files);
@@ -338,13 +374,8 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
       if (const auto weights = group.get("weights")) read_group_shapes(*weights, out);
     }
   }
-  if (const auto transforms = quant->get("transform_config")) {
-    for (const auto& [key, value] : transforms->members()) {
-      if (value.is_null() || (value.is_object() && value.members().empty())) continue;
-      transforms->fail("transforms while running (rotations) are not supported",
-                       "the weights alone would give wrong text");
-    }
-  }
+  if (const auto transforms = quant->get("transform_config"); transforms && transforms->is_object())
+    check_transforms(*transforms);
   if (const auto sparsity = quant->get("sparsity_config")) {
     if (const auto format = sparsity->get("format"); format && format->as_string() != "dense") {
       format->fail(fmt::format("sparse weights ('{}') are not supported", format->as_string()));

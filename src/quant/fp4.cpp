@@ -70,7 +70,8 @@ Weight bind(Module& module) {
   weight.scale.factor = 0.5;
   weight.scale.tensor = fmt::format("{}: tensor {}", scales.file, scales.name);
   std::optional<TensorView> global;
-  if (nvfp4 && module.has(layout.tensor_scale)) {
+  const bool declared = !module.config().method.empty();
+  if (nvfp4 && (declared || module.has(layout.tensor_scale))) {
     global = module.take(layout.tensor_scale);
     if (global->dtype != Dtype::kF32 || global->elements() != 1) {
       fail_tensor(*global, fmt::format("wrong type or shape (expected one F32, found {} {})", dtype_name(global->dtype),

@@ -56,6 +56,13 @@ std::vector<DeclaredTensor> declare(const Scheme& scheme, int64_t rows, int64_t 
   return out;
 }
 
+// GPTQModel's, which means what the scales are called.
+void check(const Json& quant, QuantConfig&) {
+  const auto semantics = quant.get("weight_scale_semantics");
+  if (semantics && semantics->is_string() && semantics->as_string() == "inverse")
+    semantics->fail("codes that are divided by their scales are not supported", std::string(kOtherCheckpoint));
+}
+
 }  // namespace
 
 const Format kFp8Format = {"fp8",
@@ -67,6 +74,9 @@ const Format kFp8Format = {"fp8",
                            "`weight` in F8_E4M3, F8_E5M2 or I8; `weight_scale_inv` (or `scale`, in Mistral's own files "
                            "`qscale_weight`) in F32, BF16, F16 or "
                            "F8_E8M0: one per block of "
-                           "any size, partial last blocks included, or one per tensor"};
+                           "any size, partial last blocks included, or one per tensor",
+                           nullptr,
+                           nullptr,
+                           check};
 
 }  // namespace qgen

@@ -30,13 +30,17 @@ int code_bits(const Module& module) {
 
 bool detect(const Module& module) { return module.has("qweight") && module.has("scales") && module.has("qzeros"); }
 
-// The second version of the layout stores zero points as they are.
+// The second version of the layout stores zero points as they are. AutoRound has it in its own layouts, whatever kernel
+// stands behind their name ("auto_round:exllamav2", of its first releases), and the first in GPTQ's.
 bool is_version_2(const QuantConfig& config) {
   if (const auto format = config.layout()) return *format == "gptq_v2";
   const auto packing = config.value("packing_format");
   const auto backend = packing ? packing : config.value("backend");
   if (!backend || !backend->is_string()) return false;
-  return backend->as_string() == "auto_round" || backend->as_string() == "auto_round:gptqmodel";
+  const std::string_view name = backend->as_string();
+  if (name == "auto_round:gptqmodel") return true;
+  return (name.starts_with("auto_round") || name.starts_with("autoround")) && name.find("gptq") == name.npos &&
+         name.find("awq") == name.npos;
 }
 
 // The zero points of qzeros (groups, N * bits / 32), as bytes (groups, N). Version 1 subtracts one from each in words

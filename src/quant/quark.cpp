@@ -2,6 +2,8 @@
 // weight_zero_point (K / g, N): W[n, k] = (code[k, n] - zero_point[k / g, n]) * scale[k / g, n]. Codes of 4 bits lie in
 // words of eight along N, as AWQ has them, zero points likewise; with a scale for each row in words along K. Its other
 // layouts are those of compressed-tensors.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "quant/formats.h"
@@ -51,7 +53,6 @@ NibbleLayout nibble_layout(const Module& module) {
     if (!dtype || !dtype->is_string()) return;
     const std::string_view name = dtype->as_string();
     if (name != "int4" && name != "uint4") return;
-    check_channel_axis(*weight);
     if (is_signed && *is_signed != (name == "int4"))
       dtype->fail("int4 beside uint4 in one checkpoint is not supported", "their tensors look the same");
     is_signed = name == "int4";
@@ -96,11 +97,22 @@ Weight bind_nibbles(Module& module, NibbleGroups groups) {
   return weight;
 }
 
+// Whether the scales are those of blocks of rows that config.json declares, which in a square matrix look like groups.
+bool is_declared_block(const Module& module) {
+  const TensorView* const scale = module.peek("weight_scale");
+  return scale != nullptr && std::ranges::any_of(module.config().groups, [&](const auto& group) {
+           const auto [rows, cols] = group;
+           return rows > 1 &&
+                  scale->shape == std::vector{(module.rows() + rows - 1) / rows, (module.cols() + cols - 1) / cols};
+         });
+}
+
 // A square matrix is told by its scales: (N, K / g) would have N rows.
 bool detect(const Module& module) {
   if (nibble_groups(module) != NibbleGroups::kNone) return true;
   const TensorView* weight = module.peek("weight");
-  return weight != nullptr && byte_codes(*weight) && weight->shape == std::vector{module.cols(), module.rows()} &&
+  return !is_declared_block(module) && weight != nullptr && byte_codes(*weight) &&
+         weight->shape == std::vector{module.cols(), module.rows()} &&
          is_transposed_grid(module, module.peek("weight_scale"));
 }
 
@@ -163,6 +175,20 @@ Scheme read_scheme(const Json& layer, const QuantSource& source) {
   return scheme;
 }
 
+void check(const Json& quant, QuantConfig& config) {
+  if (config.method != "quark") return;
+  const auto look = [](const Json& layer) {
+    const auto weight = layer.is_object() ? layer.get("weight") : std::nullopt;
+    if (weight && weight->is_object() && weight->get("qscheme")) check_channel_axis(*weight);
+  };
+  if (const auto all = quant.get("global_quant_config")) look(*all);
+  for (const char* key : {"layer_quant_config", "layer_type_quant_config"}) {
+    const auto layers = quant.get(key);
+    if (!layers || !layers->is_object()) continue;
+    for (const auto& [pattern, layer] : layers->members()) look(layer);
+  }
+}
+
 bool read(const QuantSource& source, Declaration& out) {
   if (source.method != "quark") return false;
   const Json& json = *source.json;
@@ -223,6 +249,9 @@ const Format kQuarkFormat = {
     declare,
     "`weight` (K, N) in I8; `weight_scale` and `weight_zero_point` (K / g, N). Quark's scales "
     "per tensor and channel are those of `compressed-tensors`. 4 bits: `weight` in I32, (K, N / 8), "
-    "`weight_zero_point` in I32, (K / g, N / 8); with a scale a row (N, K / 8) and (N / 8)"};
+    "`weight_zero_point` in I32, (K / g, N / 8); with a scale a row (N, K / 8) and (N / 8)",
+    nullptr,
+    nullptr,
+    check};
 
 }  // namespace qgen

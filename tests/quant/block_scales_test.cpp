@@ -257,6 +257,10 @@ TEST_CASE("NVFP4 of ModelOpt and compressed-tensors, MXFP4 of compressed-tensors
   CHECK(contains(
       with(compressed, [](Tensors& t) { t["weight_global_scale"] = tensor("F32", {1}, std::vector<float>{0}); }),
       "m.weight_global_scale: holds 0"));
+  // A tensor's scale that is declared must be there.
+  compressed.erase("weight_global_scale");
+  const char* const declared = R"("quantization_config":{"quant_method":"compressed-tensors"})";
+  CHECK(contains(problem(compressed, kRows, kCols, declared), "m.weight_global_scale is missing"));
   CHECK(contains(with(modelopt,
                       [&](Tensors& t) {
                         t["weight_scale_2"] = tensor("F32", {2}, std::vector<float>{1, 2});

@@ -50,6 +50,20 @@ TEST_CASE("Quark's groups are stored transposed, and square matrices are told by
       contains(error_of([&] { loaded_matrix(odd, "x", 3, 4); }), "x.weight_zero_point: not the shape of weight_scale"));
 }
 
+TEST_CASE("blocks of rows that config.json declares are no groups of Quark, in square matrices either") {
+  SmallCheckpoint small(
+      R"({"quantization_config":{"quant_method":"compressed-tensors","config_groups":{"a":{"weights":)"
+      R"({"num_bits":8,"type":"int","strategy":"block","block_structure":[2,1]}}}}})");
+  std::vector<int8_t> codes;
+  for (int i = 0; i < 16; ++i) codes.push_back(int8_t(i));
+  small.add("x.weight", Dtype::kI8, {4, 4}, codes);
+  small.add("x.weight_scale", Dtype::kF32, {2, 4}, std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8});
+  const std::vector<double> w = loaded_matrix(small, "x", 4, 4);
+  for (int n = 0; n < 4; ++n) {
+    for (int k = 0; k < 4; ++k) CHECK(w[size_t(n * 4 + k)] == codes[size_t(n * 4 + k)] * double(1 + n / 2 * 4 + k));
+  }
+}
+
 // Quark's 4 bits as config.json declares them, (16, 16) in groups of 8 or with a scale for each row.
 struct QuarkNibbles {
   bool is_signed, interleaved, by_rows;
@@ -356,6 +370,36 @@ TEST_CASE("layouts of GPTQ that are not known are refused unless the tensors are
     CHECK(refusal(fmt::format(R"({{"quant_method":"gptq","format":"{}"}})", known)) == "");
 }
 
+TEST_CASE("scales of columns, which those of rows look like, are refused") {
+  for (const char* layers :
+       {R"("global_quant_config":{"weight":{"dtype":"int8","qscheme":"per_channel","ch_axis":1}})",
+        R"("layer_quant_config":{"*.o_proj":{"weight":{"dtype":"fp8_e4m3","qscheme":"per_channel","ch_axis":1}}})"}) {
+    CHECK(contains(refusal(fmt::format(R"({{"quant_method":"quark",{}}})", layers)), "scales along axis 1"));
+  }
+  CHECK(contains(refusal(R"({"quant_method":"fp8","weight_scale_semantics":"inverse"})"), "divided by their scales"));
+}
+
+TEST_CASE("rotations that may not be part of the weights are refused unless the tensors are trusted") {
+  for (const char* rotated :
+       {R"({"quant_method":"auto-round","rotation_config":{"algorithm":"hadamard","allow_online_rotation":true}})",
+        R"({"quant_method":"gptq","rotation":"hadamard"})"}) {
+    CHECK(contains(refusal(rotated), "rotations while running"));
+    CHECK(refusal(rotated, true) == "");
+  }
+  for (const char* plain : {R"({"quant_method":"auto-round","rotation_config":{}})",
+                            R"({"quant_method":"gptq","rotation":null})", R"({"quant_method":"gptq","rotation":""})"})
+    CHECK(refusal(plain) == "");
+  const auto transform = [](const char* location) {
+    return refusal(fmt::format(R"({{"quant_method":"compressed-tensors","transform_config":{{"config_groups":{{"R1":{{)"
+                               R"("type":"hadamard","apply":[{{"targets":["Linear"],"location":"weight_output"}},)"
+                               R"({{"targets":["Linear"],"location":"{}"}}]}}}}}}}})",
+                               location));
+  };
+  CHECK(transform("weight_input") == "");
+  for (const char* running : {"input", "output", "q_attn", "k_cache"})
+    CHECK(contains(transform(running), "rotations while running"));
+}
+
 TEST_CASE("layouts that no tensor tells are refused by name, trusted or not") {
   const std::pair<const char*, const char*> refused[] = {
       {R"({"quant_method":"eetq"})", "EETQ interleaves"},
@@ -367,7 +411,9 @@ TEST_CASE("layouts that no tensor tells are refused by name, trusted or not") {
       {R"({"quant_method":"compressed-tensors","format":"marlin-24"})", "'marlin-24' is not supported"},
       {R"({"quant_method":"compressed-tensors","format":"sparse-24-bitmask"})", "'sparse-24-bitmask' is not supported"},
       {R"({"quant_method":"gptq","is_marlin_format":true})", "Marlin"},
-      {R"({"quant_method":"quark","algo_config":[{"name":"rotation","r3":true}]})", "rotations while running"}};
+      {R"({"quant_method":"quark","algo_config":[{"name":"rotation","r3":true}]})", "rotations while running"},
+      {R"({"quant_method":"quark","algo_config":[{"online_config":{"online_rotation_layers":["a"]}}]})",
+       "rotations while running"}};
   for (const auto& [quantization, expected] : refused) {
     for (const bool trust : {false, true}) CHECK(contains(refusal(quantization, trust), expected));
   }

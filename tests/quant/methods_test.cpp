@@ -145,6 +145,27 @@ TEST_CASE("GPTQ: both versions, all bits, partial groups and activation order") 
   CHECK(load(four.tensors(), 64, 48, four.config()).method == "4 bits, held as 8, group 16");
 }
 
+TEST_CASE("GPTQ: AutoRound's own layouts are of the second version, whatever kernel their name has") {
+  for (const auto& [backend, version_2] : {std::pair("auto_round:exllamav2", true),
+                                           {"autoround:exllamav2", true},
+                                           {"auto_round:triton", true},
+                                           {"auto_round", true},
+                                           {"auto_round:gptqmodel", true},
+                                           {"auto_round:gptq:exllamav2", false},
+                                           {"auto_round:auto_gptq", false}}) {
+    INFO(backend);
+    Gptq gptq(5, 4);
+    gptq.version_2 = version_2;
+    const Loaded loaded =
+        load(gptq.tensors(), 64, 48,
+             fmt::format(R"("quantization_config":{{"quant_method":"intel/auto-round","bits":4,"group_size":16,)"
+                         R"("backend":"{}"}})",
+                         backend));
+    CHECK(loaded.w[5][7] == gptq.expected(5, 7));
+    CHECK(loaded.w[63][40] == gptq.expected(63, 40));
+  }
+}
+
 TEST_CASE("GPTQ: rows in squares and rows that are left over") {
   for (const int bits : {8, 4}) {
     for (const bool ordered : {false, true}) {

@@ -7,13 +7,23 @@
 namespace qgen {
 namespace {
 
-// The names of Mixtral's mixtures, which others took over.
-void name_block_sparse_moe(Names& names) {
+// The names of Mixtral's mixtures, which others took over. transformers 5 has names of its own for what it loads, which
+// ModelOpt writes; AutoRound names the projections as it does.
+void name_block_sparse_moe(Description& model) {
+  Names& names = model.names;
   names.set(Role::kRouter, "@layers.#.block_sparse_moe.gate");
   names.set(Role::kRouterBias, "@layers.#.block_sparse_moe.e_score_correction_bias");
   names.set(Role::kExpertGate, "@layers.#.block_sparse_moe.experts.*.w1");
   names.set(Role::kExpertUp, "@layers.#.block_sparse_moe.experts.*.w3");
   names.set(Role::kExpertDown, "@layers.#.block_sparse_moe.experts.*.w2");
+  model.other_names = {{{Role::kRouter, "@layers.#.mlp.gate"},
+                        {Role::kRouterBias, "@layers.#.mlp.e_score_correction_bias"},
+                        {Role::kExpertGate, "@layers.#.mlp.experts.*.gate_proj"},
+                        {Role::kExpertUp, "@layers.#.mlp.experts.*.up_proj"},
+                        {Role::kExpertDown, "@layers.#.mlp.experts.*.down_proj"}},
+                       {{Role::kExpertGate, "@layers.#.block_sparse_moe.experts.*.gate_proj"},
+                        {Role::kExpertUp, "@layers.#.block_sparse_moe.experts.*.up_proj"},
+                        {Role::kExpertDown, "@layers.#.block_sparse_moe.experts.*.down_proj"}}};
 }
 
 Description finish_mixture(DecoderParts parts, const MixtureSpec& mixture) {
@@ -33,7 +43,7 @@ Description describe_mixtral(const Json& config) {
       config, parts.layers, {.experts = "num_local_experts", .width = "intermediate_size", .default_chosen = 2});
   mixture.normalized = true;
   Description model = finish_mixture(std::move(parts), mixture);
-  name_block_sparse_moe(model.names);
+  name_block_sparse_moe(model);
   return model;
 }
 
@@ -68,7 +78,7 @@ Description describe_minimax_m2(const Json& config) {
   mixture.ranking_bias = true;
   mixture.normalized = true;
   Description model = finish_mixture(std::move(parts), mixture);
-  name_block_sparse_moe(model.names);
+  name_block_sparse_moe(model);
   return model;
 }
 
