@@ -50,6 +50,7 @@ TWO_BASES = {
 # For each model the golden whose config.json is taken (or a whole config.json), and the keys that are changed in it.
 MODELS = {
     "deepseek_v2": ("deepseek_v2-bf16", {}),
+    "deepseek_v2_old": ("deepseek_v2-bf16", {}),
     "deepseek_v3": ("deepseek_v3-bf16", {"scoring_func": "sigmoid"}),
     "deepseek_v32": ("deepseek_v32-bf16", {"scoring_func": "sigmoid"}),
     "ernie4_5_moe": ("ernie4_5_moe-bf16", {"moe_layer_end_index": -1}),
@@ -58,6 +59,15 @@ MODELS = {
     "gemma4_fused": ("gemma4-small-bf16", TWO_BASES),
     "gemma4_moe": ("gemma4-moe-bf16", TWO_BASES),
     "gemma4_small": ("gemma4-small-bf16", TWO_BASES),
+    "gemma3_full": ("gemma3-bf16", {
+        "layer_types": ["full_attention"] * 2, "sliding_window_pattern": 1, "final_logit_softcapping": 3.0,
+        "query_pre_attn_scalar": 12, "rope_parameters": {
+            "full_attention": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 1.0,
+                               "beta_slow": 0.1, "original_max_position_embeddings": 8},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}, **PLAIN}),
+    "glm4_plain": ("glm4-bf16", {"attention_bias": False}),
+    "glm4_sections": ("glm4-bf16", {"rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}}),
     "glm4_moe": ("glm4_moe-bf16", {}),
     "glm4_moe_lite": ("glm4_moe_lite-bf16", {"first_k_dense_replace": 1}),
     "glm_moe_dsa": ("glm_moe_dsa-bf16", {"scoring_func": "sigmoid", "attention_bias": False}),
@@ -70,6 +80,7 @@ MODELS = {
                                "no_rope_layers": [1, 1, 1, 0], "use_qk_norm": True, "layer_types": None,
                                "attn_temperature_tuning": True}),
     "minimax_m2": ("minimax_m2-bf16", {}),
+    "mixtral_old": ("mixtral-bf16", {}),
     "mistral4": ("mistral4-bf16", {"rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 1.0,
         "beta_slow": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.0}}),
@@ -79,6 +90,7 @@ MODELS = {
     "qwen2_moe": ("qwen2_moe-bf16", {}),
     "qwen3_moe": ("qwen3_moe-bf16", ALL_SPARSE),
     "qwen3_next": ("qwen3_next-bf16", ALL_SPARSE),
+    "qwen3_next_old": ("qwen3_next-bf16", ALL_SPARSE),
     "qwen3_5": ({"model_type": "qwen3_5_text", **DELTA}, {}),
     "qwen3_5_moe": ({"model_type": "qwen3_5_moe_text", "num_experts": 5, "num_experts_per_tok": 2,
                      "moe_intermediate_size": 24, "shared_expert_intermediate_size": 28, **DELTA}, {}),
@@ -88,7 +100,8 @@ MODELS = {
 }  # fmt: skip
 CONVERTED_AS = {"mistral4": "Mistral3ForConditionalGeneration"}  # what the converter knows the class as
 # Keys that transformers does not save, or in words that the converter does not know.
-IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace", "hybrid_override_pattern", "layer_types")
+IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace", "hybrid_override_pattern", "layer_types",
+                  "sliding_window_pattern")  # fmt: skip
 
 
 def architectures():
@@ -115,6 +128,62 @@ def randomize(model):
     # As the converter stores them: vectors stay F32.
     for p in model.parameters():
         p.data = p.data.half().float()
+
+
+def whole_heads(keys, tensors):
+    """DeepSeek-V2 before latents were absorbed: keys and values of each head in one matrix of a whole head's sizes."""
+    rotated = keys["deepseek2.rope.dimension_count"]
+    keys["deepseek2.attention.key_length"] = keys.pop("deepseek2.attention.key_length_mla")
+    keys["deepseek2.attention.value_length"] = keys.pop("deepseek2.attention.value_length_mla")
+    keys["deepseek2.attention.head_count_kv"] = heads = keys["deepseek2.attention.head_count"]
+    for name in [n for n in tensors if n.endswith("attn_k_b.weight")]:
+        k, v = tensors.pop(name), tensors.pop(name.replace("k_b", "v_b"))
+        assert k.shape[0] == heads and k.shape[2] + rotated == keys["deepseek2.attention.key_length"]
+        both = np.concatenate([k.transpose(0, 2, 1), v], axis=1)
+        tensors[name.replace("k_b", "kv_b")] = both.reshape(-1, both.shape[2])
+
+
+def split_experts(keys, tensors):
+    """Mixtral when each expert had tensors of its own."""
+    for name in [n for n in tensors if "_exps." in n]:
+        for expert, matrix in enumerate(tensors.pop(name)):
+            tensors[name.replace("_exps", f".{expert}")] = matrix
+
+
+def key_heads(keys, tensors):
+    """Qwen3-Next with q, k, v and z of one key head after the other."""
+    heads, dim = keys["qwen3next.ssm.group_count"], keys["qwen3next.ssm.state_size"]
+    for name in [n for n in tensors if n.endswith("attn_gate.weight")]:
+        z, qkv = tensors.pop(name), tensors.pop(name.replace("attn_gate", "attn_qkv"))
+        parts = [*np.split(qkv, [heads * dim, 2 * heads * dim]), z]
+        rows = [part.reshape(heads, -1, part.shape[1]) for part in parts]
+        tensors[name.replace("attn_gate", "ssm_in")] = np.concatenate(rows, axis=1).reshape(-1, z.shape[1])
+
+
+# What files of former versions have otherwise.
+OLD = {"deepseek_v2_old": whole_heads, "mixtral_old": split_experts, "qwen3_next_old": key_heads}
+
+
+def rewrite(path, change, gguf):
+    reader = gguf.GGUFReader(path)
+    fields = {name: field for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    keys = {name: field.contents() for name, field in fields.items()}
+    tensors = {t.name: np.array(t.data) for t in reader.tensors}
+    change(keys, tensors)
+    path.unlink()
+    writer = gguf.GGUFWriter(path, keys.pop("general.architecture"))
+    for name, value in keys.items():
+        kinds = fields[name].types if name in fields else [gguf.GGUFValueType.UINT32]
+        if kinds[0] == gguf.GGUFValueType.ARRAY:
+            writer.add_key_value(name, value, kinds[0], sub_type=kinds[-1])
+        else:
+            writer.add_key_value(name, value, kinds[0])
+    for name, data in tensors.items():
+        writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def convert(folder, out, conversion, gguf):
@@ -179,6 +248,8 @@ def main():
                 pieces = {str(i): i for i in range(config["vocab_size"])}
                 Path(folder, "tokenizer.json").write_text(json.dumps({"model": {"vocab": pieces}, "added_tokens": []}))
             convert(Path(folder), out / f"{name}.gguf", conversion, gguf)
+            if name in OLD:
+                rewrite(out / f"{name}.gguf", OLD[name], gguf)
         expected[f"{name}.ids"] = ("I32", np.array(IDS, dtype=np.int32))
         expected[f"{name}.logits"] = ("F32", logits.astype(np.float32))
         print(name)

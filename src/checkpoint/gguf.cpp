@@ -437,9 +437,13 @@ std::optional<std::vector<float>> Gguf::floats(std::string_view key) const {
 std::optional<std::vector<bool>> Gguf::flags(std::string_view key) const {
   const GgufValue* value = find_array(*this, key, "array of bool");
   if (value == nullptr) return {};
-  if (value->element != Type::kBool) fail_type(*this, key, "array of bool", *value);
   std::vector<bool> out;
-  for (const std::byte byte : value->bytes) out.push_back(byte != std::byte{0});
+  for (uint64_t i = 0; i < value->count; ++i) {
+    const auto number = value->element == Type::kBool ? std::optional(int64_t(value->bytes[i]))
+                                                      : integer_at(value->element, value->bytes, i);
+    if (!number) fail_type(*this, key, "array of bool", *value);
+    out.push_back(*number != 0);
+  }
   return out;
 }
 

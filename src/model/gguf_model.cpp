@@ -108,7 +108,7 @@ struct Number {
 };
 constexpr Number kNumbers[] = {
     {"attn_logit_softcapping", "gemma2", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "gemma2,gemma4_text", "final_logit_softcapping"},
+    {"final_logit_softcapping", "gemma2,gemma3_text,gemma4_text", "final_logit_softcapping"},
     {"attention.shared_kv_layers", "gemma4_text", "num_kv_shared_layers"},
     {"logit_scale", kGranite, "logits_scaling"},
     {"embedding_scale", kGranite, "embedding_multiplier"},
@@ -242,7 +242,7 @@ void check_experts(const Gguf& keys, const std::string& arch, std::string_view f
     if (found && *found != expected)
       keys.fail_key(key(rest), fmt::format("{} is not supported (expected {})", *found, expected));
   };
-  if (is_among("deepseek_v32,glm_moe_dsa", family)) check("expert_gating_func", kSigmoid);
+  if (is_among("deepseek_v32,glm_moe_dsa,glm4_moe,minimax_m2", family)) check("expert_gating_func", kSigmoid);
   if (family == "mistral4") check("expert_gating_func", kSoftmax);
   if (family != "hunyuan_v1_moe") return;
   check("expert_gating_func", kSoftmax);
@@ -293,6 +293,14 @@ bool GgufModel::some_layer_has(std::string_view rest) const {
     const std::string_view layer = name.substr(0, name.size() - rest.size());
     return layer.ends_with('.') && std::count(layer.begin(), layer.end(), '.') == 2;
   });
+}
+
+// The base of the rotation. Ollama's first Gemma 3 files have keys of their own, without which it takes other bases
+// (model/models/gemma3/model_text.go).
+std::string GgufModel::rope_base(std::string_view family, std::string_view name, std::string_view kind) const {
+  auto base = keys().decimal(key(fmt::format("rope.{}", name)));
+  if (!base) base = keys().decimal(key(fmt::format("rope.{}.freq_base", kind)));
+  return base.value_or(family == "gemma3_text" && kind == "global" ? "1000000" : "10000");
 }
 
 std::string GgufModel::rope_scaling_json() const {
@@ -365,16 +373,19 @@ std::string GgufModel::rope_scaling_json() const {
 std::string GgufModel::window_json(const std::string& family, int64_t layers) const {
   const std::string key = arch() + ".attention.sliding_window", pattern_key = key + "_pattern";
   const int64_t window = keys().integer(key, 0, kMaxCount).value_or(0);
-  if (window == 0) return family == "mistral" ? R"(,"sliding_window":null)" : "";
-  std::string types;
-  if (keys().has(pattern_key)) {
-    const auto pattern = *keys().flags(pattern_key);
+  if (window == 0) return is_among("mistral,gemma3_text", family) ? R"(,"sliding_window":null)" : "";
+  std::vector<bool> pattern;
+  if (const GgufValue* value = keys().find(pattern_key); value != nullptr && value->type == GgufValue::Type::kArray) {
+    pattern = *keys().flags(pattern_key);
     if (int64_t(pattern.size()) != layers) {
       keys().fail_key(pattern_key, fmt::format("expected {} layers, found {}", layers, pattern.size()));
     }
-    for (const bool sliding : pattern)
-      types += fmt::format(R"({}"{}")", types.empty() ? "" : ",", sliding ? "sliding_attention" : "full_attention");
+  } else if (const auto every = keys().integer(pattern_key, 0, kMaxCount)) {
+    for (int64_t i = 0; i < layers; ++i) pattern.push_back(*every == 0 || (i + 1) % *every != 0);
   }
+  std::string types;
+  for (const bool sliding : pattern)
+    types += fmt::format(R"({}"{}")", types.empty() ? "" : ",", sliding ? "sliding_attention" : "full_attention");
   std::string out = fmt::format(R"(,"sliding_window":{})", window);
   if (family != "mistral") out += R"(,"use_sliding_window":true,"max_window_layers":0)";
   if (!types.empty()) out += fmt::format(R"(,"layer_types":[{}])", types);
@@ -514,10 +525,13 @@ std::string GgufModel::family_json(const std::string& family, int64_t layers) co
   }
   if (is_among(kLatent, family)) {
     const int64_t rotated = required(file, key("rope.dimension_count"));
-    const auto length = file.integer(key("attention.key_length_mla"), rotated + 1, kMaxCount);
-    if (!length)
-      file.fail_key(key("attention.key_length_mla"), "missing", "an old file, from before llama.cpp absorbed latents");
+    // Files from before llama.cpp absorbed latents have the lengths of whole heads.
+    const bool old = !file.has(key("attention.key_length_mla")) && some_layer_has("attn_kv_b.weight");
+    const std::string length_key = key(old ? "attention.key_length" : "attention.key_length_mla");
+    const auto length = file.integer(length_key, rotated + 1, kMaxCount);
+    if (!length) file.fail_key(length_key, "missing");
     out += fmt::format(R"(,"qk_nope_head_dim":{})", *length - rotated);
+    if (old) out += fmt::format(R"(,"v_head_dim":{})", required(file, key("attention.value_length")));
     if (file.integer(key("expert_group_count"), 0, kMaxCount).value_or(1) > 1 && family == "deepseek_v2")
       out += R"(,"topk_method":"group_limited_greedy")";
   }
@@ -535,8 +549,10 @@ std::string GgufModel::family_json(const std::string& family, int64_t layers) co
   if (family == "llama4_text" && file.integer(key("expert_count"), 0, kMaxCount) == kExpertsOfMaverick)
     out += R"(,"use_qk_norm":false)";
   if (family == "glm4_moe" && has_tensor("blk.0.attn_q_norm.weight")) out += R"(,"use_qk_norm":true)";
-  if (is_among("glm4_moe,qwen2_moe", family))
-    out += fmt::format(R"(,"attention_bias":{})", has_tensor("blk.0.attn_q.bias"));
+  const bool biases = has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias");
+  if (is_among("glm4_moe,qwen2_moe,glm,glm4", family)) out += fmt::format(R"(,"attention_bias":{})", biases);
+  if (family == "qwen2_moe") out += fmt::format(R"(,"qkv_bias":{})", biases);
+  if (family == "starcoder2") out += fmt::format(R"(,"use_bias":{})", has_tensor("blk.0.attn_output.bias"));
   return out;
 }
 
@@ -617,11 +633,14 @@ std::string GgufModel::config_json() const {
       R"({{"model_type":"{}","num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},)"
       R"("head_dim":{},"intermediate_size":{},"vocab_size":{},"rms_norm_eps":{},"rope_theta":{},"rope_scaling":{})",
       family, layers, hidden, *heads, kv_heads, head_dim, *inner, *vocab, *epsilon,
-      file.decimal(key("rope.freq_base")).value_or("10000"), rope_scaling_json());
+      rope_base(family, "freq_base", "global"), rope_scaling_json());
   if (const auto context = file.integer(key("context_length"), 1, kMaxCount)) {
     out += fmt::format(R"(,"max_position_embeddings":{})", *context);
   }
-  out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs);
+  // The converter puts the two halves of a head apart where positions have sections (GLM-4.1V).
+  const std::vector<int64_t> sections = file.integers(key("rope.dimension_sections")).value_or(std::vector<int64_t>());
+  const bool in_sections = std::ranges::any_of(sections, [](int64_t size) { return size != 0; });
+  out += fmt::format(R"(,"rope_adjacent_pairs":{})", row.gguf_adjacent_pairs && !in_sections);
   // Models without rotation say 0; Nemotron-H has none, but its converter writes a number all the same.
   if (rotated > 0 && family != "nemotron_h" && windowed.empty())
     out += fmt::format(R"(,"rope.dimension_count":{})", rotated);
@@ -637,8 +656,8 @@ std::string GgufModel::config_json() const {
     if (!value || (is_among(kZeroIsNone, number.key) && std::strtod(value->c_str(), nullptr) == 0)) continue;
     out += fmt::format(R"(,"{}":{})", number.config_key, *value);
   }
-  if (const auto base = file.decimal(key("rope.freq_base_swa")))
-    out += fmt::format(R"(,"rope_local_base_freq":{})", *base);
+  if (file.has(key("rope.freq_base_swa")) || family == "gemma3_text")
+    out += fmt::format(R"(,"rope_local_base_freq":{})", rope_base(family, "freq_base_swa", "local"));
   out += window_json(family, layers);
   // Without this key scores are scaled as everywhere else, not by the 1 of an absent attention_multiplier.
   if (is_among(kGranite, family) && !file.has(key("attention.scale")))

@@ -34,6 +34,7 @@ class GgufModel {
  private:
   std::string arch() const;
   std::string key(std::string_view rest) const;  // ARCHITECTURE.REST
+  std::string rope_base(std::string_view family, std::string_view name, std::string_view kind) const;
   std::string rope_scaling_json() const;
   std::string window_json(const std::string& family, int64_t layers) const;
   bool some_layer_has(std::string_view rest) const;

@@ -5,9 +5,12 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <map>
+#include <set>
 
 #include <fmt/format.h>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "model/gguf_model.h"
@@ -55,6 +58,23 @@ constexpr std::string_view kGpt4oWords =
     R"([^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|)"
     R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+// Tiny Aya cuts numbers into thousands from behind.
+constexpr std::string_view kThousands =
+    R"~({"type":"Split","pattern":{"Regex":"\\d{1,3}(?=(?:\\d{3})*\\b)"},"behavior":"Isolated","invert":false},)~";
+template <const std::string_view&... kParts>
+constexpr auto kJoined = [] {
+  std::array<char, (kParts.size() + ...)> out{};
+  size_t at = 0;
+  for (const std::string_view part : {kParts...})
+    at = size_t(std::ranges::copy(part, out.begin() + at).out - out.begin());
+  return out;
+}();
+constexpr auto& kTinyAyaText = kJoined<kThousands, kGpt4oWords>;
+constexpr std::string_view kTinyAyaWords(kTinyAyaText.data(), kTinyAyaText.size());
+constexpr std::string_view kMiniCpm5Words =
+    R"({"type":"Split","pattern":{"Regex":"\\p{N}{1,3}"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+|)"
+    R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
 constexpr std::string_view kSeedWords =
     R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}|)"
     R"( ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
@@ -106,6 +126,11 @@ constexpr std::string_view kKimiWords =
 
 constexpr PreTokenizer kPreTokenizers[] = {
     {"gpt-2", kNone, "", true, false, false},
+    {"a.x-4.0", kNone, "", true, false, false},
+    {"gigachat", kNone, "", true, false, false},
+    {"mellum", kNone, "", true, false, false},
+    {"trillion", kNone, "", true, false, false},
+    {"granite-docling", kNone, "", true, false, false},
     {"mpt", kNfc, "", true, false, false},
     {"olmo", kNfc, "", true, false, false},
     {"smollm", kNone, kDigits, true, false, false},
@@ -141,6 +166,15 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"deepseek-llm", kNone, kDeepSeekWords, false, false, false},
     {"deepseek-coder", kNone, kDeepSeekCoderWords, false, false, false},
     {"kimi-k2", kNone, kKimiWords, false, false, false},
+    {"kormo", kNone, kQwen2Words, false, false, false},
+    {"megrez", kNone, kQwen2Words, false, false, false},
+    {"solar-open", kNone, kQwen2Words, false, false, false},
+    {"midm-2.0", kNone, kLlama3Words, false, true, true},
+    {"kanana2", kNone, kGpt4oWords, false, false, false},
+    {"joyai-llm", kNone, kDeepSeek3Words, false, false, false},
+    {"minerva-7b", kNone, kDigits, true, false, false},
+    {"tiny_aya", kNone, kTinyAyaWords, false, false, false},
+    {"minicpm5", kNone, kMiniCpm5Words, false, true, false},
 };
 
 const PreTokenizer& pre_tokenizer(const Gguf& keys) {
@@ -256,10 +290,16 @@ std::string unknown_piece(const Pieces& pieces) {
   return found == pieces.types.end() ? "null" : json_quote(pieces.text(size_t(found - pieces.types.begin())));
 }
 
-std::string added_token(const std::string& text, bool special) {
-  return fmt::format(
-      R"("content":{},"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":{})",
-      json_quote(text), special);
+std::string added_token(const std::string& text, bool special, bool rstrip = false) {
+  return fmt::format(R"("content":{},"single_word":false,"lstrip":false,"rstrip":{},"normalized":false,"special":{})",
+                     json_quote(text), rstrip, special);
+}
+
+// Whether white space behind special tokens goes, by the model's name: Phi-3 (llama-vocab.cpp, load()).
+bool strips_behind(const Gguf& keys, std::string_view token) {
+  const std::string name = lower(keys.text("general.name").value_or(""));
+  if (name.find("phi-3") == name.npos && name.find("phi3") == name.npos) return false;
+  return token != "<unk>" && token != "<s>" && token != "<|endoftext|>";
 }
 
 // A protobuf message, field by field.
@@ -339,11 +379,10 @@ std::string gguf_tokenizer_json(const Gguf& keys) {
   const auto [bos, eos] = frame(keys, pre.bos);
   return fmt::format(
       R"({{"version":"1.0","added_tokens":[{}],"normalizer":{},"pre_tokenizer":{{"type":"Sequence","pretokenizers":[)"
-      R"({}{{"type":"ByteLevel","add_prefix_space":{},"trim_offsets":false,"use_regex":{}}}]}},"post_processor":{},)"
+      R"({}{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":{}}}]}},"post_processor":{},)"
       R"("decoder":{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}},)"
       R"("model":{{"type":"BPE","ignore_merges":{},"vocab":{{{}}},"merges":[{}]}}}})",
-      added, pre.normalizer, pre.splits, keys.flag("tokenizer.ggml.add_space_prefix").value_or(false), pre.words,
-      post_processor(pieces, bos, eos), pre.whole_words, vocab, pairs);
+      added, pre.normalizer, pre.splits, pre.words, post_processor(pieces, bos, eos), pre.whole_words, vocab, pairs);
 }
 
 std::optional<std::string_view> gguf_pre_tokenizer_name(const Json& tokenizer) {
@@ -417,8 +456,10 @@ std::string gguf_tokenizer_config_json(const Gguf& keys) {
     if (sentencepiece) {
       std::string added;
       for (size_t i = 0; i < pieces.texts.size(); ++i) {
-        if (!pieces.is(i, kUserDefined)) continue;
-        added += fmt::format(R"({}"{}":{{{}}})", added.empty() ? "" : ",", i, added_token(pieces.text(i), false));
+        const std::string text = pieces.text(i);
+        const bool control = pieces.is(i, kControl), strips = strips_behind(keys, text);
+        if (!pieces.is(i, kUserDefined) && !(control && strips)) continue;
+        added += fmt::format(R"({}"{}":{{{}}})", added.empty() ? "" : ",", i, added_token(text, control, strips));
       }
       add("added_tokens_decoder", "{" + added + "}");
       const auto [bos, eos] = frame(keys, true);
@@ -431,28 +472,39 @@ std::string gguf_tokenizer_config_json(const Gguf& keys) {
   return "{" + out + "}";
 }
 
+// Most files name one end token where the model's generation_config.json had several. llama.cpp knows them by their
+// texts (llama-vocab.cpp, special_eog_ids).
 std::vector<int64_t> gguf_end_tokens(const Gguf& keys) {
-  std::vector<int64_t> out;
+  std::set<int64_t> out;
   for (const char* role : {"eos", "eot", "eom"}) {
-    if (const auto id = token_id(keys, role)) out.push_back(*id);
+    if (const auto id = token_id(keys, role)) out.insert(*id);
   }
-  if (keys.has(kTokensKey)) {
-    // Most files name one end token where the model's generation_config.json had several.
-    const Pieces pieces = read_pieces(keys);
-    constexpr std::string_view kEnds[] = {"<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",
-                                          "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>"};
-    // Of Gemma 4: some are shown, and so no control tokens in its files.
-    constexpr std::string_view kGemma4Ends[] = {"<eos>", "<turn|>", "<|tool_response>"};
-    const bool gemma4 = gguf_tokenizer(keys) == GgufTokenizer::kByteFallback;
-    for (size_t i = 0; i < pieces.texts.size(); ++i) {
-      const bool ends = gemma4 ? std::ranges::count(kGemma4Ends, pieces.texts[i]) > 0
-                               : pieces.is(i, kControl) && std::ranges::count(kEnds, pieces.texts[i]) > 0;
-      if (ends) out.push_back(int64_t(i));
-    }
+  for (const int64_t id : keys.integers("tokenizer.ggml.eos_token_ids").value_or(std::vector<int64_t>()))
+    out.insert(id);
+  if (!keys.has(kTokensKey)) return {out.begin(), out.end()};
+  const Pieces pieces = read_pieces(keys);
+  constexpr std::string_view kEnds[] = {
+      "<|im_end|>", "<|eot_id|>", "<|eom_id|>",    "<|end|>",         "<|return|>",         "<|call|>",
+      "<|calls|>",  "<|flush|>",  "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>",      "</s>",
+      "<EOT>",      "_<EOT>",     "[EOT]",         "[EOS]",           "<end_of_utterance>", "<｜end▁of▁sentence｜>",
+      "[e~["};
+  // Of Gemma 4: some are shown, and so no control tokens in its files.
+  constexpr std::string_view kGemma4Ends[] = {"<eos>", "<turn|>", "<|tool_response>"};
+  const bool gemma4 = gguf_tokenizer(keys) == GgufTokenizer::kByteFallback;
+  std::map<std::string_view, int64_t> found;
+  for (size_t i = 0; i < pieces.texts.size(); ++i) {
+    const std::string_view text = pieces.texts[i];
+    const bool ends = gemma4 ? std::ranges::count(kGemma4Ends, text) > 0
+                             : !pieces.is(i, kNormal) && std::ranges::count(kEnds, text) > 0;
+    if (ends) found[text] = int64_t(i);
   }
-  std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
+  // Where messages have ends of other kinds, this one is no turn's.
+  if ((found.contains("<|return|>") && found.contains("<|call|>")) ||
+      (found.contains("<|calls|>") && found.contains("<|flush|>"))) {
+    found.erase("<|end|>");
+  }
+  for (const auto& [text, id] : found) out.insert(id);
+  return {out.begin(), out.end()};
 }
 
 std::string gguf_generation_config_json(const Gguf& keys) {

@@ -106,6 +106,11 @@ class View {
     }
     if (family_->name == "nemotron_h" && !files.has(Role::kHead, kWeight))
       refuse("a head that is the embedding cannot be converted, which transformers does not know of this family");
+    const bool old = std::ranges::any_of(original_->checkpoint.tensors(), [&](const TensorView& tensor) {
+      return tensor.name.find(".ffn_down.0.") != std::string::npos ||
+             (tensor.name.find(".ssm_in.") != std::string::npos && family_->name == "qwen3_next");
+    });
+    if (old) refuse("tensors as files of former versions have them cannot be converted");
     if (files.model.context_limit.tokens > 0) refuse("an indexer of sparse attention cannot be converted");
     if (files.model.transposed) refuse("matrices that transformers stores (inputs, outputs) cannot be converted");
   }

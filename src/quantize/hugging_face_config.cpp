@@ -57,6 +57,7 @@ class ConfigWriter {
     say_what_tensors_say();
     say_otherwise();
     say_rotation();
+    say_score_scale();
   }
 
   std::string text() const {
@@ -76,6 +77,8 @@ class ConfigWriter {
   }
 
   void keep_members() {
+    if (is_one_of({"glm", "glm4"}) && !config_.flag_or("rope_adjacent_pairs", true))
+      config_.fail("rope.dimension_sections: a model of pictures cannot be converted");
     const std::set<std::string_view> gone = {
         "rope_adjacent_pairs", "rope.dimension_count", "_name_or_path", "architectures",
         "torch_dtype",         "tie_word_embeddings",  "rope_scaling",  "rope_theta"};
@@ -138,6 +141,13 @@ class ConfigWriter {
     if (files_.model.final_norm.kind == Norm::Kind::kLayer) {
       for (const char* key : {"layer_norm_eps", "norm_epsilon"}) members_[key] = members_["rms_norm_eps"];
     }
+  }
+
+  // GGUF files have it in no key: llama.cpp knows it by the model.
+  void say_score_scale() {
+    if (!is_one_of({"gemma2", "gemma3_text"})) return;
+    const auto& attention = std::get<AttentionSpec>(files_.model.layers.front().front().mixer);
+    set("query_pre_attn_scalar", fmt::format("{}", std::llround(1 / (attention.scale * attention.scale))));
   }
 
   void say_rotation() {

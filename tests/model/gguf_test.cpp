@@ -365,6 +365,37 @@ std::string load_error(Change&& change) {
   return error;
 }
 
+TEST_CASE("gguf: Gemma 3 without a window sees everything, and Ollama's keys of rotations are read") {
+  const auto config = [](auto&& change) {
+    GgufFile file = golden_gguf("gemma3-fp8");
+    change(file);
+    const TemporaryFolder folder;
+    return model_files(locate_model(folder.write("t.gguf", file.bytes()).string())).read("config.json");
+  };
+  const std::string window = "gemma3.attention.sliding_window", pattern = window + "_pattern";
+  const std::string full = config([&](GgufFile& file) { file.replace(window); });
+  CHECK(contains(full, R"("sliding_window":null)"));
+  const std::string second = config([&](GgufFile& file) {
+    file.replace(pattern);
+    file.u32(pattern, 2);
+  });
+  CHECK(contains(second, R"("layer_types":["sliding_attention","full_attention")"));
+  const std::string words = config([&](GgufFile& file) {
+    file.replace(pattern);
+    file.list<int32_t>(pattern, GgufFile::Type::kI32, {0, 1, 0, 1, 1, 0});
+  });
+  CHECK(contains(words, R"("layer_types":["full_attention","sliding_attention","full_attention",)"));
+  const std::string base = "gemma3.rope.freq_base";
+  CHECK(contains(config([&](GgufFile& file) { file.replace(base); }), R"("rope_theta":1000000,)"));
+  const std::string ollama = config([&](GgufFile& file) {
+    file.replace(base);
+    file.f32("gemma3.rope.global.freq_base", 500);
+    file.f32("gemma3.rope.local.freq_base", 50);
+  });
+  CHECK(contains(ollama, R"("rope_theta":500,)"));
+  CHECK(contains(ollama, R"("rope_local_base_freq":50)"));
+}
+
 TEST_CASE("gguf: keys and tensors that a model lacks, or that mean another model") {
   const auto key = [](const std::string& name, auto&& add) {
     return load_error([&](GgufFile& file) {
@@ -596,13 +627,16 @@ TEST_CASE("gguf: byte-level tokenizers, their template and end tokens") {
   CHECK(contains(error(pre, nothing), "key tokenizer.ggml.pre: missing"));
   CHECK(contains(error(pre, [&](GgufFile& f) { f.text(pre, "bloom"); }), "'bloom' is not supported"));
   CHECK(contains(error(pre, [&](GgufFile& f) { f.text(pre, "default"); }), "'default' is not supported"));
-  for (
-      const char* known :
-      {"gpt-2",       "mpt",       "olmo",        "smollm",           "starcoder",    "refact",         "llama3",
-       "llama-v3",    "smaug-bpe", "qwen2",       "deepseek-r1-qwen", "tekken",       "phi-2",          "command-r",
-       "dbrx",        "glm4",      "chatglm-bpe", "gpt-4o",           "stablelm2",    "seed-coder",     "hunyuan-dense",
-       "pixtral",     "lfm2",      "falcon3",     "falcon-h1",        "llama4",       "minimax-m2",     "qwen35",
-       "deepseek-v3", "exaone4",   "glm5",        "hunyuan",          "deepseek-llm", "deepseek-coder", "kimi-k2"}) {
+  for (const char* known : {"a.x-4.0",     "gigachat",     "mellum",         "trillion",   "granite-docling",
+                            "kormo",       "megrez",       "solar-open",     "midm-2.0",   "kanana2",
+                            "joyai-llm",   "minerva-7b",   "tiny_aya",       "minicpm5",   "gpt-2",
+                            "mpt",         "olmo",         "smollm",         "starcoder",  "refact",
+                            "llama3",      "llama-v3",     "smaug-bpe",      "qwen2",      "deepseek-r1-qwen",
+                            "tekken",      "phi-2",        "command-r",      "dbrx",       "glm4",
+                            "chatglm-bpe", "gpt-4o",       "stablelm2",      "seed-coder", "hunyuan-dense",
+                            "pixtral",     "lfm2",         "falcon3",        "falcon-h1",  "llama4",
+                            "minimax-m2",  "qwen35",       "deepseek-v3",    "exaone4",    "glm5",
+                            "hunyuan",     "deepseek-llm", "deepseek-coder", "kimi-k2"}) {
     INFO(known);
     CHECK(error(pre, [&](GgufFile& f) { f.text(pre, known); }) == "");
   }
@@ -652,6 +686,37 @@ TEST_CASE("gguf: SentencePiece pieces") {
   file.list<float>("tokenizer.ggml.scores", GgufFile::Type::kF32, std::vector<float>(11, NAN));
   CHECK(contains(error_of([&] { Tokenizer::load(files_of(folder, file)); }),
                  "t.gguf: its keys as tokenizer.model: piece 0"));
+}
+
+TEST_CASE("gguf: white space behind the special tokens of Phi-3 goes, and its turns end") {
+  const TemporaryFolder folder;
+  using Ids = std::vector<TokenId>;
+  GgufFile file;
+  file.text("general.architecture", "phi3");
+  file.text("tokenizer.ggml.model", "llama");
+  file.list<std::string>(
+      "tokenizer.ggml.tokens", GgufFile::Type::kString,
+      {"<unk>", "<s>", "</s>", "<0x0A>", "▁", "h", "i", "hi", "▁hi", "<|endoftext|>", "<|user|>", "<|end|>"});
+  file.list<float>("tokenizer.ggml.scores", GgufFile::Type::kF32, {0, 0, 0, 0, -4, -5, -6, -2, -1, 0, 0, 0});
+  file.list<int32_t>("tokenizer.ggml.token_type", GgufFile::Type::kI32, {2, 3, 3, 6, 1, 1, 1, 1, 1, 3, 3, 3});
+  file.u32("tokenizer.ggml.eos_token_id", 9);
+  file.flag("tokenizer.ggml.add_space_prefix", false);
+  const char* const kText = "<|user|>\nhi<|end|> \n<|endoftext|>\n";
+  CHECK(Tokenizer::load(files_of(folder, file))->encode(kText).ids == Ids{10, 3, 7, 11, 4, 3, 9, 3});
+  file.text("general.name", "Phi3 Mini 4K");
+  CHECK(Tokenizer::load(files_of(folder, file))->encode(kText).ids == Ids{10, 7, 11, 9, 3});
+  const auto ends = [&] {
+    const std::string bytes = file.bytes();
+    return gguf_end_tokens(Gguf::parse(std::as_bytes(std::span(bytes)), "t.gguf"));
+  };
+  CHECK(ends() == std::vector<int64_t>{2, 9, 11});
+  file.list<int32_t>("tokenizer.ggml.eos_token_ids", GgufFile::Type::kI32, {9, 10});
+  CHECK(ends() == std::vector<int64_t>{2, 9, 10, 11});
+  // In gpt-oss a message ends so, not a turn.
+  file.replace("tokenizer.ggml.tokens");
+  file.list<std::string>("tokenizer.ggml.tokens", GgufFile::Type::kString,
+                         {"a", "b", "c", "d", "e", "f", "g", "h", "i", "<|return|>", "<|call|>", "<|end|>"});
+  CHECK(ends() == std::vector<int64_t>{9, 10});
 }
 
 TEST_CASE("gguf: Gemma 4's pieces are merged in the whole text, spaces and all") {

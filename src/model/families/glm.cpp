@@ -12,7 +12,7 @@ Description describe_any_glm(const Json& config, std::string_view family) {
       config, family, {.kv_heads = 2, .head_dim = 128, .context = 131072, .epsilon = 1.5625e-7, .partial_rotary = 0.5});
   parts.attention.qkv_bias = config.flag_or("attention_bias", true);
   parts.feed_forward.fused = true;
-  parts.model.ropes[0].pairs = Rope::Pairs::kAdjacent;
+  if (!is_from_gguf(config)) parts.model.ropes[0].pairs = Rope::Pairs::kAdjacent;
   return finish_decoder(std::move(parts));
 }
 
