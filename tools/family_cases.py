@@ -106,6 +106,14 @@ def cases():
         "norms behind the branches, half of each head rotated, adjacent pairs",
     )
     yield Case(
+        "glm4v",
+        "glm4v_text",
+        {"rope_parameters": rope(partial_rotary_factor=0.5, mrope_section=[1, 1, 0])},
+        "the text part in multimodal packaging, as glm4",
+        nested="glm4v",
+        old_names=("model.", "model.language_model."),
+    )
+    yield Case(
         "phi3",
         "phi3",
         {"max_position_embeddings": 64, "original_max_position_embeddings": 16, "sliding_window": 10, "rope_parameters": long_rope(4, 16)},
@@ -152,6 +160,13 @@ def cases():
         "all four multipliers, biases",
         tied=True,
         embedding=0.3,
+    )
+    yield Case("arcee", "arcee", {"head_dim": 12, "mlp_bias": True}, "squared ReLU without a gate, biases of it")
+    yield Case(
+        "nemotron",
+        "nemotron",
+        {"head_dim": 12, "partial_rotary_factor": 0.5, "norm_eps": 1e-5},
+        "LayerNorm stored less one, squared ReLU without a gate, half of each head rotated",
     )
     yield Case("olmo2", "olmo2", {"attention_bias": True}, "norms behind the branches only, norms of q and k over all heads")
     yield Case(
@@ -254,6 +269,21 @@ def cases():
         {"head_dim": 12, "rope_parameters": rope(mrope_section=[2, 2, 2], mrope_interleaved=True)},
         "the text part in multimodal packaging",
         nested="qwen3_vl",
+        old_names=("model.", "model.language_model."),
+    )
+    yield Case(
+        "qwen2vl",
+        "qwen2_vl_text",
+        {"rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}, "rope_theta": 10000.0},
+        "the text part, its keys beside those of the picture part as in the first files",
+        published_type="qwen2_vl",
+    )
+    yield Case(
+        "qwen2_5vl",
+        "qwen2_5_vl_text",
+        {"rope_parameters": rope(mrope_section=[2, 1, 1]), "sliding_window": WINDOW, "use_sliding_window": True, "max_window_layers": 1},
+        "the text part in multimodal packaging, a window on some layers",
+        nested="qwen2_5_vl",
         old_names=("model.", "model.language_model."),
     )
     yield Case(
@@ -469,6 +499,38 @@ def mixture_cases():
         experts=("fused",),
         old_names=GRANITE,
         methods=("bf16",),
+    )
+    granite_moe = {"intermediate_size": 24, "embedding_multiplier": 3.0, "logits_scaling": 0.5, "residual_multiplier": 0.4}
+    granite_moe |= {"attention_multiplier": 0.2}
+    yield Case(
+        "granitemoe",
+        "granitemoe",
+        granite_moe | local,
+        "all four multipliers and a mixture",
+        tied=True,
+        embedding=0.3,
+        experts=("fused",),
+        old_names=GRANITE,
+    )
+    yield Case(
+        "granitemoeshared",
+        "granitemoeshared",
+        granite_moe | local | {"shared_intermediate_size": 36, "attention_bias": True},
+        "a mixture beside a feed-forward network, biases",
+        tied=True,
+        embedding=0.3,
+        experts=("fused",),
+        old_names=GRANITE,
+    )
+    yield Case(
+        "lfm2_moe",
+        "lfm2_moe",
+        few | {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "num_dense_layers": 1, "conv_bias": True}
+        | {"routed_scaling_factor": 2.5, "norm_eps": 1e-5},
+        "gated convolutions with biases, a dense layer, then mixtures ranked by a bias",
+        tied=True,
+        experts=("w1", "w3", "w2"),
+        biases="expert_bias",
     )
     yield Case(
         "lfm2-wide",

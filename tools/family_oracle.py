@@ -47,6 +47,9 @@ LARGEST_BF16_ERROR = 0.03  # of mixtures: beyond it some token goes to another e
 TEXT_CLASSES = {
     "qwen3_vl_text": ("Qwen3VLTextConfig", "Qwen3VLTextModel"),
     "qwen3_vl_moe_text": ("Qwen3VLMoeTextConfig", "Qwen3VLMoeTextModel"),
+    "qwen2_vl_text": ("Qwen2VLTextConfig", "Qwen2VLTextModel"),
+    "qwen2_5_vl_text": ("Qwen2_5_VLTextConfig", "Qwen2_5_VLTextModel"),
+    "glm4v_text": ("Glm4vTextConfig", "Glm4vTextModel"),
 }
 
 
@@ -109,7 +112,7 @@ def draw(fresh_parameters, case, rng):
 
 
 # What releases do not quantize.
-PLAIN = ("mlp.gate.", "indexer.weights_proj", "mlp.router.", "moe.router.", "feed_forward.router.", "mixer.gate.", "router.proj.", "shared_expert_gate", "in_proj_a", "in_proj_b", "proj_bias")
+PLAIN = ("mlp.gate.", "indexer.weights_proj", "mlp.router.", "moe.router.", "feed_forward.router.", "feed_forward.gate.", "mixer.gate.", "router.proj.", "shared_expert_gate", "in_proj_a", "in_proj_b", "proj_bias")
 
 
 STACKS = ("experts.gate_up_proj", "experts.up_proj", "experts.down_proj")
@@ -168,7 +171,8 @@ def watch_routers(model, margins):
         if getattr(module, "bias", None) is not None:
             ranks = ranks + module.bias.double()
         parent = next((m for m in model.modules() if getattr(m, "gate", None) is module), module)
-        bias = getattr(module, "e_score_correction_bias", getattr(parent, "e_score_correction_bias", None))
+        biases = (getattr(m, n, None) for m in (module, parent) for n in ("e_score_correction_bias", "expert_bias"))
+        bias = next((b for b in biases if b is not None), None)
         if bias is not None:
             ranks = ranks.sigmoid() + bias
         groups, kept = getattr(model.config, "n_group", 1), getattr(model.config, "topk_group", 1)
@@ -184,7 +188,7 @@ def watch_routers(model, margins):
         margins.append(float((best[:, chosen - 1] - best[:, chosen]).min()))
 
     for name, module in model.named_modules():
-        if hasattr(module, "weight") and name.endswith(("mlp.gate", "mlp.router", "moe.router", "feed_forward.router", "mixer.gate", "router.proj", "mlp.gate.wg")):
+        if hasattr(module, "weight") and name.endswith(("mlp.gate", "mlp.router", "moe.router", "feed_forward.router", "feed_forward.gate", "mixer.gate", "router.proj", "mlp.gate.wg")):
             module.register_forward_hook(see)
 
 

@@ -65,6 +65,11 @@ MODELS = {
             "full_attention": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 1.0,
                                "beta_slow": 0.1, "original_max_position_embeddings": 8},
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}, **PLAIN}),
+    "arcee": ("arcee-bf16", {"mlp_bias": False}),
+    "granite_moe": ("granitemoe-bf16", {}),
+    "granite_moe_shared": ("granitemoeshared-bf16", {"attention_bias": False}),
+    "lfm2_moe": ("lfm2_moe-bf16", {"conv_bias": False, "routed_scaling_factor": 1.0}),
+    "nemotron": ("nemotron-bf16", {"head_dim": 8}),
     "glm4_plain": ("glm4-bf16", {"attention_bias": False}),
     "glm4_sections": ("glm4-bf16", {"rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]}}),

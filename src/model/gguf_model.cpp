@@ -24,7 +24,7 @@ constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr std::string_view kMixtures =
     "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
     "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h,gemma4_text,deepseek_v32,glm_moe_dsa,"
-    "mistral4,hunyuan_v1_moe";
+    "mistral4,hunyuan_v1_moe,lfm2_moe,granitemoe";
 constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
@@ -97,8 +97,8 @@ constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3,deepseek_v32,glm_m
 constexpr std::string_view kFirstDense = "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe";
 constexpr std::string_view kGrouped =  // experts in groups
     "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,nemotron_h";
-constexpr std::string_view kGranite = "granite,granitemoehybrid";
-constexpr std::string_view kMixedLayers = "lfm2,granitemoehybrid,nemotron_h";  // not all have attention
+constexpr std::string_view kGranite = "granite,granitemoe,granitemoehybrid";
+constexpr std::string_view kMixedLayers = "lfm2,lfm2_moe,granitemoehybrid,nemotron_h";  // not all have attention
 constexpr std::string_view kMamba = "granitemoehybrid,falcon_h1,nemotron_h";
 constexpr std::string_view kInnerMamba = "granitemoehybrid,falcon_h1";  // families/mamba.h, read_inner_mamba()
 struct Number {
@@ -132,13 +132,15 @@ constexpr Number kNumbers[] = {
     {"expert_group_count", kGrouped, "n_group"},
     {"expert_group_used_count", kGrouped, "topk_group"},
     {"rope.dimension_count", "minimax_m2", "rotary_dim"},
-    {"shortconv.l_cache", "lfm2", "conv_L_cache"},
+    {"shortconv.l_cache", "lfm2,lfm2_moe", "conv_L_cache"},
+    {"leading_dense_block_count", "lfm2_moe", "num_dense_layers"},
+    {"expert_weights_scale", "lfm2_moe", "routed_scaling_factor"},
     {"ssm.time_step_rank", kInnerMamba, "mamba_n_heads"},
     {"ssm.group_count", kInnerMamba, "mamba_n_groups"},
     {"ssm.state_size", kInnerMamba, "mamba_d_state"},
     {"ssm.conv_kernel", kInnerMamba, "mamba_d_conv"},
     {"ssm.inner_size", "falcon_h1", "mamba_d_ssm"},
-    {"expert_shared_feed_forward_length", "granitemoehybrid", "shared_intermediate_size"},
+    {"expert_shared_feed_forward_length", "granitemoe,granitemoehybrid", "shared_intermediate_size"},
     {"ssm.time_step_rank", "nemotron_h", "mamba_num_heads"},
     {"ssm.group_count", "nemotron_h", "n_groups"},
     {"ssm.state_size", "nemotron_h", "ssm_state_size"},
@@ -242,7 +244,7 @@ void check_experts(const Gguf& keys, const std::string& arch, std::string_view f
     if (found && *found != expected)
       keys.fail_key(key(rest), fmt::format("{} is not supported (expected {})", *found, expected));
   };
-  if (is_among("deepseek_v32,glm_moe_dsa,glm4_moe,minimax_m2", family)) check("expert_gating_func", kSigmoid);
+  if (is_among("deepseek_v32,glm_moe_dsa,glm4_moe,minimax_m2,lfm2_moe", family)) check("expert_gating_func", kSigmoid);
   if (family == "mistral4") check("expert_gating_func", kSoftmax);
   if (family != "hunyuan_v1_moe") return;
   check("expert_gating_func", kSoftmax);
@@ -537,7 +539,7 @@ std::string GgufModel::family_json(const std::string& family, int64_t layers) co
   }
   if (is_among(kMamba, family)) out += mamba_json(family);
   if (is_among(kMixedLayers, family)) out += layer_types_json(family, layers);
-  if (family == "lfm2") {
+  if (is_among("lfm2,lfm2_moe", family)) {
     out += fmt::format(R"(,"block_auto_adjust_ff_dim":false,"conv_bias":{})", some_layer_has("shortconv.conv.bias"));
     if (file.integer(key("attention.sliding_window"), 0, kMaxCount).value_or(0) > 0)
       file.fail_key(key("attention.sliding_window"), "not supported for this architecture");

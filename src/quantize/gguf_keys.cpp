@@ -47,7 +47,8 @@ class KeysWriter {
     // Its loader asks for this one, the norms for the other.
     if (is_nemotron()) real("attention.layer_norm_epsilon", model_.final_norm.eps);
     write_feed_forward();
-    write_recurrence(config);
+    write_recurrence();
+    write_sections(config);
     write_mamba();
     if (of_.convolution != nullptr) number("shortconv.l_cache", of_.convolution->taps);
     write_scales();
@@ -227,7 +228,7 @@ class KeysWriter {
     if (mixture.scale != 1) real("expert_weights_scale", mixture.scale);
   }
 
-  void write_recurrence(const Json& config) {
+  void write_recurrence() {
     if (delta_ == nullptr) return;
     number("ssm.conv_kernel", delta_->taps);
     number("ssm.state_size", delta_->key_dim);
@@ -236,12 +237,17 @@ class KeysWriter {
     number("ssm.inner_size", delta_->value_heads * delta_->value_dim);
     keys_.flags(key("attention.recurrent_layers"), of_.recurrent);
     number("full_attention_interval", std::ranges::find(of_.recurrent, false) - of_.recurrent.begin() + 1);
-    if (arch_ == "qwen3next") return;
-    // Of the positions of images, which text has none of; llama.cpp asks for them. The default is transformers' for
-    // Qwen3.5.
-    std::vector<int32_t> sections = {11, 11, 10};
-    const auto rope = config.get("rope_parameters");
-    if (const auto list = rope && rope->is_object() ? rope->get("mrope_section") : std::nullopt) {
+  }
+
+  // Of the positions of images, which text has none of; llama.cpp asks for them.
+  void write_sections(const Json& config) {
+    constexpr std::string_view kArchitectures[] = {"qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe", "qwen2vl"};
+    if (std::ranges::count(kArchitectures, arch_) == 0) return;
+    std::vector<int32_t> sections = {11, 11, 10};  // the default of transformers for Qwen3.5
+    for (const char* parameters : {"rope_parameters", "rope_scaling"}) {
+      const auto rope = config.get(parameters);
+      const auto list = rope && rope->is_object() ? rope->get("mrope_section") : std::nullopt;
+      if (!list) continue;
       sections.clear();
       if (list->elements().size() > 4) list->fail("more than 4 sections");
       for (const Json& section : list->elements()) sections.push_back(int32_t(section.as_integer(0, kMaxSection)));

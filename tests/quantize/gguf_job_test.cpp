@@ -64,6 +64,11 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
            {"ministral3-bf16", {}},
            {"ministral-bf16", {}},
            {"qwen3vl-bf16", {}},
+           {"qwen2vl-bf16", {}},
+           {"qwen2_5vl-bf16", {}},
+           {"glm4v-bf16", {}},
+           {"arcee-bf16", {}},
+           {"nemotron-bf16", {}},
            {"exaone4-bf16", {}},
            {"seed_oss-bf16", {}},
            {"ernie4_5-bf16", {}},
@@ -107,6 +112,9 @@ TEST_CASE("quantize to q8_0: every family that llama.cpp has") {
     CHECK_FALSE(report.shards[0].comparisons.empty());
     CHECK_FALSE(report.failed());
     const auto written = load_plan(out), original = load_plan(model);
+    // llama.cpp asks for them.
+    const bool in_sections = contains(c.golden, "qwen") && (contains(c.golden, "vl") || contains(c.golden, "3_5"));
+    CHECK(contains(read_file(out), "rope.dimension_sections") == in_sections);
     CHECK(different_step(*written, *original).empty());
     CHECK(compare_vectors(*written, *original).empty());
     const int64_t context = int64_t(golden.ids.size());

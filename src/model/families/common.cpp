@@ -84,7 +84,8 @@ Rope read_scaling(Rope rope, const Json& config, const Json& scaling, int64_t co
   std::optional<Json> type = scaling.get("rope_type");
   if (!type) type = scaling.get("type");
   const std::string_view name = type ? type->as_string() : "default";
-  if (name == "default") return rope;
+  // Positions in sections (mrope) are the same number for text.
+  if (name == "default" || name == "mrope") return rope;
 
   const auto factor = [&] { return read_positive(scaling.at("factor"), kMaxRopeFactor); };
   const auto original_context = [&] {

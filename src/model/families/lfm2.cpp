@@ -1,8 +1,11 @@
-// LFM2: gated short convolutions on most layers, attention with norms of q and k on the others. transformers:
-// models/lfm2.
+// LFM2: gated short convolutions on most layers, attention with norms of q and k on the others; mixtures behind all but
+// the first layers of the larger ones. transformers: models/lfm2, models/lfm2_moe.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "model/families/common.h"
+#include "model/families/mixture.h"
 #include "model/families/table.h"
 
 namespace qgen {
@@ -37,17 +40,9 @@ std::vector<bool> read_attention_layers(const Json& config, int64_t layers) {
   return out;
 }
 
-}  // namespace
-
-Description describe_lfm2(const Json& config) {
-  const bool own_width = config.get("block_ff_dim").has_value();
-  DecoderKeys keys;
-  keys.epsilon = "norm_eps";
-  if (own_width) keys.intermediate = "block_ff_dim";
-  DecoderParts parts =
-      read_decoder(config, "lfm2", {.context = 128000, .rope_theta = 1e6, .epsilon = 1e-5, .keys = keys});
+// The layers: `attention` or a convolution before each network.
+Description finish_lfm2(const Json& config, DecoderParts parts) {
   if (const auto tied = config.get("tie_embedding")) parts.model.tied_head = tied->as_bool();
-  parts.feed_forward.width = adjusted_width(config, parts.feed_forward.width);
   parts.attention.q_norm = parts.attention.k_norm = parts.norm;
   ShortConvSpec conv;
   const auto taps = config.get("conv_L_cache");
@@ -68,6 +63,50 @@ Description describe_lfm2(const Json& config) {
                    {Role::kFfnUp, "@layers.#.feed_forward.w3"},
                    {Role::kFfnDown, "@layers.#.feed_forward.w2"}});
   model.gguf_names = {{Role::kFinalNorm, "token_embd_norm"}};
+  return model;
+}
+
+}  // namespace
+
+Description describe_lfm2(const Json& config) {
+  DecoderKeys keys;
+  keys.epsilon = "norm_eps";
+  if (config.get("block_ff_dim")) keys.intermediate = "block_ff_dim";
+  DecoderParts parts =
+      read_decoder(config, "lfm2", {.context = 128000, .rope_theta = 1e6, .epsilon = 1e-5, .keys = keys});
+  parts.feed_forward.width = adjusted_width(config, parts.feed_forward.width);
+  return finish_lfm2(config, std::move(parts));
+}
+
+Description describe_lfm2_moe(const Json& config) {
+  DecoderParts parts = read_decoder(config, "lfm2_moe",
+                                    {.layers = 32,
+                                     .hidden = 2048,
+                                     .heads = 32,
+                                     .kv_heads = 8,
+                                     .intermediate = 7168,
+                                     .vocab = 65536,
+                                     .context = 128000,
+                                     .rope_theta = 1e6,
+                                     .epsilon = 1e-5,
+                                     .keys = {.epsilon = "norm_eps"}});
+  const int64_t layers = parts.layers,
+                dense = read_size(config, "num_dense_layers", 0, layers, std::min<int64_t>(2, layers));
+  MixtureSpec mixture = read_mixture(config, layers, {.default_chosen = 4});
+  mixture.score = RouteStep::Score::kSigmoid;
+  mixture.ranking_bias = config.flag_or("use_expert_bias", true);
+  // transformers adds 1e-6 to the sum of the weights, which is some tenths at least.
+  mixture.normalized = read_normalized(config, true);
+  mixture.scale = read_number(config, "routed_scaling_factor", 1);
+  Description model = finish_lfm2(config, std::move(parts));
+  std::vector<bool> sparse(size_t(layers), true);
+  std::fill_n(sparse.begin(), dense, false);
+  set_mixtures(model, mixture, sparse);
+  model.names.set({{Role::kRouter, "@layers.#.feed_forward.gate"},
+                   {Role::kRouterBias, "@layers.#.feed_forward.expert_bias"},
+                   {Role::kExpertGate, "@layers.#.feed_forward.experts.*.w1"},
+                   {Role::kExpertUp, "@layers.#.feed_forward.experts.*.w3"},
+                   {Role::kExpertDown, "@layers.#.feed_forward.experts.*.w2"}});
   return model;
 }
 

@@ -1,5 +1,5 @@
 // Qwen2 and Qwen2.5: Llama with biases on q, k and v, and a sliding window on the last layers where
-// use_sliding_window asks for it. transformers: models/qwen2.
+// use_sliding_window asks for it. transformers: models/qwen2. The text parts of Qwen2-VL and Qwen2.5-VL are the same.
 // Qwen3, dense: without the biases, with an RMS norm on every head of q and k, and a head_dim of its own.
 // transformers: models/qwen3. The text part of Qwen3-VL is the same: all three of its position ids agree for text.
 // Qwen2-MoE and Qwen3-MoE: the same with mixtures of experts. transformers: models/qwen2_moe, models/qwen3_moe. Of
@@ -11,7 +11,7 @@
 namespace qgen {
 namespace {
 
-std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers) {
+std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers, int64_t first = 28) {
   std::vector<int64_t> windows(size_t(layers), 0);
   const auto use = config.get("use_sliding_window");
   if (!use || !use->as_bool()) return windows;
@@ -21,7 +21,6 @@ std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers) {
     window = value->as_integer(1);
   }
   if (const auto types = config.get("layer_types")) return read_layer_windows(*types, layers, window);
-  int64_t first = 28;
   if (const auto value = config.get("max_window_layers")) first = value->as_integer(0);
   for (int64_t i = first; i < layers; ++i) windows[size_t(i)] = window;
   return windows;
@@ -32,6 +31,13 @@ std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers) {
 Description describe_qwen2(const Json& config) {
   DecoderParts parts = read_decoder(config, "qwen2", {.context = 32768});
   parts.windows = read_qwen_windows(config, parts.layers);
+  parts.attention.qkv_bias = true;
+  return finish_decoder(std::move(parts));
+}
+
+Description describe_qwen2_vl(const Json& config) {
+  DecoderParts parts = read_decoder(config, "qwen2_vl", {.kv_heads = 8, .context = 32768, .epsilon = 1e-5});
+  parts.windows = read_qwen_windows(config, parts.layers, 80);
   parts.attention.qkv_bias = true;
   return finish_decoder(std::move(parts));
 }

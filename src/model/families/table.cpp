@@ -22,6 +22,10 @@ constexpr Family kFamilies[] = {
     {"qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe", false, "Qwen1.5-MoE, Qwen2-57B-A14B", describe_qwen2_moe},
     {"qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", false, "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder",
      describe_qwen3_moe},
+    {"qwen2_vl_text", "Qwen2VLForConditionalGeneration", "qwen2vl", false, "Qwen2-VL, its text part",
+     describe_qwen2_vl},
+    {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", "qwen2vl", false, "Qwen2.5-VL, its text part",
+     describe_qwen2_vl},
     {"mixtral", "MixtralForCausalLM", "", true, "Mixtral 8x7B, 8x22B", describe_mixtral},
     {"olmoe", "OlmoeForCausalLM", "olmoe", false, "OLMoE 1B-7B", describe_olmoe},
     {"minimax_m2", "MiniMaxM2ForCausalLM", "minimax-m2", false, "MiniMax-M2", describe_minimax_m2},
@@ -40,6 +44,7 @@ constexpr Family kFamilies[] = {
     {"gpt_oss", "GptOssForCausalLM", "gpt-oss", false, "gpt-oss 20B and 120B, MXFP4 as published or BF16",
      describe_gpt_oss},
     {"lfm2", "Lfm2ForCausalLM", "lfm2", false, "LFM2 350M to 2.6B", describe_lfm2},
+    {"lfm2_moe", "Lfm2MoeForCausalLM", "lfm2moe", false, "LFM2 8B-A1B and 24B-A2B", describe_lfm2_moe},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", "granitehybrid", true, "Granite 4 hybrids, dense and mixtures",
      describe_granite_hybrid},
     {"falcon_h1", "FalconH1ForCausalLM", "falcon-h1", false, "Falcon-H1 0.5B to 34B", describe_falcon_h1},
@@ -56,6 +61,7 @@ constexpr Family kFamilies[] = {
      describe_llama4},
     {"nemotron_h", "NemotronHForCausalLM", "nemotron_h, nemotron_h_moe", false,
      "Nemotron-H, Nemotron Nano 2, Nemotron 3", describe_nemotron_h},
+    {"nemotron", "NemotronForCausalLM", "nemotron", false, "Minitron, Nemotron 3 and 4", describe_nemotron},
     {"gemma", "GemmaForCausalLM", "gemma", false, "Gemma 1", describe_gemma},
     {"gemma2", "Gemma2ForCausalLM", "gemma2", false, "Gemma 2", describe_gemma2},
     {"gemma3_text", "Gemma3ForCausalLM", "gemma3", false, "Gemma 3 1B to 27B, their text part", describe_gemma3},
@@ -64,9 +70,13 @@ constexpr Family kFamilies[] = {
     {"chatglm", "ChatGLMModel", "chatglm", true, "ChatGLM2, ChatGLM3, GLM-4-9B as first published", describe_chatglm},
     {"glm", "GlmForCausalLM", "", true, "GLM-4-9B", describe_glm},
     {"glm4", "Glm4ForCausalLM", "glm4", true, "GLM-4-0414 9B and 32B, GLM-Z1", describe_glm4},
+    {"glm4v_text", "Glm4vForConditionalGeneration", "glm4", true, "GLM-4.1V-Thinking, its text part", describe_glm4v},
     {"phi", "PhiForCausalLM", "phi2", false, "Phi-1, Phi-1.5, Phi-2", describe_phi},
     {"phi3", "Phi3ForCausalLM", "phi3", false, "Phi-3, Phi-3.5, Phi-4, Phi-4-mini", describe_phi3},
     {"granite", "GraniteForCausalLM", "granite", true, "Granite 3 and 4, dense", describe_granite},
+    {"granitemoe", "GraniteMoeForCausalLM", "granitemoe", true, "Granite 3 mixtures", describe_granite_moe},
+    {"granitemoeshared", "GraniteMoeSharedForCausalLM", "granitemoe", true, "Granite mixtures with a shared expert",
+     describe_granite_moe},
     {"olmo2", "Olmo2ForCausalLM", "olmo2", false, "OLMo 2", describe_olmo2},
     {"olmo3", "Olmo3ForCausalLM", "", false, "OLMo 3", describe_olmo3},
     {"smollm3", "SmolLM3ForCausalLM", "smollm3", true, "SmolLM3", describe_smollm3},
@@ -75,6 +85,7 @@ constexpr Family kFamilies[] = {
     {"cohere", "CohereForCausalLM", "command-r", true, "Command R, R+, Aya 23", describe_cohere},
     {"cohere2", "Cohere2ForCausalLM", "cohere2", true, "Command R7B, Command A", describe_cohere2},
     {"exaone4", "Exaone4ForCausalLM", "exaone4", false, "EXAONE 4", describe_exaone4},
+    {"arcee", "ArceeForCausalLM", "arcee", true, "AFM 4.5B", describe_arcee},
     {"seed_oss", "SeedOssForCausalLM", "seed_oss", false, "Seed-OSS", describe_seed_oss},
     {"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", true, "ERNIE 4.5 0.3B", describe_ernie4_5},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "ernie4_5-moe", true, "ERNIE 4.5 mixtures", describe_ernie4_5_moe},
@@ -109,8 +120,11 @@ std::string_view first_architecture(const Json& config) {
 const Family* find_row(const Json& config) {
   const std::string_view type = text_or_empty(config, "model_type");
   const std::string_view architecture = type.empty() ? first_architecture(config) : std::string_view();
+  // Early multimodal files have the language model's keys at the top (Qwen2-VL).
+  const std::string text_type = config.get("text_config") ? "" : fmt::format("{}_text", type);
   for (const Family& family : kFamilies) {
-    if (!type.empty() ? family.name == type : !architecture.empty() && family.architecture == architecture)
+    if (!type.empty() ? family.name == type || family.name == text_type
+                      : !architecture.empty() && family.architecture == architecture)
       return &family;
   }
   return nullptr;
