@@ -161,6 +161,12 @@ def cases():
         tied=True,
         embedding=0.3,
     )
+    yield Case(
+        "internlm3",
+        "internlm3",
+        {"head_dim": 12, "attention_bias": True, "mlp_bias": True, "rope_parameters": rope(rope_type="dynamic", factor=6.0)},
+        "biases by keys of its own",
+    )
     yield Case("arcee", "arcee", {"head_dim": 12, "mlp_bias": True}, "squared ReLU without a gate, biases of it")
     yield Case(
         "nemotron",
@@ -349,6 +355,35 @@ def mixture_cases():
         "groups of experts, a bias for the choice, a shared expert, a dense layer",
         experts=ONE_BY_ONE,
         biases="e_score_correction_bias",
+    )
+    sigmoids = {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1, "n_group": 3}
+    sigmoids |= {"topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True}
+    yield Case(
+        "solar_open",
+        "solar_open",
+        sigmoids | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "head_dim": 12, "attention_bias": True},
+        "mixtures of glm4_moe on all layers, biases on q, k and v",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+        drop=("intermediate_size",),
+    )
+    yield Case(
+        "dots1",
+        "dots1",
+        sigmoids | {"head_dim": 12, "first_k_dense_replace": 1, "sliding_window": WINDOW, "max_window_layers": 1},
+        "norms of q and k, a window on the last layer, a dense layer, then a mixture",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+    )
+    exaone = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_shared_experts": 2, "n_group": 3, "topk_group": 2}
+    yield Case(
+        "exaone_moe",
+        "exaone_moe",
+        exaone | {"head_dim": 12, "sliding_window": WINDOW, "sliding_window_pattern": 2, "first_k_dense_replace": 1},
+        "a window with rotation, then none without, a dense layer, then a mixture",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+        old_names=(("mlp.gate.e_score_correction_bias", "mlp.e_score_correction_bias"),),
     )
     latent = {"kv_lora_rank": 20, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 14, "num_key_value_heads": 4}
     latent |= {"n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 2}

@@ -69,6 +69,10 @@ MODELS = {
     "granite_moe": ("granitemoe-bf16", {}),
     "granite_moe_shared": ("granitemoeshared-bf16", {"attention_bias": False}),
     "lfm2_moe": ("lfm2_moe-bf16", {"conv_bias": False, "routed_scaling_factor": 1.0}),
+    "dots1": ("dots1-bf16", {"max_window_layers": 2}),
+    "exaone_moe": ("exaone_moe-bf16", {}),
+    "internlm3": ("internlm3-bf16", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "solar_open": ("solar_open-bf16", {"partial_rotary_factor": 1.0}),
     "nemotron": ("nemotron-bf16", {"head_dim": 8}),
     "glm4_plain": ("glm4-bf16", {"attention_bias": False}),
     "glm4_sections": ("glm4-bf16", {"rope_parameters": {

@@ -132,6 +132,7 @@ class ConfigWriter {
     // Files without groups of experts may say nothing of them.
     if (has("n_routed_experts")) {
       for (const char* key : {"n_group", "topk_group"}) set_default(key, "1");
+      set_default("first_k_dense_replace", "0");
     }
     // A GGUF file counts the one latent in place of its heads.
     if (has_mixer<LatentSpec>(files_.model.layers.front())) {
@@ -157,7 +158,9 @@ class ConfigWriter {
     set("rope_theta", fmt::format("{}", rope.theta));
     if (const auto dim = config_.get("rope.dimension_count")) {
       const int64_t rotated = dim->as_integer(), head = config_.at("head_dim").as_integer(1);
-      if (rotated != head) set("partial_rotary_factor", fmt::format("{}", double(rotated) / double(head)));
+      // These rotate a part where nothing is said.
+      const bool part = rotated != head || is_one_of({"glm", "glm4", "glm4_moe", "phi", "stablelm", "nemotron"});
+      if (part) set("partial_rotary_factor", fmt::format("{}", double(rotated) / double(head)));
     }
     const auto parameters = config_.get("rope_parameters"), scaling = config_.get("rope_scaling");
     if (!scaling) {

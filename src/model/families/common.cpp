@@ -279,6 +279,19 @@ std::vector<int64_t> read_windows(const Json& config, int64_t layers, int64_t fa
   return windows;
 }
 
+std::vector<int64_t> read_last_windows(const Json& config, int64_t layers, int64_t first) {
+  std::vector<int64_t> windows(size_t(layers), 0);
+  int64_t window = 4096;
+  if (const auto value = config.find("sliding_window")) {
+    if (value->is_null()) return windows;
+    window = value->as_integer(1);
+  }
+  if (const auto types = config.get("layer_types")) return read_layer_windows(*types, layers, window);
+  if (const auto value = config.get("max_window_layers")) first = value->as_integer(0);
+  for (int64_t i = first; i < layers; ++i) windows[size_t(i)] = window;
+  return windows;
+}
+
 bool is_from_gguf(const Json& config) { return config.find("rope_adjacent_pairs").has_value(); }
 
 void allow_class_sizes(const Json& config, DecoderDefaults& defaults, int64_t intermediate) {

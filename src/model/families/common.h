@@ -96,6 +96,10 @@ std::vector<int64_t> read_layer_windows(const Json& types, int64_t layers, int64
 // `every`-th (sliding_window_pattern, if the file has it). every 0: on all layers.
 std::vector<int64_t> read_windows(const Json& config, int64_t layers, int64_t fallback, int64_t every);
 
+// sliding_window (4096 if absent; null is none) on the layers that layer_types names, else on those from
+// max_window_layers on, `first` if absent.
+std::vector<int64_t> read_last_windows(const Json& config, int64_t layers, int64_t first);
+
 // Limits that no real model comes near, far below what would overflow or exhaust memory in arithmetic on sizes: a
 // config.json beyond them is damaged or hostile.
 constexpr int64_t kMaxLayers = 4096;

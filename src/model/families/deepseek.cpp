@@ -33,21 +33,6 @@ LatentSpec read_latent(const Json& config, int64_t heads, Description& model) {
   return out;
 }
 
-// Whether each layer is a mixture: mlp_layer_types, or all but the first few.
-std::vector<bool> read_sparse_layers(const Json& config, int64_t layers, int64_t dense) {
-  if (const auto every = config.get("moe_layer_freq"); every && every->as_integer(1, kMaxLayers) != 1)
-    every->fail("is not supported (expected 1)");
-  if (const auto first = config.get("first_k_dense_replace")) dense = first->as_integer(0, layers);
-  std::vector<bool> out(size_t(layers), true);
-  std::fill_n(out.begin(), std::min(dense, layers), false);
-  const auto types = config.get("mlp_layer_types");
-  if (!types) return out;
-  const auto list = types->elements();
-  if (int64_t(list.size()) != layers) types->fail(fmt::format("names {} layers (expected {})", list.size(), layers));
-  for (size_t i = 0; i < list.size(); ++i) out[i] = list[i].as_string() == "sparse";
-  return out;
-}
-
 // `dense`: layers before the first mixture, where nothing is said.
 Description describe_latent(const Json& config, std::string_view family, const MixtureSpec& mixture, int64_t dense,
                             double temperature = 0, int64_t interval = 1, double epsilon = 1e-6) {

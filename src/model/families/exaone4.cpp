@@ -1,21 +1,54 @@
 // EXAONE 4: norms behind the branches instead of before them, norms of the heads of q and k; where some layers have a
 // window, the others have no rotation. transformers: models/exaone4.
+// K-EXAONE: the same attention, norms before the branches, and mixtures chosen by sigmoids and a bias. transformers:
+// models/exaone_moe.
 #include "model/families/common.h"
+#include "model/families/mixture.h"
 #include "model/families/table.h"
 
 namespace qgen {
+namespace {
 
-Description describe_exaone4(const Json& config) {
-  DecoderParts parts = read_decoder(config, "exaone4", {.epsilon = 1e-5});
+// The attention of all layers, and whether those without a window rotate nothing.
+bool read_attention(const Json& config, DecoderParts& parts) {
   parts.attention.q_norm = parts.attention.k_norm = parts.norm;
   // GGUF files of models without windows have no key.
   const int64_t window = is_from_gguf(config) ? 0 : 4096;
   parts.windows = read_windows(config, parts.layers, window, 4);
   const auto own_window = config.find("sliding_window");
-  const bool windows = own_window ? !own_window->is_null() : window > 0;
+  return own_window ? !own_window->is_null() : window > 0;
+}
+
+void stop_rotation(Description& model) {
+  for (auto& layer : model.layers) attention_of(layer).rope = attention_of(layer).window == 0 ? -1 : 0;
+}
+
+}  // namespace
+
+Description describe_exaone4(const Json& config) {
+  DecoderParts parts = read_decoder(config, "exaone4", {.epsilon = 1e-5});
+  const bool windows = read_attention(config, parts);
   Description model = finish_decoder(std::move(parts));
   add_post_norms(model, /*instead=*/true);
-  for (auto& layer : model.layers) attention_of(layer).rope = windows && attention_of(layer).window == 0 ? -1 : 0;
+  if (windows) stop_rotation(model);
+  return model;
+}
+
+Description describe_exaone_moe(const Json& config) {
+  DecoderParts parts = read_decoder(config, "exaone_moe", {.epsilon = 1e-5});
+  const bool windows = read_attention(config, parts);
+  MixtureSpec mixture = read_mixture(config, parts.layers, {.default_chosen = 8});
+  mixture.scale = 2.5;
+  read_sigmoid_choice(config, mixture);
+  mixture.shared_width = read_size(config, "num_shared_experts", 0, kMaxWidth / mixture.width, 1) * mixture.width;
+  const std::vector<bool> sparse = read_sparse_layers(config, parts.layers, is_from_gguf(config) ? 0 : 1);
+  Description model = finish_decoder(std::move(parts));
+  if (windows) stop_rotation(model);
+  set_mixtures(model, mixture, sparse);
+  name_shared_experts(model.names);
+  model.names.set(Role::kRouterBias, "@layers.#.mlp.e_score_correction_bias");
+  // Of GGUF files; elsewhere their tensors are no layers' by name.
+  if (is_from_gguf(config)) model.drafting_layers = {int64_t(sparse.size()), int64_t(sparse.size()) + 1};
   return model;
 }
 

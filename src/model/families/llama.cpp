@@ -1,4 +1,5 @@
 // Llama 1, 2 and 3.x, and the many models with its architecture. transformers: models/llama.
+// InternLM3: the same under other keys. transformers: models/internlm3.
 // AFM: the same with squared ReLU and no gate. transformers: models/arcee.
 // Nemotron, dense: that with LayerNorm, stored less one, and a rotation of half of each head. transformers:
 // models/nemotron.
@@ -14,6 +15,16 @@ Description describe_llama(const Json& config) {
   if (const auto value = config.get("attention_bias"))
     parts.attention.qkv_bias = parts.attention.out_bias = value->as_bool();
   if (const auto value = config.get("mlp_bias")) parts.feed_forward.bias = value->as_bool();
+  return finish_decoder(std::move(parts));
+}
+
+Description describe_internlm3(const Json& config) {
+  DecoderParts parts =
+      read_decoder(config, "internlm3", {.kv_heads = 2, .head_dim = 128, .context = 32768, .epsilon = 1e-5});
+  const bool biases = config.flag_or("attention_bias", false);
+  parts.attention.qkv_bias = config.flag_or("qkv_bias", biases);
+  parts.attention.out_bias = config.flag_or("bias", biases);
+  parts.feed_forward.bias = config.flag_or("bias", config.flag_or("mlp_bias", false));
   return finish_decoder(std::move(parts));
 }
 

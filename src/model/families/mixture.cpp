@@ -91,6 +91,20 @@ std::vector<bool> read_mixture_layers(const Json& config, int64_t layers) {
   return out;
 }
 
+std::vector<bool> read_sparse_layers(const Json& config, int64_t layers, int64_t dense) {
+  if (const auto every = config.get("moe_layer_freq"); every && every->as_integer(1, kMaxLayers) != 1)
+    every->fail("is not supported (expected 1)");
+  if (const auto first = config.get("first_k_dense_replace")) dense = first->as_integer(0, layers);
+  std::vector<bool> out(size_t(layers), true);
+  std::fill_n(out.begin(), std::min(dense, layers), false);
+  const auto types = config.get("mlp_layer_types");
+  if (!types) return out;
+  const auto list = types->elements();
+  if (int64_t(list.size()) != layers) types->fail(fmt::format("names {} layers (expected {})", list.size(), layers));
+  for (size_t i = 0; i < list.size(); ++i) out[i] = list[i].as_string() == "sparse";
+  return out;
+}
+
 void set_mixtures(Description& model, const MixtureSpec& mixture, const std::vector<bool>& layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
     if (layers[i]) model.layers[i].back().mixer = mixture;

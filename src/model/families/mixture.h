@@ -27,6 +27,8 @@ void read_sigmoid_choice(const Json& config, MixtureSpec& mixture);
 void name_shared_experts(Names& names);
 // Whether layer i is a mixture: not in mlp_only_layers, and i + 1 a multiple of decoder_sparse_step.
 std::vector<bool> read_mixture_layers(const Json& config, int64_t layers);
+// The same by mlp_layer_types, else all but the first first_k_dense_replace, `dense` where that is absent.
+std::vector<bool> read_sparse_layers(const Json& config, int64_t layers, int64_t dense);
 // Puts the mixture in place of the feed-forward networks, which are the last blocks, of those layers.
 void set_mixtures(Description& model, const MixtureSpec& mixture, const std::vector<bool>& layers);
 

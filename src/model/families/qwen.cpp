@@ -11,19 +11,10 @@
 namespace qgen {
 namespace {
 
+// On the last layers, from `first` on where nothing is said, if use_sliding_window asks for them.
 std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers, int64_t first = 28) {
-  std::vector<int64_t> windows(size_t(layers), 0);
-  const auto use = config.get("use_sliding_window");
-  if (!use || !use->as_bool()) return windows;
-  int64_t window = 4096;
-  if (const auto value = config.find("sliding_window")) {
-    if (value->is_null()) return windows;
-    window = value->as_integer(1);
-  }
-  if (const auto types = config.get("layer_types")) return read_layer_windows(*types, layers, window);
-  if (const auto value = config.get("max_window_layers")) first = value->as_integer(0);
-  for (int64_t i = first; i < layers; ++i) windows[size_t(i)] = window;
-  return windows;
+  if (!config.flag_or("use_sliding_window", false)) return std::vector<int64_t>(size_t(layers), 0);
+  return read_last_windows(config, layers, first);
 }
 
 }  // namespace
