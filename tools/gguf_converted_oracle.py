@@ -69,6 +69,9 @@ MODELS = {
     "granite_moe": ("granitemoe-bf16", {}),
     "granite_moe_shared": ("granitemoeshared-bf16", {"attention_bias": False}),
     "lfm2_moe": ("lfm2_moe-bf16", {"conv_bias": False, "routed_scaling_factor": 1.0}),
+    "exaone4_full": ("exaone4-full-bf16", {}),
+    "olmo3": ("olmo3-bf16", {}),
+    "mistral_small": ("mistral-bf16", {}),
     "dots1": ("dots1-bf16", {"max_window_layers": 2}),
     "exaone_moe": ("exaone_moe-bf16", {}),
     "internlm3": ("internlm3-bf16", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
@@ -107,7 +110,7 @@ MODELS = {
     "smollm3": ("smollm3-bf16", {"use_sliding_window": False, "no_rope_layers": [1, 1, 1, 0], "num_hidden_layers": 4,
                                  "layer_types": None}),
 }  # fmt: skip
-CONVERTED_AS = {"mistral4": "Mistral3ForConditionalGeneration"}  # what the converter knows the class as
+CONVERTED_AS = dict.fromkeys(("mistral", "mistral4"), "Mistral3ForConditionalGeneration")  # what the converter knows the class as
 # Keys that transformers does not save, or in words that the converter does not know.
 IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace", "hybrid_override_pattern", "layer_types",
                   "sliding_window_pattern")  # fmt: skip

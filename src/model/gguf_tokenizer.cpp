@@ -295,11 +295,10 @@ std::string added_token(const std::string& text, bool special, bool rstrip = fal
                      json_quote(text), rstrip, special);
 }
 
-// Whether white space behind special tokens goes, by the model's name: Phi-3 (llama-vocab.cpp, load()).
-bool strips_behind(const Gguf& keys, std::string_view token) {
+// Whether white space behind special tokens goes, by the model's name: Phi-3's (llama-vocab.cpp, load()).
+bool strips_behind_tokens(const Gguf& keys) {
   const std::string name = lower(keys.text("general.name").value_or(""));
-  if (name.find("phi-3") == name.npos && name.find("phi3") == name.npos) return false;
-  return token != "<unk>" && token != "<s>" && token != "<|endoftext|>";
+  return name.find("phi-3") != name.npos || name.find("phi3") != name.npos;
 }
 
 // A protobuf message, field by field.
@@ -455,10 +454,12 @@ std::string gguf_tokenizer_config_json(const Gguf& keys) {
     }
     if (sentencepiece) {
       std::string added;
+      const bool all_strip = strips_behind_tokens(keys);
       for (size_t i = 0; i < pieces.texts.size(); ++i) {
+        const bool control = pieces.is(i, kControl);
+        if (!pieces.is(i, kUserDefined) && !(control && all_strip)) continue;
         const std::string text = pieces.text(i);
-        const bool control = pieces.is(i, kControl), strips = strips_behind(keys, text);
-        if (!pieces.is(i, kUserDefined) && !(control && strips)) continue;
+        const bool strips = all_strip && text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
         added += fmt::format(R"({}"{}":{{{}}})", added.empty() ? "" : ",", i, added_token(text, control, strips));
       }
       add("added_tokens_decoder", "{" + added + "}");
@@ -498,12 +499,11 @@ std::vector<int64_t> gguf_end_tokens(const Gguf& keys) {
                              : !pieces.is(i, kNormal) && std::ranges::count(kEnds, text) > 0;
     if (ends) found[text] = int64_t(i);
   }
-  // Where messages have ends of other kinds, this one is no turn's.
-  if ((found.contains("<|return|>") && found.contains("<|call|>")) ||
-      (found.contains("<|calls|>") && found.contains("<|flush|>"))) {
-    found.erase("<|end|>");
-  }
   for (const auto& [text, id] : found) out.insert(id);
+  // Where messages have ends of other kinds, this one is no turn's.
+  const bool calls = found.contains("<|call|>") || found.contains("<|calls|>");
+  if (calls && (found.contains("<|return|>") || found.contains("<|flush|>")) && found.contains("<|end|>"))
+    out.erase(found["<|end|>"]);
   return {out.begin(), out.end()};
 }
 

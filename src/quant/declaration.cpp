@@ -327,7 +327,7 @@ void check_method(const Json& quant, bool trust_tensors) {
     const auto rotation = quant.get(key);
     const bool some = rotation && ((rotation->is_object() && !rotation->members().empty()) ||
                                    (rotation->is_string() && !rotation->as_string().empty()));
-    if (some) rotation->fail(std::string(kRotations), std::string(kRotated));
+    if (some) rotation->fail(std::string(kRotations), std::string(kTrustTensors));
   }
 }
 

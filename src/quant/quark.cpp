@@ -37,6 +37,21 @@ void check_channel_axis(const Json& weight) {
     axis->fail(fmt::format("scales along axis {} are not supported", found), "supported: 0, a scale for each row");
 }
 
+// Calls look(weight) for what `quant` says of weights, of all and of some layers.
+template <typename Look>
+void each_weight(const Json& quant, const Look& look) {
+  const auto of = [&](const Json& layer) {
+    const auto weight = layer.is_object() ? layer.get("weight") : std::nullopt;
+    if (weight && weight->is_object()) look(*weight);
+  };
+  if (const auto all = quant.get("global_quant_config")) of(*all);
+  for (const char* key : {"layer_quant_config", "layer_type_quant_config"}) {
+    const auto layers = quant.get(key);
+    if (!layers || !layers->is_object()) continue;
+    for (const auto& [pattern, layer] : layers->members()) of(layer);
+  }
+}
+
 // What tensors do not say: whether codes of 4 bits have signs, and the order of a word's eight.
 NibbleLayout nibble_layout(const Module& module) {
   NibbleLayout layout;
@@ -46,23 +61,15 @@ NibbleLayout nibble_layout(const Module& module) {
                 "Quark's quantization_config in config.json says so");
   }
   std::optional<bool> is_signed;
-  const auto look = [&](const Json& layer) {
-    const auto weight = layer.get("weight");
-    if (!weight || !weight->is_object()) return;
-    const auto dtype = weight->get("dtype");
+  each_weight(*json, [&](const Json& weight) {
+    const auto dtype = weight.get("dtype");
     if (!dtype || !dtype->is_string()) return;
     const std::string_view name = dtype->as_string();
     if (name != "int4" && name != "uint4") return;
     if (is_signed && *is_signed != (name == "int4"))
       dtype->fail("int4 beside uint4 in one checkpoint is not supported", "their tensors look the same");
     is_signed = name == "int4";
-  };
-  if (const auto all = json->get("global_quant_config")) look(*all);
-  for (const char* key : {"layer_quant_config", "layer_type_quant_config"}) {
-    if (const auto layers = json->get(key)) {
-      for (const auto& member : layers->members()) look(member.second);
-    }
-  }
+  });
   if (!is_signed) {
     fail_tensor(*module.peek("weight"), "words of 4 bits where config.json declares none (expected int4 or uint4)",
                 std::string(kOtherCheckpoint));
@@ -177,16 +184,9 @@ Scheme read_scheme(const Json& layer, const QuantSource& source) {
 
 void check(const Json& quant, QuantConfig& config) {
   if (config.method != "quark") return;
-  const auto look = [](const Json& layer) {
-    const auto weight = layer.is_object() ? layer.get("weight") : std::nullopt;
-    if (weight && weight->is_object() && weight->get("qscheme")) check_channel_axis(*weight);
-  };
-  if (const auto all = quant.get("global_quant_config")) look(*all);
-  for (const char* key : {"layer_quant_config", "layer_type_quant_config"}) {
-    const auto layers = quant.get(key);
-    if (!layers || !layers->is_object()) continue;
-    for (const auto& [pattern, layer] : layers->members()) look(layer);
-  }
+  each_weight(quant, [](const Json& weight) {
+    if (weight.get("qscheme")) check_channel_axis(weight);
+  });
 }
 
 bool read(const QuantSource& source, Declaration& out) {

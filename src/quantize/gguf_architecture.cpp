@@ -129,8 +129,10 @@ class Check {
     const Description& model = out_.model;
     const bool halves = !model.ropes.empty() && model.ropes[0].pairs == Rope::Pairs::kHalfSplit;
     if (halves) refuse("latents whose halves are rotated together are not written to GGUF files");
-    // llama.cpp knows models without a latent of queries by these numbers of layers (deepseek2, is_lite).
-    if (latent.q_rank == 0 && model.layers.size() != 26 && model.layers.size() != 27)
+    // llama.cpp knows models without a latent of queries by these numbers (deepseek2, is_lite).
+    const size_t layers = model.layers.size();
+    const bool lite = layers == 26 || layers == 27 || (layers == 48 && model.vocab == 128256);
+    if (latent.q_rank == 0 && !lite)
       refuse("latent attention without q_lora_rank is written to GGUF files of 26 or 27 layers only");
     if (latent.bias) refuse("biases of latents are not written to GGUF files");
     // llama.cpp normalizes latents with the epsilon of all norms, transformers with one of their own.

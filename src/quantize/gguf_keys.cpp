@@ -129,7 +129,7 @@ class KeysWriter {
   }
 
   bool is_nemotron() const { return arch_.starts_with("nemotron_h"); }
-  bool is_granite() const { return arch_ == "granite" || arch_ == "granitehybrid"; }
+  bool is_granite() const { return arch_.starts_with("granite"); }
 
   // A layer is one branch there.
   void write_feed_forward_of_nemotron() {
@@ -145,12 +145,12 @@ class KeysWriter {
   // A shared network in every layer, with a mixture beside it or not.
   void write_feed_forward_of_granite() {
     const auto& layer = model_.layers.front();
-    const auto& network = std::get<FeedForwardSpec>(layer[1].mixer);
+    const FeedForwardSpec* const network = network_of(layer);
     const MixtureSpec* const mixture = mixture_of(layer.back());
-    number("feed_forward_length", mixture != nullptr ? mixture->width : network.width);
+    number("feed_forward_length", mixture != nullptr ? mixture->width : network->width);
     if (mixture == nullptr) return;
     write_mixture(*mixture);
-    number("expert_shared_feed_forward_length", network.width);
+    if (network != nullptr) number("expert_shared_feed_forward_length", network->width);
   }
 
   void write_feed_forward() {
@@ -240,9 +240,14 @@ class KeysWriter {
   }
 
   // Of the positions of images, which text has none of; llama.cpp asks for them.
-  void write_sections(const Json& config) {
+  void write_sections(const Json& whole) {
     constexpr std::string_view kArchitectures[] = {"qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe", "qwen2vl"};
     if (std::ranges::count(kArchitectures, arch_) == 0) return;
+    const auto text = whole.get("text_config");
+    const Json config = text && text->is_object() ? *text : whole;
+    const auto vision = whole.get("vision_config");
+    const auto deep = vision && vision->is_object() ? vision->get("deepstack_visual_indexes") : std::nullopt;
+    if (deep && deep->is_array()) number("n_deepstack_layers", int64_t(deep->count()));
     std::vector<int32_t> sections = {11, 11, 10};  // the default of transformers for Qwen3.5
     for (const char* parameters : {"rope_parameters", "rope_scaling"}) {
       const auto rope = config.get(parameters);
@@ -309,6 +314,18 @@ class KeysWriter {
     refuse("YaRN without mscale_all_dim is not written to GGUF files of latent attention");
   }
 
+  // llama.cpp's other loaders read neither betas nor the converter's key for the factor of scores, but one that
+  // multiplies what it takes for that factor (llama-context.cpp).
+  void write_yarn_factor(const Rope& rope) {
+    constexpr double kFast = 32, kSlow = 1, kNegligible = 1e-6;
+    if (rope.beta_fast != kFast || rope.beta_slow != kSlow)
+      refuse(fmt::format("llama.cpp knows YaRN with betas of {} and {} only (found {} and {})", kFast, kSlow,
+                         rope.beta_fast, rope.beta_slow));
+    real("rope.scaling.yarn_attn_factor", rope.attention_factor);
+    const double more = rope.attention_factor / (1 + 0.1 * std::log(rope.factor));
+    if (std::fabs(more - 1) > kNegligible) real("rope.scaling.attn_factor", more);
+  }
+
   void write_rope(const Json& config) {
     if (model_.ropes.empty() || is_nemotron()) return;
     const Rope& rope = model_.ropes[0];
@@ -316,6 +333,7 @@ class KeysWriter {
     real("rope.freq_base", rope.theta);
     if (model_.ropes.size() > 1) real("rope.freq_base_swa", model_.ropes[1].theta);
     if (!model_.rope_factors.empty()) {
+      if (arch_ == "llama") keys_.text(key("rope.scaling.type"), "longrope");  // asked for there only
       number("rope.scaling.original_context_length", rope.original_context);
       real("rope.scaling.attn_factor", rope.attention_factor);
     } else if (rope.scaling == Rope::Scaling::kLinear) {
@@ -328,8 +346,8 @@ class KeysWriter {
       real("rope.scaling.yarn_beta_fast", rope.beta_fast);
       real("rope.scaling.yarn_beta_slow", rope.beta_slow);
       if (latent_ != nullptr) return write_yarn_of_latent(config);
-      real(arch_ == "mistral3" ? "rope.scaling.yarn_log_multiplier" : "rope.scaling.yarn_attn_factor",
-           arch_ == "mistral3" ? 1 : rope.attention_factor);
+      if (arch_ == "mistral3") return real("rope.scaling.yarn_log_multiplier", 1);
+      write_yarn_factor(rope);
     } else if (rope.scaling == Rope::Scaling::kDynamic) {
       refuse("llama.cpp knows no dynamic rotation");
     }

@@ -112,8 +112,10 @@ class Layout {
     }
   }
 
-  // What Granite's hybrids have as one matrix is two there.
-  bool splits_gate_up(Role role) const { return role == Role::kFfnGateUp && of_.family->name == "granitemoehybrid"; }
+  // What Granite's mixtures and hybrids have as one matrix is two there.
+  bool splits_gate_up(Role role) const {
+    return role == Role::kFfnGateUp && of_.family->name.starts_with("granitemoe");
+  }
 
   // The GGUF place of a module; none for modules outside the text model. Throws a model Error for a part of the text
   // model that has no name in GGUF.
@@ -348,6 +350,11 @@ class Layout {
     if (model_.ropes.empty()) return;
     if (of_.name == "gemma4") return add_partial_rotation(model_.ropes[0]);
     if (model_.ropes[0].scaling != Rope::Scaling::kLlama3) return;
+    // Of the architectures that are written; others' loaders do not know the tensor.
+    constexpr std::string_view kReaders[] = {"llama",         "llama4",  "mistral3",  "granite",
+                                             "granitehybrid", "exaone4", "falcon-h1", "arcee"};
+    if (std::ranges::count(kReaders, of_.name) == 0)
+      refuse(fmt::format("Llama 3's scaling of rotations is not written to GGUF files of {}", of_.name));
     Rope plain;
     plain.dim = model_.ropes[0].dim;
     plain.theta = model_.ropes[0].theta;

@@ -34,7 +34,9 @@ struct Biases {
 // Null for a family without any.
 const Biases* biases_of(std::string_view family) {
   static const std::vector<Biases> all = {
-      {{"llama", "granite", "smollm3", "ernie4_5", "ernie4_5_moe", "starcoder2", "falcon_h1"}, OutputBias::kWith, true},
+      {{"llama", "granite", "arcee", "nemotron", "smollm3", "ernie4_5", "ernie4_5_moe", "starcoder2", "falcon_h1"},
+       OutputBias::kWith,
+       true},
       {{"gemma4_text", "llama4_text", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"},
        OutputBias::kWith},
       {{"nemotron_h"}, OutputBias::kNone, true, false, false},
@@ -58,6 +60,8 @@ class ConfigWriter {
     say_otherwise();
     say_rotation();
     say_score_scale();
+    say_other_family();
+    say_full_attention();
   }
 
   std::string text() const {
@@ -142,6 +146,34 @@ class ConfigWriter {
     if (files_.model.final_norm.kind == Norm::Kind::kLayer) {
       for (const char* key : {"layer_norm_eps", "norm_epsilon"}) members_[key] = members_["rms_norm_eps"];
     }
+  }
+
+  // Families that share an architecture in GGUF.
+  void say_other_family() {
+    const auto is = [&](const char* type, const char* architecture) {
+      set("model_type", json_quote(type));
+      set("architectures", fmt::format("[{}]", json_quote(architecture)));
+    };
+    if (family_ == "olmo2" && has("sliding_window")) is("olmo3", "Olmo3ForCausalLM");
+    if (family_ != "ministral3") return;
+    // Ministral3Config takes another rotation for none, and asks for the factor of its temperature.
+    std::string& scaling = members_["rope_scaling"];
+    if (scaling == "null") {
+      is("mistral", "MistralForCausalLM");
+      set("sliding_window", std::string("null"));
+    } else if (scaling.find("llama_4_scaling_beta") == std::string::npos) {
+      scaling.insert(scaling.size() - 1, R"(,"llama_4_scaling_beta":0.0)");
+    }
+  }
+
+  // transformers takes layers with windows for granted where nothing is said.
+  void say_full_attention() {
+    if (!is_one_of({"gemma3_text", "exaone4"})) return;
+    if (has("sliding_window") && members_["sliding_window"] != "null") return;
+    const std::vector<std::string_view> types(files_.model.layers.size(), R"("full_attention")");
+    // Gemma 3 makes the mask of a window that no layer has.
+    set("sliding_window", std::string(family_ == "gemma3_text" ? "4096" : "null"));
+    set("layer_types", fmt::format("[{}]", fmt::join(types, ",")));
   }
 
   // GGUF files have it in no key: llama.cpp knows it by the model.

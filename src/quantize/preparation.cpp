@@ -57,7 +57,15 @@ Preparation::Preparation(const JobOptions& options)
 // already, or in another layout, has had its plan made. Of a config.json that qgen cannot run it knows no tensors.
 void Preparation::check_whole() {
   const Json config = source_.checkpoint.config();
-  if (source_.quantized || source_.other_layout || find_family(config) == nullptr) return;
+  if (source_.quantized || source_.other_layout) return;
+  if (find_family(config) == nullptr) {
+    const auto type = config.get("model_type");
+    report_.warnings.push_back(
+        fmt::format("family '{}' is not known: the list of what stays as it is has the names of the files, under which "
+                    "other programs may not know these modules",
+                    type && type->is_string() ? type->as_string() : "?"));
+    return;
+  }
   try {
     describe(config);
   } catch (const Error& error) {

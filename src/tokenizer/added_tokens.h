@@ -25,7 +25,8 @@ class AddedTokens {
   // For vocabularies without tokenizer.json: the id is given.
   void add_with_id(AddedToken token, TokenId id);
   // What the files beside tokenizer.json add to it, as in transformers (tokenization_utils_tokenizers.py): their tokens
-  // count before those of tokenizer.json, special ones are only looked for there and in the vocabulary.
+  // count before those of tokenizer.json, special ones are only looked for there and in the vocabulary: what has no id
+  // would get one there that the model has no row for.
   void add_beside(const ConfigTokens& config, const Vocabulary& vocabulary);
   // The same where there is no tokenizer.json: ids are what the files say, and all are looked for in the text as it is.
   void add_all(const ConfigTokens& config, const Vocabulary& vocabulary);

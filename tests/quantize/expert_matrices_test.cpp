@@ -162,8 +162,9 @@ TEST_CASE("quantize: a NaN in a stack is one of an expert, and what begins like 
   const TemporaryFolder folder;
   write_model(folder, golden, tensors);
   std::string config = read_file(golden_folder(golden) / "config.json");
-  const std::string limit = R"("swiglu_limit":1.5)";
-  config.replace(config.find(limit), limit.size(), R"("swiglu_limit":7.0)");
+  for (const auto& [from, to] : {std::pair<std::string, std::string>(R"("swiglu_limit":1.5)", R"("swiglu_limit":7.0)"),
+                                 {R"("beta_fast":1.0,"beta_slow":0.1)", R"("beta_fast":32.0,"beta_slow":1.0)"}})
+    config.replace(config.find(from), from.size(), to);
   folder.write("config.json", config);
   const std::string error =
       error_of([&] { run_job(options_for(folder.path(), folder.path() / "out.gguf", quantize::Format::kQ8_0, 0)); });

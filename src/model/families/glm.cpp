@@ -34,7 +34,7 @@ Description describe_glm(const Json& config) { return describe_any_glm(config, "
 Description describe_glm4(const Json& config) { return describe_any_glm4(config, "glm4", kGlm); }
 
 Description describe_glm4v(const Json& config) {
-  return describe_any_glm4(config, "glm4v", {.kv_heads = 2, .context = 32768, .epsilon = 1e-5, .partial_rotary = 0.5});
+  return describe_any_glm4(config, "glm4v", {.kv_heads = 2, .context = 32768, .epsilon = 1e-5, .partial_rotary = 1});
 }
 
 }  // namespace qgen

@@ -27,7 +27,8 @@ Description describe_qwen2(const Json& config) {
 }
 
 Description describe_qwen2_vl(const Json& config) {
-  DecoderParts parts = read_decoder(config, "qwen2_vl", {.kv_heads = 8, .context = 32768, .epsilon = 1e-5});
+  DecoderParts parts =
+      read_decoder(config, "qwen2_vl", {.kv_heads = 8, .context = 32768, .rope_theta = 1e6, .epsilon = 1e-5});
   parts.windows = read_qwen_windows(config, parts.layers, 80);
   parts.attention.qkv_bias = true;
   return finish_decoder(std::move(parts));

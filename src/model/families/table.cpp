@@ -167,7 +167,12 @@ Description describe(const Json& config) {
   if (const auto text = config.get("text_config"); text && text->is_object()) {
     if (const Family* family = find_row(*text)) return describe_nested(config, *text, *family);
   }
-  if (const Family* family = find_row(config)) return family->describe(config);
+  if (const Family* family = find_row(config)) {
+    Description model = family->describe(config);
+    const bool multimodal = family->name.ends_with("_text") && text_or_empty(config, "model_type") != family->name;
+    if (multimodal) model.places.assign(std::begin(kNestedPlaces), std::end(kNestedPlaces));
+    return model;
+  }
   std::string known;
   for (const Family& family : kFamilies) known += fmt::format("{}{}", known.empty() ? "" : ", ", family.name);
   const std::string_view type = text_or_empty(config, "model_type"), architecture = first_architecture(config);
