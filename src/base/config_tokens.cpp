@@ -67,7 +67,7 @@ struct Specials {
  private:
   void read_names(const Json& object, SpecialTokens& names) {
     for (const auto& [key, value] : object.members()) {
-      if (!key.ends_with("_token") || key.starts_with("add_")) continue;  // add_bos_token: whether to
+      if (!key.ends_with("_token") || key.starts_with("add_")) continue;  // add_bos_token is a flag
       const std::string name(key);
       if (value.is_null()) {
         names.erase(name);

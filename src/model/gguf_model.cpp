@@ -210,9 +210,12 @@ constexpr Neutral kNeutral[] = {{"attention.clamp_kqv", 0},
 // Whether the family reads what this key says.
 bool is_read(const GgufModel& model, std::string_view key, std::string_view family) {
   if (number_of(key, family) != nullptr) return true;
-  const auto scaling =
-      model.keys().text(fmt::format("{}.rope.scaling.type", *model.keys().text("general.architecture")));
-  if (key == "rope.scaling.attn_factor") return scaling == "yarn" || model.has_tensor(kLongRopeFactors);
+  const std::string prefix = fmt::format("{}.rope.scaling.", *model.keys().text("general.architecture"));
+  const auto scaling = model.keys().text(prefix + "type");
+  if (key == "rope.scaling.attn_factor") {
+    const bool by_multiplier = model.keys().has(prefix + "yarn_log_multiplier");
+    return (scaling == "yarn" && !by_multiplier) || model.has_tensor(kLongRopeFactors);
+  }
   if (is_among(kLatent, family) && key == "rope.scaling.yarn_log_multiplier") return true;
   // Its length is YaRN's original context.
   if (key == "attention.temperature_scale") return is_among("ministral3,mistral4", family) && scaling == "yarn";
@@ -354,11 +357,11 @@ std::string GgufModel::rope_scaling_json() const {
   add("beta_slow", "scaling.yarn_beta_slow");
   add("attention_factor", "scaling.yarn_attn_factor");
   // Else this one multiplies what follows from the context's factor (llama-context.cpp).
-  const auto more = file.decimal(prefix + "scaling.attn_factor");
-  if (more && !file.has(prefix + "scaling.yarn_attn_factor")) {
+  const double more = std::strtod(file.decimal(prefix + "scaling.attn_factor").value_or("1").c_str(), nullptr);
+  if (more != 1 && !file.has(prefix + "scaling.yarn_attn_factor")) {
     const double stretched = std::strtod(factor.value_or("1").c_str(), nullptr);
     const double usual = stretched > 1 ? 1 + 0.1 * std::log(stretched) : 1;
-    out += fmt::format(R"(,"attention_factor":{:.9g})", usual * std::strtod(more->c_str(), nullptr));
+    out += fmt::format(R"(,"attention_factor":{:.9g})", usual * more);
   }
   // What config.json calls mscale_all_dim, which mscale equals; of DeepSeek's models the file has a tenth of it.
   if (const auto multiplier = file.decimal(prefix + "scaling.yarn_log_multiplier")) {
