@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -117,12 +119,11 @@ const std::vector<OtherNames> kOldGgufNames = {
 
 void find_other_names(Description& model, const std::vector<OtherNames>& sets, const Checkpoint& checkpoint) {
   const auto is_there = [&](Role role, const Names& names) {
-    for (int64_t layer = 0; layer < int64_t(model.layers.size()); ++layer) {
-      for (const char* tensor : {".weight", ".qweight", ".weight_packed"}) {
-        if (checkpoint.find(names.of(role, layer) + tensor) != nullptr) return true;
-      }
-    }
-    return false;
+    std::set<std::string, std::less<>> modules;
+    for (int64_t layer = 0; layer < int64_t(model.layers.size()); ++layer) modules.insert(names.of(role, layer));
+    return std::ranges::any_of(checkpoint.tensors(), [&](const TensorView& tensor) {
+      return modules.contains(std::string_view(tensor.name).substr(0, tensor.name.rfind('.')));
+    });
   };
   for (const OtherNames& others : sets) {
     Names names = model.names;
