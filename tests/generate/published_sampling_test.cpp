@@ -46,6 +46,7 @@ TEST_CASE("published sampling: rows by family and name, however that is spelled"
   CHECK(row_of("deepseek_v3", "GLM-4.7-Flash-Q8_0.gguf") == "GLM-4.7-Flash");
   CHECK(row_of("glm4_moe", "GLM 4.7") == "GLM-4.7");
   CHECK(row_of("lfm2", "LFM2 1.2B") == "LFM2");
+  CHECK(row_of("lfm2_moe", "LFM2 8B A1B") == "LFM2");
   CHECK(row_of("phi3", "Phi-4-reasoning-plus") == "Phi-4-reasoning");
   CHECK(row_of("gpt_oss", "gpt-oss-20b") == "gpt-oss");
   CHECK(row_of("smollm3", "SmolLM3-3B") == "SmolLM3");
