@@ -273,8 +273,11 @@ void check_layout(const Json& quant, std::string_view method, bool trust_tensors
     quant.at("is_marlin_format").fail("Marlin's layout is not supported", std::string(kOtherCheckpoint));
 }
 
-constexpr std::string_view kRotations = "rotations while running are not supported",
-                           kRotated = "the weights alone would give wrong text";
+// `where`: what config.json says of rotations of activations.
+[[noreturn]] void refuse_rotations(const Json& where,
+                                   std::string_view hint = "the weights alone would give wrong text") {
+  where.fail("rotations while running are not supported", std::string(hint));
+}
 
 // Quark's rotations that are not part of the weights.
 void check_rotations(const Json& quant) {
@@ -283,13 +286,11 @@ void check_rotations(const Json& quant) {
   for (const Json& algorithm : algorithms->elements()) {
     if (!algorithm.is_object()) continue;
     for (const char* key : {"online_r1_rotation", "r3", "r4"}) {
-      if (const auto on = algorithm.get(key); on && on->is_bool() && on->as_bool())
-        on->fail(std::string(kRotations), std::string(kRotated));
+      if (const auto on = algorithm.get(key); on && on->is_bool() && on->as_bool()) refuse_rotations(*on);
     }
     const auto online = algorithm.get("online_config");
     const auto layers = online && online->is_object() ? online->get("online_rotation_layers") : std::nullopt;
-    if (layers && layers->is_array() && layers->count() > 0)
-      layers->fail(std::string(kRotations), std::string(kRotated));
+    if (layers && layers->is_array() && layers->count() > 0) refuse_rotations(*layers);
   }
 }
 
@@ -306,7 +307,7 @@ void check_transforms(const Json& transforms) {
     if (value.is_null() || (value.is_object() && value.members().empty())) continue;
     const bool done = key == "config_groups" && value.is_object() &&
                       std::ranges::all_of(value.members(), [&](const auto& group) { return is_done(group.second); });
-    if (!done) value.fail(std::string(kRotations), std::string(kRotated));
+    if (!done) refuse_rotations(value);
   }
 }
 
@@ -327,7 +328,7 @@ void check_method(const Json& quant, bool trust_tensors) {
     const auto rotation = quant.get(key);
     const bool some = rotation && ((rotation->is_object() && !rotation->members().empty()) ||
                                    (rotation->is_string() && !rotation->as_string().empty()));
-    if (some) rotation->fail(std::string(kRotations), std::string(kTrustTensors));
+    if (some) refuse_rotations(*rotation, kTrustTensors);
   }
 }
 
@@ -349,7 +350,7 @@ QuantConfig QuantConfig::read(const Json& config, const ModelFiles& files, bool 
     const auto optional = description->root().get("optional");
     const auto rotations = optional && optional->is_object() ? optional->get("quarot") : std::nullopt;
     if (rotations && rotations->is_object() && !rotations->members().empty() && !trust_tensors)
-      rotations->fail(std::string(kRotations), std::string(kRotated));
+      refuse_rotations(*rotations);
   }
   const std::optional<Json> quant = quantization_of(config);
   out.side_file = read_side_file(files);

@@ -102,9 +102,8 @@ std::string named_members(std::string_view name) {
   if (name == "blank") return "\\x{9}\\p{Zs}";
   if (name == "cntrl") return "\\p{Cc}";
   if (name == "xdigit") return std::string(kHexMembers);
-  const std::string graph = members_of({"L", "M", "N", "P", "S", "Cf", "Co"});
-  if (name == "graph") return graph;
-  if (name == "print") return graph + "\\p{Zs}";
+  if (name == "graph") return members_of({"L", "M", "N", "P", "S", "Cf", "Co"});
+  if (name == "print") return named_members("graph") + "\\p{Zs}";
   return {};
 }
 

@@ -19,19 +19,24 @@ std::vector<int64_t> read_qwen_windows(const Json& config, int64_t layers, int64
 
 }  // namespace
 
-Description describe_qwen2(const Json& config) {
-  DecoderParts parts = read_decoder(config, "qwen2", {.context = 32768});
-  parts.windows = read_qwen_windows(config, parts.layers);
+namespace {
+
+// `first_window`: the first layer with a window where nothing is said.
+Description describe_any_qwen2(const Json& config, std::string_view family, const DecoderDefaults& defaults,
+                               int64_t first_window) {
+  DecoderParts parts = read_decoder(config, family, defaults);
+  parts.windows = read_qwen_windows(config, parts.layers, first_window);
   parts.attention.qkv_bias = true;
   return finish_decoder(std::move(parts));
 }
 
+}  // namespace
+
+Description describe_qwen2(const Json& config) { return describe_any_qwen2(config, "qwen2", {.context = 32768}, 28); }
+
 Description describe_qwen2_vl(const Json& config) {
-  DecoderParts parts =
-      read_decoder(config, "qwen2_vl", {.kv_heads = 8, .context = 32768, .rope_theta = 1e6, .epsilon = 1e-5});
-  parts.windows = read_qwen_windows(config, parts.layers, 80);
-  parts.attention.qkv_bias = true;
-  return finish_decoder(std::move(parts));
+  return describe_any_qwen2(config, "qwen2_vl", {.kv_heads = 8, .context = 32768, .rope_theta = 1e6, .epsilon = 1e-5},
+                            80);
 }
 
 namespace {
