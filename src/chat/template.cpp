@@ -67,7 +67,7 @@ Value message_value(Heap& heap, const Message& message, size_t index) {
   const auto text = [&](const std::string& bytes) { return heap.text(replace_invalid_utf8(bytes), true); };
   const bool known_role = std::find(std::begin(kRoles), std::end(kRoles), message.role) != std::end(kRoles);
   dict->set(text("role"), known_role ? heap.text(message.role, false) : text(message.role));
-  dict->set(text("content"), text(message.content));
+  if (message.has_content) dict->set(text("content"), text(message.content));
   for (const auto& [name, json] : message.extra) {
     const std::string subject = fmt::format("messages[{}].{}", index, name);
     dict->set(text(name), member(heap, json, subject, ErrorKind::kUsage, true));

@@ -17,11 +17,14 @@
 
 namespace qgen {
 
+// Further members of a message as JSON text (reasoning_content, name, tool_calls, …).
+using MessageMembers = std::vector<std::pair<std::string, std::string>>;
+
 struct Message {
   std::string role;
   std::string content;
-  // Further members of the message as JSON text (reasoning_content, name, tool_calls, …).
-  std::vector<std::pair<std::string, std::string>> extra;
+  MessageMembers extra;
+  bool has_content = true;  // false: a message that only calls tools; templates then see undefined
 };
 
 struct TemplateOptions {

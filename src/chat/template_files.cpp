@@ -150,11 +150,11 @@ std::vector<Message> read_messages(const Json& list) {
       message.content = content_of(*content);
     } else {
       if (message.role == "user" || message.role == "system") entry.fail("has no content");
-      // A message that only calls tools has none; templates then see None.
-      message.extra.emplace_back("content", "null");
+      message.has_content = false;
     }
     for (const auto& [key, value] : entry.members()) {
-      if (key == "role" || key == "content") continue;
+      // Members that are null are left out, as transformers does before a template sees them.
+      if (key == "role" || key == "content" || value.is_null()) continue;
       std::string text;
       append_json_text(text, value);
       message.extra.emplace_back(std::string(key), std::move(text));

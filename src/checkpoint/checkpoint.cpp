@@ -258,6 +258,21 @@ void Checkpoint::index_names() {
   }
 }
 
+bool Checkpoint::is_file_of_model(const fs::path& path) const {
+  std::error_code error;
+  if (!fs::exists(path, error)) return false;
+  const auto is_it = [&](const fs::path& file) { return fs::equivalent(path, file, error) && !error; };
+  std::string_view before;
+  for (const TensorView& tensor : tensors_) {
+    if (tensor.file != before && is_it(tensor.file)) return true;
+    before = tensor.file;
+  }
+  constexpr std::string_view kEnds[] = {".safetensors", ".gguf", ".json", ".jinja", ".model", ".tiktoken", ".txt"};
+  const std::string end = path.extension().string();
+  if (std::ranges::find(kEnds, end) == std::end(kEnds)) return false;
+  return is_it(location_.folder / path.filename());
+}
+
 const TensorView* Checkpoint::find(std::string_view name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];

@@ -62,6 +62,8 @@ class Checkpoint {
   const std::vector<TensorView>& tensors() const { return tensors_; }
   Json config() const { return config_->root(); }
   const ModelLocation& location() const { return location_; }
+  // Whether a path, behind links, is a file with tensors, or one beside them that by its name belongs to a model.
+  bool is_file_of_model(const std::filesystem::path& path) const;
   bool is_blank() const { return files_.empty() && location_.gguf_files.empty(); }
   // The data of a blank checkpoint, which all of its tensors lie in; empty for one that was read from files. Not to be
   // written where it is for plans only.

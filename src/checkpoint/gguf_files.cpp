@@ -69,14 +69,15 @@ namespace {
 
 constexpr std::string_view kSuffix = ".gguf";
 
-// "model-00002-of-00005.gguf": "model", 2, 5.
+// "model-00002-of-00005", before the extension: "model", 2, 5.
 struct PartName {
   std::string stem;
   int part = 0, parts = 0;
 };
-std::optional<PartName> part_name(const std::string& file) {
-  constexpr size_t kTail = std::string_view("-00001-of-00005.gguf").size();
-  if (file.size() <= kTail || !file.ends_with(kSuffix)) return {};
+std::optional<PartName> part_name(const fs::path& path) {
+  constexpr size_t kTail = std::string_view("-00001-of-00005").size();
+  const std::string file = path.stem().string();
+  if (file.size() <= kTail) return {};
   const std::string tail = file.substr(file.size() - kTail);
   PartName out;
   const auto digits = [&](size_t at, int& value) {
@@ -91,8 +92,13 @@ std::optional<PartName> part_name(const std::string& file) {
 
 }  // namespace
 
+bool is_one_of_several(const fs::path& file) {
+  const auto name = part_name(file);
+  return name && name->parts > 1;
+}
+
 std::vector<fs::path> gguf_parts(const fs::path& file) {
-  const auto name = part_name(file.filename().string());
+  const auto name = file.extension() == kSuffix ? part_name(file) : std::nullopt;
   if (!name) return {file};
   std::vector<fs::path> out;
   for (int i = 1; i <= name->parts; ++i) {
@@ -114,7 +120,7 @@ std::vector<std::vector<fs::path>> find_gguf_models(const fs::path& folder) {
     if (!name.ends_with(kSuffix) || name.find("mmproj") != name.npos || name.find("imatrix") != name.npos) continue;
     // A link to a file that is missing, or a pipe, is one that cannot be opened, not none: others are not taken for it.
     if (fs::is_directory(entry.path(), ignored)) continue;
-    const auto part = part_name(name);
+    const auto part = part_name(entry.path());
     models[part ? part->stem : name].push_back(entry.path());
   }
   std::vector<std::vector<fs::path>> out;

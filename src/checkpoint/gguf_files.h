@@ -35,6 +35,8 @@ class GgufParts {
 
 // Files of GGUF models in a folder, in parts or whole: one list per model, sorted; a model with missing parts too.
 std::vector<std::vector<std::filesystem::path>> find_gguf_models(const std::filesystem::path& folder);
+// Whether a file is called one of several parts, as in model-00002-of-00005.
+bool is_one_of_several(const std::filesystem::path& file);
 // All the parts of the model that `file` is or belongs to, by the name of the file; an error if one is missing.
 std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file);
 

@@ -355,6 +355,7 @@ ModelLocation locate_file(const fs::path& path) {
          pickle ? "most repositories have the same weights as safetensors" : "");
   }
   const fs::path folder = path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  if (is_one_of_several(path)) return locate_folder(folder, "");
   return {path.filename().string(), folder, path};
 }
 

@@ -94,7 +94,7 @@ Question prepare(const AnswerOptions& options, const TextModel& model, Conversat
     return out;
   }
   out.conversation = std::move(before);
-  if (options.system) out.conversation.system = valid_text(*options.system, "--system", options.text);
+  if (options.system) out.conversation.set_system(valid_text(*options.system, "--system", options.text));
   if (text) out.conversation.messages.push_back({"user", *std::move(text), {}});
   out.input = model.render(out.conversation.all(), options.reasoning.enable_thinking());
   return out;

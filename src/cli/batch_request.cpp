@@ -245,7 +245,7 @@ ModelInput batch_input(const BatchRequest& request, const TextModel& model) {
       input = model.continue_text(*request.prompt);
     } else {
       Conversation conversation;
-      if (options.system) conversation.system = *options.system;
+      if (options.system) conversation.set_system(*options.system);
       if (request.messages) {
         conversation.messages = *request.messages;
       } else {

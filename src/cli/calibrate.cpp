@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "generate/calibration.h"
 #include "quantize/failed_mark.h"
+#include "quantize/statistics.h"
 
 namespace qgen::cli {
 namespace {
@@ -26,11 +27,23 @@ struct CalibrateOptions {
   bool quiet = false;
 };
 
+// --force replaces statistics, and no other file.
+void refuse_other_file(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) || std::filesystem::file_size(path, error) == 0 || error) return;
+  try {
+    quantize::InputStatistics::read(path);
+  } catch (const Error&) {
+    fail(ErrorKind::kUsage, fmt::format("--out {}: it holds something else than statistics", path), "a new file");
+  }
+}
+
 int calibrate_model(const CalibrateOptions& options) {
   require_model(options.model);
   if (options.out.empty()) fail(ErrorKind::kUsage, "calibrate: no file to write", "--out FILE");
   refuse_dash(options.out, "--out");
   if (!options.force) refuse_existing("--out", options.out);
+  refuse_other_file(options.out);
   auto plan = open_plan(options.model);
   const auto tokenizer = load_tokenizer(plan->checkpoint.files());
   const std::string text = read_text(options.input, "calibrate", options.text);

@@ -34,7 +34,7 @@ struct ChatOptions {
 Conversation first_conversation(const ChatOptions& options) {
   Conversation conversation;
   if (options.resume) conversation = read_talk(*options.resume, options.text);
-  if (options.system) conversation.system = valid_text(*options.system, "--system", options.text);
+  if (options.system) conversation.set_system(valid_text(*options.system, "--system", options.text));
   return conversation;
 }
 

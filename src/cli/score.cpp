@@ -101,6 +101,10 @@ int score(const ScoreOptions& options) {
   std::ofstream file;
   refuse_dash(options.logits, "--logits");
   if (!options.logits.empty()) {
+    if (plan->checkpoint.is_file_of_model(options.logits)) {
+      fail(ErrorKind::kUsage, fmt::format("--logits {}: it is a file of the model itself", options.logits),
+           "another name");
+    }
     file.open(options.logits, std::ios::binary);
     if (!file) fail_logits(options.logits);
   }

@@ -43,7 +43,7 @@ Conversation read_said(const TokensOptions& options) {
   } else {
     said.messages.push_back({"user", read_prompt(options.input, "tokens", options.text), {}});
   }
-  if (options.system) said.system = valid_text(*options.system, "--system", options.text);
+  if (options.system) said.set_system(valid_text(*options.system, "--system", options.text));
   return said;
 }
 

@@ -114,7 +114,7 @@ int64_t ChatSession::tokens_in_context() const {
 
 void ChatSession::set_system(std::optional<std::string> text) {
   Conversation conversation = conversation_;
-  conversation.system = std::move(text);
+  conversation.set_system(std::move(text));
   replace(std::move(conversation));
 }
 

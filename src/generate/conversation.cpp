@@ -19,15 +19,14 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 
 std::string json_text(const Conversation& conversation, std::string_view model) {
+  // A system message of a text alone has a key of its own.
+  const bool apart = conversation.system && conversation.system_members.empty();
   std::string out = fmt::format("{{\"schema\":1,\"model\":{},\"system\":{},\"messages\":[", json_quote(model),
-                                conversation.system ? json_quote(*conversation.system) : "null");
+                                apart ? json_quote(*conversation.system) : "null");
   bool first = true;
-  for (const Message& message : conversation.messages) {
+  for (const Message& message : apart ? conversation.messages : conversation.all()) {
     out += fmt::format("{}\n  {{\"role\":{}", first ? "" : ",", json_quote(message.role));
-    // A message without content has it as null among its further members.
-    const bool without = std::any_of(message.extra.begin(), message.extra.end(),
-                                     [](const auto& member) { return member.first == "content"; });
-    if (!without) out += fmt::format(",\"content\":{}", json_quote(message.content));
+    if (message.has_content) out += fmt::format(",\"content\":{}", json_quote(message.content));
     for (const auto& [name, value] : message.extra) out += fmt::format(",{}:{}", json_quote(name), value);
     out += "}";
     first = false;
@@ -39,9 +38,14 @@ std::string json_text(const Conversation& conversation, std::string_view model) 
 
 std::vector<Message> Conversation::all() const {
   std::vector<Message> out;
-  if (system) out.push_back({"system", *system, {}});
+  if (system) out.push_back({"system", *system, system_members});
   out.insert(out.end(), messages.begin(), messages.end());
   return out;
+}
+
+void Conversation::set_system(std::optional<std::string> text) {
+  system = std::move(text);
+  system_members.clear();
 }
 
 int64_t Conversation::turns() const {
@@ -72,6 +76,7 @@ Conversation parse_conversation(std::string_view json, const std::string& subjec
   }
   if (!out.system && !out.messages.empty() && out.messages.front().role == "system") {
     out.system = out.messages.front().content;
+    out.system_members = std::move(out.messages.front().extra);
     out.messages.erase(out.messages.begin());
   }
   return out;
@@ -81,25 +86,39 @@ Conversation read_conversation(const fs::path& path) {
   return parse_conversation(read_file(path, kMaxFileBytes, ErrorKind::kUsage), path.string());
 }
 
+namespace {
+
+// Files that are there are replaced where they hold a conversation, or nothing.
+void refuse_other_file(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  if (!fs::is_regular_file(path, error))
+    fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
+  if (fs::file_size(path, error) == 0 || error) return;
+  try {
+    read_conversation(path);
+  } catch (const Error&) {
+    fail(ErrorKind::kUsage, fmt::format("{}: it holds something else than a conversation", path.string()),
+         "a new file, or one with a conversation");
+  }
+}
+
+}  // namespace
+
 void check_conversation_file(const fs::path& path) {
   if (path == "-") fail(ErrorKind::kUsage, "--save -: standard output is for text", "a file; ./- if it is called so");
-  std::error_code ignored;
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
-    fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
+  refuse_other_file(path);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     fail(ErrorKind::kRuntime, fmt::format("{}: cannot write: {}", path.string(), std::strerror(errno)));
 }
 
 void save_conversation(const fs::path& path, const Conversation& conversation, std::string_view model) {
+  refuse_other_file(path);
+  // What a link points to is replaced, not the link.
   std::error_code error;
-  // What a link points to is replaced, not the link; and nothing but a file is.
   fs::path target = fs::canonical(path, error);
-  if (error) {
-    target = path;
-  } else if (!fs::is_regular_file(target, error)) {
-    fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
-  }
+  if (error) target = path;
   write_new_file(target, json_text(conversation, model), NewFile::Readers::kOwner);
 }
 

@@ -176,9 +176,9 @@ std::optional<TokenId> AnswerBuilder::next(const Scores& scores, int64_t length)
     out_.stop_string = text_->match();
     return end("stop-string", scores);
   }
-  if (length >= model_.loaded().context) return end("context", scores);
   // Where no further token is wanted, this one is not run.
   if (wanted() <= 0) return end("max-tokens", scores);
+  if (length >= model_.loaded().context) return end("context", scores);
   return token;
 }
 

@@ -1,5 +1,6 @@
 #include "generate/sampling_settings.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -63,7 +64,8 @@ SamplingSettings resolve_sampling(const SamplingFlags& flags, const ModelSamplin
       setting = {*flag, Origin::kFlag};
     } else if (const auto value = from_model(key)) {
       if constexpr (std::is_same_v<Value, int64_t>) {
-        setting = {value->as_integer(), model.config_origin};
+        // -1 is how vLLM writes that none is left out.
+        setting = {std::max<int64_t>(value->as_integer(-1), 0), model.config_origin};
       } else {
         setting = {value->as_number(), model.config_origin};
       }

@@ -60,6 +60,8 @@ void Preparation::check_whole() {
   if (source_.quantized || source_.other_layout) return;
   if (find_family(config) == nullptr) {
     const auto type = config.get("model_type");
+    if (!type && !config.get("architectures"))
+      config.fail("says no model_type", "a Hugging Face config.json names one: is this one damaged?");
     report_.warnings.push_back(
         fmt::format("family '{}' is not known: the list of what stays as it is has the names of the files, under which "
                     "other programs may not know these modules",

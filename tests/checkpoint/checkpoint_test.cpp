@@ -72,6 +72,13 @@ TEST_CASE("a checkpoint can be a folder, a file, shards with or without an index
   CHECK(contains(error_of([&] { load_plan(folder.path() / "shards"); }),
                  "c.safetensors: tensor \"" + kQ + ".weight\" is also in"));
 
+  // One of several files stands for all of them, as a part of a GGUF model does.
+  TemporaryFolder parts;
+  parts.write("config.json", config);
+  parts.write("model-00001-of-00002.safetensors", write_tensors(first));
+  parts.write("model-00002-of-00002.safetensors", write_tensors(second));
+  CHECK(load_plan(parts.path() / "model-00002-of-00002.safetensors")->weights.size() == 8);
+
   const auto index = [&](const std::string& map) {
     return R"({"metadata":{"total_size":1},"weight_map":{)" + map + "}}";
   };

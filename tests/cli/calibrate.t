@@ -111,3 +111,11 @@ stderr:
   qgen: --smooth: without effect
   hint: it belongs to --to int8 and --to int8-tensor
 exit: 2
+
+# --force replaces statistics, and no other file
+$ printf '{"a": 1}' > other.json; qgen calibrate -m $MODEL --text text --out other.json --force; cat other.json
+  {"a": 1} (no-eol)
+stderr:
+  qgen: --out other.json: it holds something else than statistics
+  hint: a new file
+$ qgen calibrate -m $MODEL --text text --out inputs.json --force -q

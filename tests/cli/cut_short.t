@@ -10,6 +10,10 @@ $ qgen -m $MODEL -p "Once upon a time" -c 8 --temp 0
 stderr: qgen: warning: stories260K-FP8: the context of 8 tokens is full, the answer is not complete
 exit: 6
 
+# An answer that is as long as it was wanted, though the context is full
+$ qgen -m $MODEL -p "Once upon a time" -c 8 -n 4 --temp 0
+  , there was a (no-eol)
+
 # With -q the exit code alone says so
 $ qgen -m $MODEL -p "Once upon a time" -c 8 --temp 0 -q
   , there was a (no-eol)

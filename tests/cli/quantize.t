@@ -278,3 +278,10 @@ stderr:
   qgen: --quantize int8: stories260K-FP8 has no unquantized matrix (fp8 block 128x128)
   hint: the model as it is
 exit: 3
+
+# A config.json that names no model is none
+$ cp -rL source damaged && printf '{"hidden_size": 64}' > damaged/config.json; qgen quantize -m damaged --to int8 --out x
+stderr:
+  qgen: damaged/config.json: says no model_type
+  hint: a Hugging Face config.json names one: is this one damaged?
+exit: 3

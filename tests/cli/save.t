@@ -126,3 +126,13 @@ stderr:
   qgen: --batch: no place for --resume or --save
   ...
 exit: 2
+
+# A file that is there is replaced where it holds a conversation, or nothing
+$ printf '{"model_type": "llama"}' > config.json; qgen -m two -p Hi --save config.json; cat config.json
+  {"model_type": "llama"} (no-eol)
+stderr:
+  qgen: config.json: it holds something else than a conversation
+  hint: a new file, or one with a conversation
+$ printf '[{"role": "user", "content": "Hi"}]' > list.json; : > empty.json; for file in list.json empty.json; do qgen -m two -p Hi --save $file > answer && grep -c schema $file; done
+  1
+  1

@@ -85,3 +85,12 @@ stderr: ...
 wait: 300 ms
 signal: INT
 exit: 130
+
+# The model's own files are never written
+$ cp -r $MODEL own; for file in model.safetensors config.json tokenizer.json; do qgen score -m own --tokens 1,2,3 --logits own/$file; done 2>&1 | grep -v hint; cmp own/model.safetensors $MODEL/model.safetensors
+  qgen: --logits own/model.safetensors: it is a file of the model itself
+  qgen: --logits own/config.json: it is a file of the model itself
+  qgen: --logits own/tokenizer.json: it is a file of the model itself
+$ for again in 1 2; do qgen score -m own --tokens 1,2,3 --logits own/logits.f32 | tail -n 1; done
+  perplexity [0-9.]+ over 2 tokens (re)
+  perplexity [0-9.]+ over 2 tokens (re)

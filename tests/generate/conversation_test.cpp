@@ -62,6 +62,17 @@ TEST_CASE("A list of messages is a conversation too; its system message comes fi
   REQUIRE(conversation.messages.size() == 1);
   CHECK(conversation.all().size() == 2);
   CHECK(conversation.all()[0].role == "system");
+  // What else a system message says goes with it (Phi-4-mini has its tools there), and with the file; another one
+  // takes its place as a whole.
+  Conversation with_tools = parse_conversation(R"([{"role":"system","content":"s","tools":"[1]"}])", "list");
+  CHECK(with_tools.all()[0].extra == MessageMembers{{"tools", R"("[1]")"}});
+  const TemporaryFolder folder;
+  save_conversation(folder.path() / "talk.json", with_tools, "m");
+  const Conversation again = read_conversation(folder.path() / "talk.json");
+  CHECK(again.system == "s");
+  CHECK(again.system_members == with_tools.system_members);
+  with_tools.set_system("other");
+  CHECK(with_tools.all()[0].extra.empty());
   // The object's own system message wins over one among the messages, which then stays there.
   const Conversation both =
       parse_conversation(R"({"system":"A","messages":[{"role":"system","content":"B"}]})", "object");

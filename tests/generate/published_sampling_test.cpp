@@ -118,6 +118,10 @@ TEST_CASE("published sampling: flags win, unpublished values are built in, and e
   CHECK(s.seed.origin == Origin::kRandom);
   model.published = find_published_sampling("lfm2", "LFM2-1.2B");
   CHECK(resolve_sampling(SamplingFlags(), model, 7).min_p.value == 0.15);
+  // vLLM's word for all tokens.
+  const auto all = JsonDocument::parse(R"({"top_k": -1})", "generation_config.json");
+  model.config = all->root();
+  CHECK(resolve_sampling(SamplingFlags(), model, 7).top_k.value == 0);
   flags.temperature = 0;
   CHECK(resolve_sampling(flags, model, 7).greedy());
 }
