@@ -23,7 +23,8 @@ import torch
 import transformers
 from transformers.integrations import mxfp4
 
-from family_cases import VOCAB, cases, mixture_cases
+from family_cases import VOCAB, cases
+from family_mixture_cases import mixture_cases
 from oracle import (
     BY_NAME,
     GREEDY_TOKENS,
@@ -170,8 +171,8 @@ def watch_routers(model, margins):
         ranks = x.double() @ module.weight.double().T
         if getattr(module, "bias", None) is not None:
             ranks = ranks + module.bias.double()
-        parent = next((m for m in model.modules() if getattr(m, "gate", None) is module), module)
-        biases = (getattr(m, n, None) for m in (module, parent) for n in ("e_score_correction_bias", "expert_bias"))
+        around = [m for m in model.modules() if any(part is module for part in m.modules())]
+        biases = (getattr(m, n, None) for m in around for n in ("e_score_correction_bias", "expert_bias"))
         bias = next((b for b in biases if b is not None), None)
         if bias is not None:
             ranks = ranks.sigmoid() + bias
@@ -188,7 +189,7 @@ def watch_routers(model, margins):
         margins.append(float((best[:, chosen - 1] - best[:, chosen]).min()))
 
     for name, module in model.named_modules():
-        if hasattr(module, "weight") and name.endswith(("mlp.gate", "mlp.router", "moe.router", "feed_forward.router", "feed_forward.gate", "mixer.gate", "router.proj", "mlp.gate.wg")):
+        if hasattr(module, "weight") and name.endswith(("mlp.gate", "mlp.router", "moe.router", "feed_forward.router", "feed_forward.gate", "mixer.gate", "router.proj", "router.gate", "mlp.gate.wg")):
             module.register_forward_hook(see)
 
 
@@ -371,9 +372,10 @@ def make(case, method_name, out):
             if case.experts:
                 watch_routers(model, router_margins)
         drawn = draw(fresh, case, rng)
-        tensors, plain, quantized = encode(fuse(drawn) if case.convert else published_stacks(drawn, case), method, rng)
+        tensors, plain, quantized = encode(published_stacks(fuse(drawn) if case.fused else drawn, case), method, rng)
         ids = rng.integers(0, VOCAB, PROMPT_TOKENS).tolist()
-        fill(model, split(plain, model) if case.convert else stacked(plain, model, case))
+        whole = stacked(plain, model, case)
+        fill(model, split(whole, model) if case.fused else whole)
         for key, buffer in model.named_buffers():
             if case.biases and key.endswith(case.biases):
                 center, spread = (1, 0.25) if case.biases == "layer_scalar" else (0, 0.1)
@@ -398,9 +400,10 @@ def make(case, method_name, out):
     def published(tensor):
         for ours, theirs in CHATGLM_NAMES if case.convert == "chatglm" else ():
             tensor = tensor.replace(ours, theirs)
-        for ours, theirs in case.old_names if case.experts else ():
+        pairs = bool(case.old_names) and isinstance(case.old_names[0], tuple)
+        for ours, theirs in case.old_names if pairs else ():
             tensor = tensor.replace(ours, theirs)
-        before, after = ("", "") if case.experts or not case.old_names else case.old_names
+        before, after = ("", "") if pairs or not case.old_names else case.old_names
         if not tensor.startswith(before):
             return "language_model." + tensor if case.nested == "mistral3" else tensor
         return after + tensor.removeprefix(before)

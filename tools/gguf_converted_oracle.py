@@ -74,6 +74,12 @@ MODELS = {
     "mistral_small": ("mistral-bf16", {}),
     "dots1": ("dots1-bf16", {"max_window_layers": 2}),
     "exaone_moe": ("exaone_moe-bf16", {}),
+    "exaone": ("exaone-bf16", {}),
+    "jais2": ("jais2-bf16", {}),
+    "afmoe": ("afmoe-bf16", {"num_hidden_layers": 5, "global_attn_every_n_layers": 4, "score_func": "sigmoid"}),
+    "bailing_moe": ("bailing_moe-bf16", {"score_function": "sigmoid"}),
+    "mellum": ("mellum-bf16", {}),
+    "hy_v3": ("hy_v3-bf16", {}),
     "internlm3": ("internlm3-bf16", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
     "solar_open": ("solar_open-bf16", {"partial_rotary_factor": 1.0}),
     "nemotron": ("nemotron-bf16", {"head_dim": 8}),
@@ -111,9 +117,11 @@ MODELS = {
                                  "layer_types": None}),
 }  # fmt: skip
 CONVERTED_AS = dict.fromkeys(("mistral", "mistral4"), "Mistral3ForConditionalGeneration")  # what the converter knows the class as
+KNOWN_AS = {"bailing_moe": "sarvam_moe"}  # what transformers knows the family as
+OWN_KEYS = ("exaone", "bailing_moe")  # see convert()
 # Keys that transformers does not save, or in words that the converter does not know.
 IN_CONFIG_ONLY = ("scoring_func", "first_k_dense_replace", "hybrid_override_pattern", "layer_types",
-                  "sliding_window_pattern")  # fmt: skip
+                  "sliding_window_pattern", "score_func")  # fmt: skip
 
 
 def architectures():
@@ -198,7 +206,8 @@ def rewrite(path, change, gguf):
     writer.close()
 
 
-def convert(folder, out, conversion, gguf):
+def convert(folder, out, conversion, gguf, own_keys):
+    """own_keys: of config.json, which transformers reads under other names than the converter."""
     hparams = conversion.ModelBase.load_hparams(folder, False)
     kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
     for one in [kind, *(inner for inner in vars(kind).values() if isinstance(inner, type))]:
@@ -207,6 +216,8 @@ def convert(folder, out, conversion, gguf):
                 base.set_vocab = lambda self: self._set_vocab_none()
     kind.no_mtp = True
     given = {"fuse_qkv": True} if out.stem.endswith("_fused") else {}
+    if own_keys:
+        given["hparams"] = hparams | own_keys
     pattern = json.loads(Path(folder, "config.json").read_text()).get("hybrid_override_pattern", "E")
     if "E" not in pattern:
         # Without keys that transformers adds, and by which the converter knows mixtures.
@@ -239,7 +250,7 @@ def main():
         for key in [k for k in config if k in ("dtype", "torch_dtype") or (k in changes and changes[k] is None)]:
             del config[key]
         kind = config.pop("model_type")
-        settings = transformers.AutoConfig.for_model(kind, **config)
+        settings = transformers.AutoConfig.for_model(KNOWN_AS.get(kind, kind), **config)
         settings._attn_implementation = settings._experts_implementation = "eager"
         torch.manual_seed(sum(map(ord, name)))
         if kind == "mistral4":  # the class that transformers does not list
@@ -259,7 +270,7 @@ def main():
             if kind.startswith("gemma"):  # the converter counts the pieces in it, and cuts the embedding
                 pieces = {str(i): i for i in range(config["vocab_size"])}
                 Path(folder, "tokenizer.json").write_text(json.dumps({"model": {"vocab": pieces}, "added_tokens": []}))
-            convert(Path(folder), out / f"{name}.gguf", conversion, gguf)
+            convert(Path(folder), out / f"{name}.gguf", conversion, gguf, config if kind in OWN_KEYS else {})
             if name in OLD:
                 rewrite(out / f"{name}.gguf", OLD[name], gguf)
         expected[f"{name}.ids"] = ("I32", np.array(IDS, dtype=np.int32))

@@ -43,6 +43,7 @@ struct AttentionSpec {
   bool norm_after_rotation = false;
   bool sinks = false;        // one more score of each head, without a value
   bool output_gate = false;  // q_proj has rows for a gate behind those of each head
+  bool gate_apart = false;   // the gate is a matrix of its own
   int32_t rope = 0;          // of Description::ropes; -1: none
   double scale = 0;          // of the scores; 0: 1 / sqrt(head_dim)
   double softcap = 0;
@@ -189,6 +190,10 @@ bool has_mixer(const std::vector<BlockSpec>& layer) {
 inline bool may_have(const std::vector<BlockSpec>& layer, Role role) {
   const auto among = [&](Role first, Role last) { return role >= first && role <= last; };
   if (role == Role::kAttnQkv) return has_mixer<AttentionSpec>(layer);
+  if (role == Role::kAttnGate) {
+    const auto* attention = mixer_of<AttentionSpec>(layer);
+    return attention != nullptr && attention->gate_apart;
+  }
   if (among(Role::kLatentQDown, Role::kLatentVUp)) return has_mixer<LatentSpec>(layer);
   if (among(Role::kDeltaQkv, Role::kDeltaOut)) return has_mixer<DeltaSpec>(layer);
   if (among(Role::kMambaIn, Role::kMambaOut)) return has_mixer<MambaSpec>(layer);

@@ -24,7 +24,7 @@ constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr std::string_view kMixtures =
     "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
     "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h,gemma4_text,deepseek_v32,glm_moe_dsa,"
-    "mistral4,hunyuan_v1_moe,lfm2_moe,granitemoe,dots1,exaone_moe";
+    "mistral4,hunyuan_v1_moe,lfm2_moe,granitemoe,dots1,exaone_moe,afmoe,bailing_moe,mellum,hy_v3";
 constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
@@ -95,9 +95,9 @@ std::vector<int64_t> of_each_layer(const Gguf& keys, const std::string& key, int
 constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text";
 constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4";
 constexpr std::string_view kFirstDense =
-    "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,dots1,exaone_moe";
+    "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,dots1,exaone_moe,bailing_moe";
 constexpr std::string_view kGrouped =  // experts in groups
-    "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,nemotron_h,dots1,exaone_moe";
+    "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,nemotron_h,dots1,exaone_moe,bailing_moe";
 constexpr std::string_view kGranite = "granite,granitemoe,granitemoehybrid";
 constexpr std::string_view kMixedLayers = "lfm2,lfm2_moe,granitemoehybrid,nemotron_h";  // not all have attention
 constexpr std::string_view kMamba = "granitemoehybrid,falcon_h1,nemotron_h";
@@ -128,7 +128,10 @@ constexpr Number kNumbers[] = {
     {"attention.value_length_mla", kLatent, "v_head_dim"},
     {"attention.indexer.top_k", "deepseek_v32,glm_moe_dsa", "index_topk"},
     {"leading_dense_block_count", kFirstDense, "first_k_dense_replace"},
-    {"expert_shared_count", "exaone_moe", "num_shared_experts"},
+    {"leading_dense_block_count", "afmoe", "num_dense_layers"},
+    {"expert_weights_scale", "afmoe", "route_scale"},
+    {"expert_weights_scale", "hy_v3", "router_scaling_factor"},
+    {"expert_shared_count", "exaone_moe,afmoe,bailing_moe", "num_shared_experts"},
     {"expert_shared_count", kGrouped, "n_shared_experts"},
     {"expert_weights_scale", kGrouped, "routed_scaling_factor"},
     {"expert_group_count", kGrouped, "n_group"},
@@ -249,7 +252,8 @@ void check_experts(const Gguf& keys, const std::string& arch, std::string_view f
     if (found && *found != expected)
       keys.fail_key(key(rest), fmt::format("{} is not supported (expected {})", *found, expected));
   };
-  if (is_among("deepseek_v32,glm_moe_dsa,glm4_moe,minimax_m2,lfm2_moe,dots1,exaone_moe", family))
+  if (is_among("deepseek_v32,glm_moe_dsa,glm4_moe,minimax_m2,lfm2_moe,dots1,exaone_moe,afmoe,bailing_moe,hy_v3",
+               family))
     check("expert_gating_func", kSigmoid);
   if (family == "mistral4") check("expert_gating_func", kSoftmax);
   if (family != "hunyuan_v1_moe") return;
@@ -549,6 +553,13 @@ std::string GgufModel::family_json(const std::string& family, int64_t layers) co
     if (old) out += fmt::format(R"(,"v_head_dim":{})", required(file, key("attention.value_length")));
     if (file.integer(key("expert_group_count"), 0, kMaxCount).value_or(1) > 1 && family == "deepseek_v2")
       out += R"(,"topk_method":"group_limited_greedy")";
+  }
+  if (family == "hy_v3") {  // dense layers are those without a router
+    int64_t dense = 0;
+    while (dense < layers && !has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", dense))) ++dense;
+    const int64_t width = required(file, key("expert_feed_forward_length"));
+    const int64_t shared = file.integer(key("expert_shared_feed_forward_length"), 0, kMaxCount).value_or(0);
+    out += fmt::format(R"(,"first_k_dense_replace":{},"num_shared_experts":{})", dense, shared / width);
   }
   if (is_among(kMamba, family)) out += mamba_json(family);
   if (is_among(kMixedLayers, family)) out += layer_types_json(family, layers);

@@ -26,6 +26,7 @@ constexpr RoleRow kRoles[] = {
     {Role::kAttnK, "@layers.#.self_attn.k_proj", "blk.#.attn_k"},
     {Role::kAttnV, "@layers.#.self_attn.v_proj", "blk.#.attn_v"},
     {Role::kAttnQkv, "@layers.#.self_attn.qkv_proj", "blk.#.attn_qkv"},
+    {Role::kAttnGate, "@layers.#.self_attn.gate_proj", "blk.#.attn_gate"},
     {Role::kAttnOut, "@layers.#.self_attn.o_proj", "blk.#.attn_output"},
     {Role::kAttnQNorm, "@layers.#.self_attn.q_norm", "blk.#.attn_q_norm"},
     {Role::kAttnKNorm, "@layers.#.self_attn.k_norm", "blk.#.attn_k_norm"},

@@ -23,7 +23,8 @@ enum class Role : uint8_t {
   kAttnQ,
   kAttnK,
   kAttnV,
-  kAttnQkv,  // q, k and v as one matrix
+  kAttnQkv,   // q, k and v as one matrix
+  kAttnGate,  // what its results are multiplied by a sigmoid of
   kAttnOut,
   kAttnQNorm,
   kAttnKNorm,

@@ -18,7 +18,8 @@ int64_t q_stride(const AttentionSpec& spec) { return spec.output_gate ? 2 * spec
 
 View PlanBuilder::begin(const BlockSpec& block, const AttentionSpec& spec) {
   const int64_t q_rows = spec.heads * q_stride(spec), kv_cols = spec.kv_heads * spec.head_dim;
-  const View qkv = row("qkv", q_rows + 2 * kv_cols);
+  const int64_t gate_cols = spec.gate_apart ? spec.heads * spec.head_dim : 0;
+  const View qkv = row("qkv", q_rows + 2 * kv_cols + gate_cols);
   const View q{qkv.row, 0, q_rows}, k{qkv.row, q_rows, kv_cols}, v{qkv.row, q_rows + kv_cols, kv_cols};
   if (is_fused(Role::kAttnQkv, Role::kAttnQ, spec.fused)) {
     const auto parts = fused(Role::kAttnQkv, {q_rows, kv_cols, kv_cols}, model_.hidden, spec.qkv_bias);
@@ -30,6 +31,10 @@ View PlanBuilder::begin(const BlockSpec& block, const AttentionSpec& spec) {
     projections.push_back(to(linear(Role::kAttnK, kv_cols, model_.hidden, spec.qkv_bias), k));
     if (!spec.values_from_keys)
       projections.push_back(to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v));
+  }
+  if (spec.gate_apart) {
+    const View gate{qkv.row, q_rows + 2 * kv_cols, gate_cols};
+    projections.push_back(to(linear(Role::kAttnGate, gate_cols, model_.hidden, false), gate));
   }
   add_inputs(block, std::move(projections));
   return qkv;
@@ -58,6 +63,7 @@ void PlanBuilder::end(const BlockSpec& block, const AttentionSpec& spec, const V
   attend.key_dim = attend.value_dim = spec.head_dim;
   attend.q = {qkv.row, 0, q_stride(spec)};
   if (spec.output_gate) attend.gate = {qkv.row, spec.head_dim, q_stride(spec)};
+  if (spec.gate_apart) attend.gate = {qkv.row, q_rows + 2 * kv_cols, spec.head_dim};
   attend.k = {qkv.row, q_rows, spec.head_dim};
   attend.v = {qkv.row, q_rows + kv_cols, spec.head_dim};
   if (spec.q_norm) attend.q_norm = head_norm(*spec.q_norm, Role::kAttnQNorm, spec.heads, spec.head_dim);

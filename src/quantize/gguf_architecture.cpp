@@ -24,6 +24,9 @@ bool is_mixture(const BlockSpec& block) { return mixture_of(block) != nullptr; }
 
 // The architecture of llama.cpp, which has one for several families, and several for one.
 std::string_view architecture_of(const Family& family, const Description& model) {
+  // Read, and not written.
+  constexpr std::string_view kReadOnly[] = {"exaone", "jais2", "afmoe", "bailing_moe", "mellum", "hy_v3"};
+  if (std::ranges::find(kReadOnly, family.name) != std::end(kReadOnly)) return "";
   if (family.name == "mistral" || family.name == "ministral" || family.name == "mixtral") return "llama";
   if (family.name == "nemotron_h") return any_branch(model, is_mixture) ? "nemotron_h_moe" : "nemotron_h";
   // Granite 4's models without Mamba declare themselves as hybrids, too.
@@ -110,7 +113,8 @@ class Check {
     }
     const auto* attention = std::get_if<AttentionSpec>(&mixer);
     const bool gates = out_.name.starts_with("qwen35") || out_.name == "qwen3next";
-    if (attention == nullptr || (attention->sinks && out_.name != "gpt-oss") || (attention->output_gate && !gates))
+    if (attention == nullptr || (attention->sinks && out_.name != "gpt-oss") || (attention->output_gate && !gates) ||
+        attention->gate_apart)
       refuse("recurrent layers and other kinds of attention are not written to GGUF files");
     if (attention->output_gate && attention->out_bias)
       refuse("biases of gated attention are not written to GGUF files");

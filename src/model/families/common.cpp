@@ -109,7 +109,7 @@ Rope read_scaling(Rope rope, const Json& config, const Json& scaling, int64_t co
     rope.low_frequency_factor = read_positive(scaling.at("low_freq_factor"));
     rope.high_frequency_factor = read_positive(scaling.at("high_freq_factor"));
     rope.original_context = original_context();
-  } else if (name == "yarn") {
+  } else if (name == "yarn" || name == "deepseek_yarn") {
     rope.scaling = Rope::Scaling::kYarn;
     rope.original_context = original_context();
     rope.factor = scaling.at("factor").is_null() ? double(context) / double(rope.original_context) : factor();

@@ -1,6 +1,6 @@
 // DeepSeek-V2 and V3 and those that took over their block: latent attention, and after a few dense layers mixtures with
 // shared experts. transformers: models/deepseek_v2, models/deepseek_v3, models/deepseek_v32, models/glm4_moe_lite,
-// models/glm_moe_dsa, models/mistral4.
+// models/glm_moe_dsa, models/mistral4, models/sarvam_mla; without mixtures: models/youtu.
 #include <algorithm>
 #include <cmath>
 
@@ -33,18 +33,26 @@ LatentSpec read_latent(const Json& config, int64_t heads, Description& model) {
   return out;
 }
 
+// Without mixtures.
+Description describe_latent_decoder(const Json& config, std::string_view family, double epsilon = 1e-6) {
+  DecoderParts parts =
+      read_decoder(config, family, {.head_dim = 64, .context = 4096, .epsilon = epsilon, .partial_rotary = kWholeHead});
+  const LatentSpec latent = read_latent(config, parts.attention.heads, parts.model);
+  Description model = finish_decoder(std::move(parts));
+  for (auto& layer : model.layers) layer[0].mixer = latent;
+  return model;
+}
+
 // `dense`: layers before the first mixture, where nothing is said.
 Description describe_latent(const Json& config, std::string_view family, const MixtureSpec& mixture, int64_t dense,
                             double temperature = 0, int64_t interval = 1, double epsilon = 1e-6) {
-  DecoderParts parts =
-      read_decoder(config, family, {.head_dim = 64, .context = 4096, .epsilon = epsilon, .partial_rotary = kWholeHead});
-  const int64_t count = parts.layers;
-  LatentSpec latent = read_latent(config, parts.attention.heads, parts.model);
-  latent.temperature_beta = temperature;
-  latent.temperature_interval = interval;
-  Description model = finish_decoder(std::move(parts));
-  for (auto& layer : model.layers) layer[0].mixer = latent;
-  set_mixtures(model, mixture, read_sparse_layers(config, count, dense));
+  Description model = describe_latent_decoder(config, family, epsilon);
+  for (auto& layer : model.layers) {
+    auto& latent = std::get<LatentSpec>(layer[0].mixer);
+    latent.temperature_beta = temperature;
+    latent.temperature_interval = interval;
+  }
+  set_mixtures(model, mixture, read_sparse_layers(config, int64_t(model.layers.size()), dense));
   name_shared_experts(model.names);
   set_draft(model, config, "num_nextn_predict_layers", {model.layers.back(), model.final_norm});
   return model;
@@ -117,6 +125,16 @@ Description describe_glm_moe_dsa(const Json& config) {
 Description describe_glm4_moe_lite(const Json& config) {
   check_word(config, "topk_method", "noaux_tc");
   return describe_latent(config, "glm4_moe_lite", read_experts(config, 4, 1.8), 1, 0, 1, 1e-5);
+}
+
+Description describe_sarvam_mla(const Json& config) {
+  return describe_latent(config, "sarvam_mla", read_experts(config, 8, 2.5), 1);
+}
+
+Description describe_youtu(const Json& config) {
+  Description model = describe_latent_decoder(config, "youtu");
+  if (!model.tied_head) model.tied_head = true;
+  return model;
 }
 
 Description describe_mistral4(const Json& config) {

@@ -1,6 +1,9 @@
 // Falcon-H1: Mamba-2 and attention side by side in every layer, and a factor (muP) at each place where one can stand.
 // transformers: models/falcon_h1.
+// Bamba: Mamba-2 on most layers, attention with half of each head rotated on the others, and a feed-forward network
+// behind both. transformers: models/bamba.
 #include <cmath>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -42,6 +45,14 @@ MambaSpec read_falcon_mamba(const Json& config, const DecoderParts& parts) {
   return out;
 }
 
+void name_networks(Names& names) {
+  names.set({{Role::kFinalNorm, "@final_layernorm"},
+             {Role::kFfnNorm, "@layers.#.pre_ff_layernorm"},
+             {Role::kFfnGate, "@layers.#.feed_forward.gate_proj"},
+             {Role::kFfnUp, "@layers.#.feed_forward.up_proj"},
+             {Role::kFfnDown, "@layers.#.feed_forward.down_proj"}});
+}
+
 }  // namespace
 
 Description describe_falcon_h1(const Json& config) {
@@ -72,11 +83,30 @@ Description describe_falcon_h1(const Json& config) {
   }
   model.embed_scale = read_factor(config, "embedding_multiplier");
   model.logit_scale = read_factor(config, "lm_head_multiplier");
-  model.names.set({{Role::kFinalNorm, "@final_layernorm"},
-                   {Role::kFfnNorm, "@layers.#.pre_ff_layernorm"},
-                   {Role::kFfnGate, "@layers.#.feed_forward.gate_proj"},
-                   {Role::kFfnUp, "@layers.#.feed_forward.up_proj"},
-                   {Role::kFfnDown, "@layers.#.feed_forward.down_proj"}});
+  name_networks(model.names);
+  return model;
+}
+
+Description describe_bamba(const Json& config) {
+  DecoderParts parts = read_decoder(
+      config, "bamba",
+      {.kv_heads = 8, .intermediate = 14336, .context = 262144, .epsilon = 1e-5, .partial_rotary = kWholeHead});
+  // The class rotates half, whatever partial_rotary_factor says.
+  parts.model.ropes[0].dim = parts.attention.head_dim / 2;
+  read_biases(config, parts);
+  expect_silu(config, "hidden_act");  // the convolution's too
+  const int64_t count = parts.layers, inner = read_size(config, "mamba_expand", 1, 64, 2) * parts.model.hidden;
+  MambaSpec mamba = read_inner_mamba(config, inner, "mamba_expand times hidden_size");
+  mamba.norm = parts.norm;
+  Description model = finish_decoder(std::move(parts));
+  std::vector<bool> attends(size_t(count), false);
+  if (const auto layers = config.get("attn_layer_indices")) {
+    for (const Json& layer : layers->elements()) attends[size_t(layer.as_integer(0, count - 1))] = true;
+  }
+  for (size_t i = 0; i < attends.size(); ++i) {
+    if (!attends[i]) model.layers[i][0].mixer = mamba;
+  }
+  name_networks(model.names);
   return model;
 }
 

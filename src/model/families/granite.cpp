@@ -1,10 +1,13 @@
 // Granite 3 and 4, dense: Llama with factors on the embedding, the scores, the branches and the logits.
 // transformers: models/granite.
+// HyperCLOVA X SEED: the same with norms behind the branches, and logits that are multiplied. transformers:
+// models/hyperclovax.
 // Granite 3 mixtures: the same with experts, some with a network beside them. transformers: models/granitemoe,
 // models/granitemoeshared.
 // Granite 4 hybrids: Mamba-2 on most layers, attention without rotation on the others, and behind both a feed-forward
 // network, with a mixture beside it in the larger ones. transformers: models/granitemoehybrid.
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -70,6 +73,19 @@ Description describe_granite(const Json& config) {
   parts.attention.scale = read_number(config, "attention_multiplier", 1);
   Description model = finish_decoder(std::move(parts));
   set_factors(config, model);
+  return model;
+}
+
+Description describe_hyperclovax(const Json& config) {
+  DecoderParts parts = read_decoder(config, "hyperclovax");
+  read_biases(config, parts);
+  parts.attention.scale = read_number(config, "attention_multiplier", 1 / std::sqrt(double(parts.attention.head_dim)));
+  Description model = finish_decoder(std::move(parts));
+  if (config.flag_or("use_post_norm", true)) add_post_norms(model);
+  set_factors(config, model);
+  model.logit_scale = read_number(config, "logits_scaling", 1);
+  model.names.set(Role::kAttnPostNorm, "@layers.#.post_norm1");
+  model.names.set(Role::kFfnPostNorm, "@layers.#.post_norm2");
   return model;
 }
 

@@ -74,6 +74,11 @@ void read_sigmoid_choice(const Json& config, MixtureSpec& mixture) {
   mixture.shared_width = (shared ? shared->as_integer(0, kMaxWidth / mixture.width) : 0) * mixture.width;
 }
 
+void read_shared_experts(const Json& config, MixtureSpec& mixture, int64_t fallback) {
+  mixture.shared_width =
+      read_size(config, "num_shared_experts", 0, kMaxWidth / mixture.width, fallback) * mixture.width;
+}
+
 void name_shared_experts(Names& names) {
   names.set(Role::kSharedGate, "@layers.#.mlp.shared_experts.gate_proj");
   names.set(Role::kSharedUp, "@layers.#.mlp.shared_experts.up_proj");

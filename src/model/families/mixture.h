@@ -23,6 +23,8 @@ MixtureSpec read_mixture(const Json& config, int64_t layers, const MixtureKeys& 
 bool read_normalized(const Json& config, bool fallback);
 // The choice of DeepSeek-V3, by sigmoid and bias among the best groups, with its scaling factor and shared experts.
 void read_sigmoid_choice(const Json& config, MixtureSpec& mixture);
+// num_shared_experts, `fallback` where it is absent, each as wide as one that is chosen.
+void read_shared_experts(const Json& config, MixtureSpec& mixture, int64_t fallback);
 // "shared_experts" in place of "shared_expert".
 void name_shared_experts(Names& names);
 // Whether layer i is a mixture: not in mlp_only_layers, and i + 1 a multiple of decoder_sparse_step.

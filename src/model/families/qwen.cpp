@@ -4,6 +4,7 @@
 // transformers: models/qwen3. The text part of Qwen3-VL is the same: all three of its position ids agree for text.
 // Qwen2-MoE and Qwen3-MoE: the same with mixtures of experts. transformers: models/qwen2_moe, models/qwen3_moe. Of
 // Qwen3-VL's the stacks of experts are stored transposed.
+// Mellum 2: Qwen3-MoE with windows on some layers and a rotation of their own. transformers: models/mellum.
 #include "model/families/common.h"
 #include "model/families/mixture.h"
 #include "model/families/table.h"
@@ -92,6 +93,30 @@ Description describe_qwen3_vl_moe(const Json& config) {
   mixture.normalized = true;
   mixture.transposed = !is_from_gguf(config);
   return finish_mixture(config, std::move(parts), mixture);
+}
+
+Description describe_mellum(const Json& config) {
+  constexpr double kTheta = 500000, kWindowTheta = 10000;
+  DecoderParts parts =
+      read_decoder(config, "mellum", {.head_dim = 128, .intermediate = 7168, .context = 131072, .rope_theta = kTheta});
+  read_biases(config, parts);
+  parts.feed_forward.bias = false;
+  parts.attention.q_norm = parts.attention.k_norm = parts.norm;
+  if (config.get("layer_types")) parts.windows = read_windows(config, parts.layers, 1024, 0);
+  auto ropes = read_layer_ropes(config, parts.model.context, parts.attention.head_dim, kTheta, kWindowTheta);
+  if (ropes.empty()) {
+    const double theta = is_from_gguf(config) ? parts.model.ropes[0].theta : kWindowTheta;
+    ropes = {parts.model.ropes[0], plain_rope(parts.model.context, parts.attention.head_dim,
+                                              read_number(config, "rope_local_base_freq", theta))};
+  }
+  parts.model.ropes = std::move(ropes);
+  MixtureSpec mixture = read_mixture(config, parts.layers, {.default_chosen = 8});
+  mixture.normalized = read_normalized(config, true);
+  const std::vector<bool> sparse = read_sparse_layers(config, parts.layers, 0);
+  Description model = finish_decoder(std::move(parts));
+  set_mixtures(model, mixture, sparse);
+  for (auto& layer : model.layers) attention_of(layer).rope = attention_of(layer).window > 0 ? 1 : 0;
+  return model;
 }
 
 }  // namespace qgen

@@ -1,3 +1,4 @@
+// EXAONE 3 and 3.5: Llama under other names. transformers: models/exaone.
 // EXAONE 4: norms behind the branches instead of before them, norms of the heads of q and k; where some layers have a
 // window, the others have no rotation. transformers: models/exaone4.
 // K-EXAONE: the same attention, norms before the branches, and mixtures chosen by sigmoids and a bias. transformers:
@@ -25,6 +26,29 @@ void stop_rotation(Description& model) {
 
 }  // namespace
 
+Description describe_exaone(const Json& config) {
+  const DecoderKeys keys = {
+      .layers = "num_layers", .activation = "activation_function", .epsilon = "layer_norm_epsilon"};
+  DecoderParts parts = read_decoder(
+      config, "exaone", {.kv_heads = 8, .context = 4096, .rope_theta = 500000, .epsilon = 1e-5, .keys = keys});
+  read_biases(config, parts);
+  Description model = finish_decoder(std::move(parts));
+  if (is_from_gguf(config)) return model;
+  model.names.set_prefix("transformer.");
+  model.names.set({{Role::kEmbed, "@wte"},
+                   {Role::kFinalNorm, "@ln_f"},
+                   {Role::kAttnNorm, "@h.#.ln_1"},
+                   {Role::kAttnQ, "@h.#.attn.attention.q_proj"},
+                   {Role::kAttnK, "@h.#.attn.attention.k_proj"},
+                   {Role::kAttnV, "@h.#.attn.attention.v_proj"},
+                   {Role::kAttnOut, "@h.#.attn.attention.out_proj"},
+                   {Role::kFfnNorm, "@h.#.ln_2"},
+                   {Role::kFfnGate, "@h.#.mlp.c_fc_0"},
+                   {Role::kFfnUp, "@h.#.mlp.c_fc_1"},
+                   {Role::kFfnDown, "@h.#.mlp.c_proj"}});
+  return model;
+}
+
 Description describe_exaone4(const Json& config) {
   DecoderParts parts = read_decoder(config, "exaone4", {.epsilon = 1e-5});
   const bool windows = read_attention(config, parts);
@@ -40,7 +64,7 @@ Description describe_exaone_moe(const Json& config) {
   MixtureSpec mixture = read_mixture(config, parts.layers, {.default_chosen = 8});
   mixture.scale = 2.5;
   read_sigmoid_choice(config, mixture);
-  mixture.shared_width = read_size(config, "num_shared_experts", 0, kMaxWidth / mixture.width, 1) * mixture.width;
+  read_shared_experts(config, mixture, 1);
   const std::vector<bool> sparse = read_sparse_layers(config, parts.layers, is_from_gguf(config) ? 0 : 1);
   Description model = finish_decoder(std::move(parts));
   if (windows) stop_rotation(model);
