@@ -86,6 +86,25 @@ constexpr std::string_view kDeepSeek3Words =
     R"([^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|)"
     R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
 
+constexpr std::string_view kLingWords =
+    R"({"type":"Split","pattern":{"Regex":"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|)"
+    R"( ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+constexpr std::string_view kJais2Words =
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|)"
+    R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|)"
+    R"(\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"},)"
+    R"("behavior":"Isolated","invert":false},)";
+// Trinity cuts numbers into thousands from behind, and Asian scripts apart.
+constexpr std::string_view kTrinityWords =
+    R"~({"type":"Split","pattern":{"Regex":"\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))"},)~"
+    R"("behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\u3040-\u309f\u30a0-\u30ff)"
+    R"(\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff)"
+    R"(\uac00-\ud7af\u1100-\u11ff]+"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|)"
+    R"([^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|)"
+    R"(\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+
 // DeepSeek-V2 and DeepSeek-LLM; their tokenizer.json lists the letters of words one by one.
 constexpr std::string_view kDeepSeekWords =
     R"({"type":"Split","pattern":{"Regex":"[\\r\\n]"},"behavior":"Isolated","invert":false},)"
@@ -175,6 +194,12 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"minerva-7b", kNone, kDigits, true, false, false},
     {"tiny_aya", kNone, kTinyAyaWords, false, false, false},
     {"minicpm5", kNone, kMiniCpm5Words, false, true, false},
+    {"exaone", kNone, kDigits, true, false, false},
+    {"mellum2", kNone, kDigits, true, false, false},
+    {"bailingmoe2", kNone, kLingWords, false, false, false},
+    {"jais-2", kNone, kJais2Words, false, false, false},
+    {"afmoe", kNone, kTrinityWords, false, false, false},
+    {"hy_v4", kNone, kDeepSeek3Words, false, false, false},
 };
 
 const PreTokenizer& pre_tokenizer(const Gguf& keys) {

@@ -73,7 +73,8 @@ TEST_CASE("gguf: byte-level tokenizers, their template and end tokens") {
                             "chatglm-bpe", "gpt-4o",       "stablelm2",      "seed-coder", "hunyuan-dense",
                             "pixtral",     "lfm2",         "falcon3",        "falcon-h1",  "llama4",
                             "minimax-m2",  "qwen35",       "deepseek-v3",    "exaone4",    "glm5",
-                            "hunyuan",     "deepseek-llm", "deepseek-coder", "kimi-k2"}) {
+                            "hunyuan",     "deepseek-llm", "deepseek-coder", "kimi-k2",    "exaone",
+                            "mellum2",     "bailingmoe2",  "jais-2",         "afmoe",      "hy_v4"}) {
     INFO(known);
     CHECK(error(pre, [&](GgufFile& f) { f.text(pre, known); }) == "");
   }
