@@ -27,6 +27,7 @@ class Case:
     biases: str = ""  # the end of the name of buffers that rank experts: drawn, and stored in F32
     embedding: float = 0.6  # standard deviation; less where the embedding is scaled up, or answers only repeat the text
     gain: float = 0.0  # beyond 1, of the final norm
+    softmax: bool = False  # the routers choose by softmax and not by sigmoids, which no class of transformers has
     published_type: str = ""  # model_type in config.json, where transformers knows it by another
     methods: tuple = ("bf16", "fp8-block-bf16")
 

@@ -126,6 +126,19 @@ def mixture_cases():
         published_type="bailing_moe",
     )
     yield Case(
+        "bailing_moe-first",
+        "sarvam_moe",
+        ling | {"architectures": ["BailingMoeForCausalLM"], "use_qk_norm": False, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0}
+        | {"num_shared_experts": 2},
+        "Ling 1.5: experts chosen by softmax, two shared ones, no norms of q and k",
+        experts=ONE_BY_ONE,
+        fused=True,
+        softmax=True,
+        old_names=ling_names,
+        published_type="bailing_moe",
+        methods=("bf16",),
+    )
+    yield Case(
         "mellum",
         "mellum",
         few | {"head_dim": 12, "layer_types": layer_types(*"LG"), "sliding_window": WINDOW}

@@ -94,6 +94,20 @@ def make_model(case):
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
 
 
+def choose_by_softmax(model):
+    """Routers as published with Ling 1.5 (modeling_bailing_moe.py, BailingMoeGate)."""
+
+    def forward(router, hidden):
+        logits = torch.nn.functional.linear(hidden.reshape(-1, hidden.shape[-1]), router.weight)
+        weights, chosen = logits.softmax(-1).topk(router.top_k, -1)
+        return logits, weights / weights.sum(-1, keepdim=True), chosen
+
+    for router in model.modules():
+        if type(router).__name__.endswith("TopkRouter"):
+            router.__class__ = type("SoftmaxRouter", (type(router),), {"forward": forward})
+    return model
+
+
 def draw(fresh_parameters, case, rng):
     """{name: float64 array}; norms around what a fresh model has, which is 0 where 1 is added to them."""
     out = {}
@@ -366,7 +380,7 @@ def make(case, method_name, out):
     for attempt in range(200):
         rng = np.random.default_rng([zlib.crc32(name.encode()), attempt])
         if model is None:
-            model = make_model(case)
+            model = choose_by_softmax(make_model(case)) if case.softmax else make_model(case)
             fresh = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
             router_margins = []
             if case.experts:

@@ -25,8 +25,8 @@ std::string json_text(const Conversation& conversation, std::string_view model) 
                                 apart ? json_quote(*conversation.system) : "null");
   bool first = true;
   for (const Message& message : apart ? conversation.messages : conversation.all()) {
-    out += fmt::format("{}\n  {{\"role\":{}", first ? "" : ",", json_quote(message.role));
-    if (message.has_content) out += fmt::format(",\"content\":{}", json_quote(message.content));
+    out += fmt::format("{}\n  {{\"role\":{},\"content\":{}", first ? "" : ",", json_quote(message.role),
+                       message.has_content ? json_quote(message.content) : "null");
     for (const auto& [name, value] : message.extra) out += fmt::format(",{}:{}", json_quote(name), value);
     out += "}";
     first = false;

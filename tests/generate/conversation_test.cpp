@@ -71,6 +71,10 @@ TEST_CASE("A list of messages is a conversation too; its system message comes fi
   const Conversation again = read_conversation(folder.path() / "talk.json");
   CHECK(again.system == "s");
   CHECK(again.system_members == with_tools.system_members);
+  // A message without content stays one.
+  with_tools.messages.push_back({"assistant", "", {{"tool_calls", "[]"}}, false});
+  save_conversation(folder.path() / "talk.json", with_tools, "m");
+  CHECK_FALSE(read_conversation(folder.path() / "talk.json").messages.back().has_content);
   with_tools.set_system("other");
   CHECK(with_tools.all()[0].extra.empty());
   // The object's own system message wins over one among the messages, which then stays there.
