@@ -168,6 +168,9 @@ TEST_CASE("families: wrong values of their keys are named") {
       {"nemotron_h-latent-bf16", "\"moe_latent_size\":20", "\"moe_latent_size\":0",
        "moe_latent_size: 0 is out of range"},
       {"ernie4_5_moe-bf16", "\"moe_k\":2", "\"moe_k\":2,\"moe_norm_min\":0.5", "moe_norm_min: 0.5 is not supported"},
+      {"bamba-bf16", "\"mamba_n_groups\":2", "\"mamba_n_groups\":2,\"head_dim\":6", "half of heads of 6 elements"},
+      {"bailing_moe-bf16", "\"n_group\":3", "\"n_group\":3,\"norm_head\":true", "norm_head: true is not supported"},
+      {"iquestcoder-bf16", "\"head_dim\":12", "\"head_dim\":12,\"clip_qkv\":8", "clip_qkv: is not supported"},
       {"ministral-bf16", "\"sliding_attention\"", "\"windowed\"", "layer_types[1]: 'windowed' is not supported"},
   };
   for (const auto& row : kCases) {

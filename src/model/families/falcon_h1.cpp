@@ -93,6 +93,8 @@ Description describe_bamba(const Json& config) {
       {.kv_heads = 8, .intermediate = 14336, .context = 262144, .epsilon = 1e-5, .partial_rotary = kWholeHead});
   // The class rotates half, whatever partial_rotary_factor says.
   parts.model.ropes[0].dim = parts.attention.head_dim / 2;
+  if (parts.attention.head_dim % 4 != 0)
+    config.fail(fmt::format("half of heads of {} elements cannot be rotated in pairs", parts.attention.head_dim));
   read_biases(config, parts);
   expect_silu(config, "hidden_act");  // the convolution's too
   const int64_t count = parts.layers, inner = read_size(config, "mamba_expand", 1, 64, 2) * parts.model.hidden;
