@@ -104,25 +104,22 @@ def mixture_cases():
         (".self_attn.", ".attention."),
         (".mlp.gate.e_score_correction_bias", ".mlp.gate.expert_bias"),
     )
+    ling_form = {"experts": ONE_BY_ONE, "fused": True, "old_names": ling_names}
     yield Case(
         "sarvam_moe",
         "sarvam_moe",
         ling | {"n_group": 1, "topk_group": 1, "use_qkv_bias": True},
         "Ling's block with whole heads rotated, biases on q, k and v",
-        experts=ONE_BY_ONE,
-        fused=True,
         biases="e_score_correction_bias",
-        old_names=ling_names,
+        **ling_form,
     )
     yield Case(
         "bailing_moe",
         "sarvam_moe",
         ling | {"architectures": ["BailingMoeV2ForCausalLM"], "partial_rotary_factor": 0.5},
         "Ling 2.0: q, k and v as one matrix, norms of them, half of each head rotated, groups of experts",
-        experts=ONE_BY_ONE,
-        fused=True,
         biases="e_score_correction_bias",
-        old_names=ling_names,
+        **ling_form,
         published_type="bailing_moe",
     )
     yield Case(
@@ -131,10 +128,8 @@ def mixture_cases():
         ling | {"architectures": ["BailingMoeForCausalLM"], "use_qk_norm": False, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0}
         | {"num_shared_experts": 2},
         "Ling 1.5: experts chosen by softmax, two shared ones, no norms of q and k",
-        experts=ONE_BY_ONE,
-        fused=True,
         softmax=True,
-        old_names=ling_names,
+        **ling_form,
         published_type="bailing_moe",
         methods=("bf16",),
     )

@@ -140,6 +140,17 @@ void refuse_existing(std::string_view option, const fs::path& target) {
   fail(ErrorKind::kUsage, fmt::format("{} {}: is there already", option, target.string()), "another name, or --force");
 }
 
+bool holds_other(const fs::path& target, const std::function<void(const fs::path&)>& read) {
+  std::error_code error;
+  if (!fs::exists(target, error) || fs::file_size(target, error) == 0 || error) return false;
+  try {
+    read(target);
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
 void write_new_file(const fs::path& target, std::string_view text, NewFile::Readers readers) {
   NewFile file(target, readers);
   file.write(0, std::as_bytes(std::span(text)));

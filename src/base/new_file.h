@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -50,6 +51,10 @@ bool is_temporary_name(std::string_view name);
 
 // Throws a usage Error that begins with `option` where something has the name already, be it a dangling link.
 void refuse_existing(std::string_view option, const std::filesystem::path& target);
+
+// Whether a file that has the name already holds something else than what `read` takes without an Error; one that is
+// empty holds nothing.
+bool holds_other(const std::filesystem::path& target, const std::function<void(const std::filesystem::path&)>& read);
 
 // A small file at once.
 void write_new_file(const std::filesystem::path& target, std::string_view text, NewFile::Readers readers);

@@ -27,23 +27,15 @@ struct CalibrateOptions {
   bool quiet = false;
 };
 
-// --force replaces statistics, and no other file.
-void refuse_other_file(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) || std::filesystem::file_size(path, error) == 0 || error) return;
-  try {
-    quantize::InputStatistics::read(path);
-  } catch (const Error&) {
-    fail(ErrorKind::kUsage, fmt::format("--out {}: it holds something else than statistics", path), "a new file");
-  }
-}
-
 int calibrate_model(const CalibrateOptions& options) {
   require_model(options.model);
   if (options.out.empty()) fail(ErrorKind::kUsage, "calibrate: no file to write", "--out FILE");
   refuse_dash(options.out, "--out");
   if (!options.force) refuse_existing("--out", options.out);
-  refuse_other_file(options.out);
+  if (holds_other(options.out, quantize::InputStatistics::read)) {  // which --force does not replace either
+    fail(ErrorKind::kUsage, fmt::format("--out {}: it holds something else than statistics", options.out),
+         "a new file");
+  }
   auto plan = open_plan(options.model);
   const auto tokenizer = load_tokenizer(plan->checkpoint.files());
   const std::string text = read_text(options.input, "calibrate", options.text);

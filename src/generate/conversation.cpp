@@ -91,13 +91,9 @@ namespace {
 // Files that are there are replaced where they hold a conversation, or nothing.
 void refuse_other_file(const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return;
-  if (!fs::is_regular_file(path, error))
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
     fail(ErrorKind::kRuntime, fmt::format("{}: not a regular file", path.string()));
-  if (fs::file_size(path, error) == 0 || error) return;
-  try {
-    read_conversation(path);
-  } catch (const Error&) {
+  if (holds_other(path, read_conversation)) {
     fail(ErrorKind::kUsage, fmt::format("{}: it holds something else than a conversation", path.string()),
          "a new file, or one with a conversation");
   }

@@ -11,6 +11,12 @@
 #include "quantize/expert_matrices.h"
 
 namespace qgen::quantize {
+
+bool is_only_read(const Family& family) {
+  constexpr std::string_view kFamilies[] = {"exaone", "jais2", "afmoe", "bailing_moe", "mellum", "hy_v3"};
+  return std::ranges::find(kFamilies, family.name) != std::end(kFamilies);
+}
+
 namespace {
 
 template <typename Is>
@@ -24,9 +30,7 @@ bool is_mixture(const BlockSpec& block) { return mixture_of(block) != nullptr; }
 
 // The architecture of llama.cpp, which has one for several families, and several for one.
 std::string_view architecture_of(const Family& family, const Description& model) {
-  // Read, and not written.
-  constexpr std::string_view kReadOnly[] = {"exaone", "jais2", "afmoe", "bailing_moe", "mellum", "hy_v3"};
-  if (std::ranges::find(kReadOnly, family.name) != std::end(kReadOnly)) return "";
+  if (is_only_read(family)) return "";
   if (family.name == "mistral" || family.name == "ministral" || family.name == "mixtral") return "llama";
   if (family.name == "nemotron_h") return any_branch(model, is_mixture) ? "nemotron_h_moe" : "nemotron_h";
   // Granite 4's models without Mamba declare themselves as hybrids, too.

@@ -33,6 +33,9 @@ struct GgufArchitecture {
   bool is_mixed() const { return mamba != nullptr || convolution != nullptr; }
 };
 
+// Whether GGUF files of a family are read, and neither written nor rewritten as another format.
+bool is_only_read(const Family& family);
+
 // A model Error where llama.cpp has no such architecture, or its files cannot say what config.json says. The pointers
 // are into `model`.
 GgufArchitecture gguf_architecture(const Checkpoint& checkpoint);

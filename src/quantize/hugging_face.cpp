@@ -18,6 +18,7 @@
 #include "model/mistral_files.h"
 #include "quant/weight.h"
 #include "quantize/expert_matrices.h"
+#include "quantize/gguf_architecture.h"
 #include "quantize/gguf_layout.h"
 #include "quantize/hugging_face_config.h"
 #include "quantize/source.h"
@@ -91,10 +92,7 @@ class View {
 
   // Parts whose tensors are stored in another way than their names alone say are left to other tools.
   void check_parts(const OtherLayout& files) const {
-    // Families whose names or keys have been read in one direction only.
-    constexpr std::string_view kOneWay[] = {"exaone", "jais2", "afmoe", "bailing_moe", "mellum", "hy_v3"};
-    if (std::ranges::find(kOneWay, family_->name) != std::end(kOneWay))
-      refuse("files of this family in this layout cannot be converted");
+    if (is_only_read(*family_)) refuse("files of this family in this layout cannot be converted");
     if (family_->architecture.ends_with("ForConditionalGeneration"))
       refuse("the text part of a multimodal model in this layout cannot be converted");
     for (const auto& layer : files.model.layers) {

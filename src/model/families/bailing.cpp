@@ -15,9 +15,8 @@ namespace {
 // Both versions go by one model_type.
 bool is_second(const Json& config) {
   if (is_from_gguf(config)) return true;  // the other one has an architecture of its own there
-  const auto classes = config.get("architectures");
-  if (classes && !classes->elements().empty())
-    return classes->elements()[0].as_string().find("V2") != std::string_view::npos;
+  if (const std::string_view name = first_architecture(config); !name.empty())
+    return name.find("V2") != std::string_view::npos;
   const auto score = config.get("score_function");
   return score && score->as_string() == "sigmoid";
 }

@@ -292,6 +292,13 @@ std::vector<int64_t> read_last_windows(const Json& config, int64_t layers, int64
   return windows;
 }
 
+std::string_view first_architecture(const Json& config) {
+  const auto value = config.get("architectures");
+  if (!value) return {};
+  const auto list = value->elements();
+  return list.empty() ? std::string_view() : list.front().as_string();
+}
+
 bool is_from_gguf(const Json& config) { return config.find("rope_adjacent_pairs").has_value(); }
 
 void allow_class_sizes(const Json& config, DecoderDefaults& defaults, int64_t intermediate) {

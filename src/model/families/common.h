@@ -61,6 +61,8 @@ void read_biases(const Json& config, DecoderParts& parts, bool qkv = false);
 int64_t read_size(const Json& config, std::string_view key, int64_t lowest, int64_t most, int64_t fallback);
 // A number above 0, `fallback` if absent or null.
 double read_number(const Json& config, std::string_view key, double fallback);
+// The first class in architectures; empty where there is none.
+std::string_view first_architecture(const Json& config);
 // Whether config.json was made from a GGUF file's keys.
 bool is_from_gguf(const Json& config);
 // Sizes that the text_config of a multimodal checkpoint leaves out where they are as in the classes of Llama and

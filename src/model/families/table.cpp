@@ -126,13 +126,6 @@ std::string_view text_or_empty(const Json& config, std::string_view key) {
   return value ? value->as_string() : std::string_view();
 }
 
-std::string_view first_architecture(const Json& config) {
-  const auto value = config.get("architectures");
-  if (!value) return {};
-  const auto list = value->elements();
-  return list.empty() ? std::string_view() : list.front().as_string();
-}
-
 // By model_type, else by architectures; null where there is none.
 const Family* find_row(const Json& config) {
   const std::string_view type = text_or_empty(config, "model_type");
