@@ -542,7 +542,7 @@ class CudaBackend : public Backend {
     if (step.gate) {
       args.gate = at(step.gate);
       args.gate_stride = stride(step.gate);
-      args.one_gate = step.gate.cols == 1;
+      args.gate_span = int(step.out.cols / step.gate.cols);
     }
     args.activation = step.activation;
     args.out = at(step.out);

@@ -256,7 +256,7 @@ struct CombineArgs {
   DeviceNorm norm;
   const float* gate = nullptr;  // (tokens, gate_stride) or null: 1
   int64_t gate_stride = 0;
-  bool one_gate = false;  // of one column, for all
+  int gate_span = 1;  // columns of out for each of the gate's
   Activation activation = Activation::kNone;
   float* out = nullptr;  // (tokens, out_stride); may be x or y
   int64_t out_stride = 0;

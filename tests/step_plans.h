@@ -340,6 +340,14 @@ inline std::vector<StepCase> combine_cases() {
              step.norm = {Norm::Kind::kRms, m.vector(16, 1), nullptr, 1e-5, 16};
              m.add(step);
            }},
+          {"heads times a softplus of each",
+           [](PlanMaker& m) {
+             CombineStep step;
+             step.y = step.out = m.products("branch", kHidden);
+             step.gate = m.products("gate", kHidden / 16);
+             step.activation = Activation::kSoftplus;
+             m.add(step);
+           }},
           {"a part of a row plus another", [](PlanMaker& m) {
              CombineStep step;
              const View whole = m.products("whole", 90);

@@ -94,6 +94,39 @@ def mixture_cases():
         drop=("layer_types",),
         embedding=0.1,
     )
+    laguna = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20}
+    laguna |= {"head_dim": 12, "num_hidden_layers": 3, "num_attention_heads_per_layer": [4, 6, 6], "num_key_value_heads": 2}
+    laguna |= {"layer_types": layer_types(*"GLL"), "sliding_window": WINDOW, "moe_routed_scaling_factor": 2.5}
+    laguna |= {
+        "rope_parameters": {
+            "full_attention": yarn(rope_theta=5000.0, partial_rotary_factor=0.5),
+            "sliding_attention": rope(partial_rotary_factor=1.0),
+        }
+    }
+    laguna_names = (
+        ("mlp.gate.e_score_correction_bias", "mlp.experts.e_score_correction_bias"),
+        ("mlp.shared_experts.", "mlp.shared_expert."),
+    )
+    yield Case(
+        "laguna",
+        "laguna",
+        laguna,
+        "a softplus for each head of attention's results, layers with other numbers of heads and another rotation, windows",
+        experts=ONE_BY_ONE,
+        old_names=laguna_names,
+        biases="e_score_correction_bias",
+    )
+    yield Case(
+        "laguna-elements",
+        "laguna",
+        laguna
+        | {"gating": "per-element", "mlp_layer_types": ["dense", "dense", "sparse"], "moe_router_logit_softcapping": 0.7}
+        | {"num_attention_heads_per_layer": None, "attention_bias": True},
+        "a softplus for each element, a soft cap of the router's logits that bites, biases",
+        experts=ONE_BY_ONE,
+        biases="e_score_correction_bias",
+        methods=("bf16",),
+    )
     ling = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_shared_experts": 1, "head_dim": 12}
     ling |= {"n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True, "first_k_dense_replace": 1}
     ling_names = (
@@ -336,6 +369,36 @@ def mixture_cases():
         embedding=0.3,
         experts=("fused",),
         old_names=GRANITE,
+    )
+    windows = {"layer_types": layer_types(*"GLLG"), "num_hidden_layers": 4, "sliding_window": WINDOW}
+    windows |= {"layer_rope_theta": [0, 10000.0, 5000.0, 10000.0]}
+    yield Case(
+        "granitemoe_swa",
+        "granitemoe_swa",
+        granite_moe | local | windows | {"shared_intermediate_size": 36},
+        "sinks, windows, rotations by layer and one without, a mixture beside a network",
+        tied=True,
+        embedding=0.3,
+        experts=("fused",),
+    )
+    yield Case(
+        "granite_swa",
+        "granite_swa",
+        {"embedding_multiplier": 3.0, "logits_scaling": 0.5, "residual_multiplier": 0.4, "attention_multiplier": 0.2}
+        | windows
+        | {"num_attention_heads": 6, "head_dim": 12},
+        "sinks, windows, rotations by layer and one without",
+        tied=True,
+        embedding=0.3,
+    )
+    yield Case(
+        "lfm3",
+        "lfm3",
+        {"layer_types": ["conv", "sliding_attention", "full_attention"], "num_hidden_layers": 3, "head_dim": 16}
+        | {"sliding_window": WINDOW, "norm_eps": 1e-5},
+        "convolutions over seven tokens, a sigmoid for each head of attention's results, two rotations, a window",
+        tied=True,
+        old_names=((".self_attn.g_proj.", ".self_attn.gate_proj."),),
     )
     yield Case(
         "lfm2_moe",

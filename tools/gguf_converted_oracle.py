@@ -79,6 +79,8 @@ MODELS = {
     "afmoe": ("afmoe-bf16", {"num_hidden_layers": 5, "global_attn_every_n_layers": 4, "score_func": "sigmoid"}),
     "bailing_moe": ("bailing_moe-bf16", {"score_function": "sigmoid"}),
     "mellum": ("mellum-bf16", {}),
+    "laguna": ("laguna-bf16", {"mlp_layer_types": ["dense", "sparse", "sparse"], "gating": True}),
+    "laguna_elements": ("laguna-elements-bf16", {"moe_router_logit_softcapping": 0.0, "attention_bias": False}),
     "hy_v3": ("hy_v3-bf16", {}),
     "internlm3": ("internlm3-bf16", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
     "solar_open": ("solar_open-bf16", {"partial_rotary_factor": 1.0}),

@@ -11,6 +11,11 @@ constexpr int kRowThreads = 256;
 constexpr int kLineFloats = 32;  // of 128 bytes
 constexpr int kRowHeld = 8;      // values of a group that a thread loads at once and keeps
 
+// Softplus is no activation of products.
+QGEN_DEVICE float gate_value(Activation activation, float x) {
+  return activation == Activation::kSoftplus ? softplus(x) : activated(activation, x);
+}
+
 // An RMS norm of whole rows and nothing else, as most of the norms are that stand alone.
 inline bool is_plain_norm(const CombineArgs& args) {
   return args.norm.kind == Norm::Kind::kRms && args.norm.group == args.cols && args.norm.weight != nullptr &&
@@ -47,13 +52,13 @@ combine_kernel(const CombineArgs args, const LaunchTimes times) {
   const float* const x = !kPlain && args.x != nullptr ? args.x + token * args.x_stride : nullptr;
   const float* const gate = !kPlain && args.gate != nullptr ? args.gate + token * args.gate_stride : nullptr;
   float* const out = args.out + token * args.out_stride;
-  const auto gate_at = [&](int c) { return gate != nullptr ? gate[args.one_gate ? 0 : c] : 0; };
+  const auto gate_at = [&](int c) { return gate != nullptr ? gate[args.gate_span == 1 ? c : c / args.gate_span] : 0; };
   const auto x_at = [&](int c) { return x != nullptr ? args.x_scale * x[c] : 0; };
   const auto result = [&](float value, float of_gate, float of_x) {
     if constexpr (kPlain) return value;
     // Rounded before they are added, as a product does that has done this in passing (GemvArgs::token_gate).
     value = rounded_product(value, args.y_scale);
-    if (gate != nullptr) value = rounded_product(value, activated(args.activation, of_gate));
+    if (gate != nullptr) value = rounded_product(value, gate_value(args.activation, of_gate));
     return of_x + value;
   };
   // What threads that share a group add up: warps, or all.

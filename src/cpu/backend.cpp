@@ -148,13 +148,14 @@ class CpuBackend : public Backend {
         std::copy_n(at(step.y, token), cols, y);
       }
       if (step.gate) {
-        if (step.gate.cols == 1) {
-          std::fill_n(gate, cols, *at(step.gate, token));
+        const int64_t gates = step.gate.cols, span = cols / gates;
+        std::copy_n(at(step.gate, token), gates, gate);
+        target_.activate(static_cast<ActivationKind>(step.activation), gate, span == 1 ? y : nullptr, gates);
+        if (span == 1) {
+          std::copy_n(gate, cols, y);
         } else {
-          std::copy_n(at(step.gate, token), cols, gate);
+          for (int64_t i = 0; i < gates; ++i) target_.scale(y + i * span, gate[i], span, y + i * span);
         }
-        target_.activate(static_cast<ActivationKind>(step.activation), gate, y, cols);
-        std::copy_n(gate, cols, y);
       }
       float* const out = at(step.out, token);
       if (!step.x) {

@@ -188,7 +188,7 @@ class ReferenceBackend : public Backend {
       double* out = at(step.out, t);
       for (int64_t k = 0; k < step.out.cols; ++k) {
         double value = step.y_scale * y[size_t(k)];
-        if (step.gate) value *= activate(step.activation, at(step.gate, t)[step.gate.cols == 1 ? 0 : k]);
+        if (step.gate) value *= activate(step.activation, at(step.gate, t)[k * step.gate.cols / step.out.cols]);
         out[k] = (step.x ? step.x_scale * at(step.x, t)[k] : 0) + value;
       }
     }

@@ -314,6 +314,7 @@ constexpr NonePublished kNone[] = {
     {"jais2", "found none"},
     {"mellum", "found none"},
     {"hy_v3", "found none"},
+    {"laguna", "found none"},
     {"bailing_moe", "found none"},
     {"afmoe", "found none"},
     {"qwen3_5_moe_text", "found only for the dense models"},

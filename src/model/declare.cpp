@@ -42,7 +42,10 @@ class Declarer {
 
   Checkpoint run() {
     Description model = describe(config_->root());
-    if (index_) find_place(model, [&](const std::string& tensor) { return in_index(tensor); });
+    if (index_) {
+      find_place(model, [&](const std::string& tensor) { return in_index(tensor); });
+      find_other_names(model, names_in_index());
+    }
     declaration_ = Declaration::read(config_->root(), side_file_.get(), description_.get());
     const auto requests = plan_requests(
         model, location_.name, [&](const std::string& tensor) { return has(model, tensor); }, draft_head_);
@@ -60,6 +63,11 @@ class Declarer {
 
  private:
   bool in_index(const std::string& tensor) const { return index_->file_of_tensor.contains(tensor); }
+  std::set<std::string> names_in_index() const {
+    std::set<std::string> out;
+    for (const auto& [name, file] : index_->file_of_tensor) out.insert(name);
+    return out;
+  }
 
   // Optional tensors: without an index the configuration decides.
   bool has(const Description& model, const std::string& tensor) const {
@@ -148,9 +156,7 @@ class Declarer {
 
   // Names that nothing asked for are judged by the Binder, as those of files are.
   void add_rest() {
-    std::set<std::string> rest;
-    for (const auto& [name, file] : index_->file_of_tensor) rest.insert(name);
-    for (const std::string& name : rest) add({name, Dtype::kF32, {}});
+    for (const std::string& name : names_in_index()) add({name, Dtype::kF32, {}});
   }
 
   const ModelLocation& location_;

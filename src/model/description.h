@@ -41,11 +41,14 @@ struct AttentionSpec {
   bool values_from_keys = false;           // values are what keys are before their norm and rotation
   int64_t shares_layer = -1;               // a layer before whose keys and values are read in place of own ones
   bool norm_after_rotation = false;
-  bool sinks = false;        // one more score of each head, without a value
-  bool output_gate = false;  // q_proj has rows for a gate behind those of each head
-  bool gate_apart = false;   // the gate is a matrix of its own
-  int32_t rope = 0;          // of Description::ropes; -1: none
-  double scale = 0;          // of the scores; 0: 1 / sqrt(head_dim)
+  bool sinks = false;  // one more score of each head, without a value
+  // A product of the same input, an activation of which the results are multiplied by: its rows lie behind those of
+  // each head in q_proj, or are a matrix of their own, with a row for each element of the heads, or for each head.
+  enum class Gate : uint8_t { kNone, kInQueries, kElements, kHeads };
+  Gate gate = Gate::kNone;
+  Activation gate_activation = Activation::kSigmoid;
+  int32_t rope = 0;  // of Description::ropes; -1: none
+  double scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
   double softcap = 0;
   int64_t window = 0;  // tokens, itself included, that a query sees; 0: all
   int64_t chunk = 0;
@@ -101,6 +104,7 @@ struct MixtureSpec {
   double least_sum = 0;
   double scale = 1;           // of the weights
   double logit_scale = 1;     // of the router's logits
+  double logit_softcap = 0;   // of them: c tanh(logit / c); 0: none
   bool expert_scale = false;  // weights are multiplied by a number of each expert
   int64_t shared_width = 0;
   bool shared_score = false;  // the shared expert's result is multiplied by a sigmoid
@@ -192,7 +196,7 @@ inline bool may_have(const std::vector<BlockSpec>& layer, Role role) {
   if (role == Role::kAttnQkv) return has_mixer<AttentionSpec>(layer);
   if (role == Role::kAttnGate) {
     const auto* attention = mixer_of<AttentionSpec>(layer);
-    return attention != nullptr && attention->gate_apart;
+    return attention != nullptr && attention->gate > AttentionSpec::Gate::kInQueries;
   }
   if (among(Role::kLatentQDown, Role::kLatentVUp)) return has_mixer<LatentSpec>(layer);
   if (among(Role::kDeltaQkv, Role::kDeltaOut)) return has_mixer<DeltaSpec>(layer);

@@ -24,7 +24,7 @@ constexpr int64_t kMaxCount = int64_t{1} << 31;
 constexpr std::string_view kMixtures =
     "mixtral,qwen3_moe,qwen2_moe,olmoe,qwen3_next,qwen3_5_moe_text,deepseek_v2,deepseek_v3,glm4_moe,gpt_oss,minimax_m2,"
     "qwen3_vl_moe_text,ernie4_5_moe,llama4_text,granitemoehybrid,nemotron_h,gemma4_text,deepseek_v32,glm_moe_dsa,"
-    "mistral4,hunyuan_v1_moe,lfm2_moe,granitemoe,dots1,exaone_moe,afmoe,bailing_moe,mellum,hy_v3";
+    "mistral4,hunyuan_v1_moe,lfm2_moe,granitemoe,dots1,exaone_moe,afmoe,bailing_moe,mellum,hy_v3,laguna";
 constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // llama.cpp, enum llama_expert_gating_func_type
 constexpr std::string_view kRopeFactors = "rope_freqs.weight", kLongRopeFactors = "rope_factors_long.weight";
 
@@ -95,7 +95,7 @@ std::vector<int64_t> of_each_layer(const Gguf& keys, const std::string& key, int
 constexpr std::string_view kHybrids = "qwen3_next,qwen3_5_text,qwen3_5_moe_text";
 constexpr std::string_view kLatent = "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4";
 constexpr std::string_view kFirstDense =
-    "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,dots1,exaone_moe,bailing_moe";
+    "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,dots1,exaone_moe,bailing_moe,laguna";
 constexpr std::string_view kGrouped =  // experts in groups
     "deepseek_v2,deepseek_v3,deepseek_v32,glm_moe_dsa,mistral4,glm4_moe,nemotron_h,dots1,exaone_moe,bailing_moe";
 constexpr std::string_view kGranite = "granite,granitemoe,granitemoehybrid";
@@ -116,7 +116,8 @@ constexpr Number kNumbers[] = {
     {"residual_scale", kGranite, "residual_multiplier"},
     {"attention.scale", kGranite, "attention_multiplier"},
     {"logit_scale", "cohere,cohere2", "logit_scale"},
-    {"expert_shared_feed_forward_length", "qwen2_moe,qwen3_next,qwen3_5_moe_text", "shared_expert_intermediate_size"},
+    {"expert_shared_feed_forward_length", "qwen2_moe,qwen3_next,qwen3_5_moe_text,laguna",
+     "shared_expert_intermediate_size"},
     {"ssm.conv_kernel", kHybrids, "linear_conv_kernel_dim"},
     {"ssm.state_size", kHybrids, "linear_key_head_dim"},
     {"ssm.group_count", kHybrids, "linear_num_key_heads"},
@@ -131,6 +132,7 @@ constexpr Number kNumbers[] = {
     {"leading_dense_block_count", "afmoe", "num_dense_layers"},
     {"expert_weights_scale", "afmoe", "route_scale"},
     {"expert_weights_scale", "hy_v3", "router_scaling_factor"},
+    {"expert_weights_scale", "laguna", "moe_routed_scaling_factor"},
     {"expert_shared_count", "exaone_moe,afmoe,bailing_moe", "num_shared_experts"},
     {"expert_shared_count", kGrouped, "n_shared_experts"},
     {"expert_weights_scale", kGrouped, "routed_scaling_factor"},
@@ -252,7 +254,7 @@ void check_experts(const Gguf& keys, const std::string& arch, std::string_view f
     if (found && *found != expected)
       keys.fail_key(key(rest), fmt::format("{} is not supported (expected {})", *found, expected));
   };
-  if (is_among("deepseek_v32,glm_moe_dsa,glm4_moe,minimax_m2,lfm2_moe,dots1,exaone_moe,afmoe,bailing_moe,hy_v3",
+  if (is_among("deepseek_v32,glm_moe_dsa,glm4_moe,minimax_m2,lfm2_moe,dots1,exaone_moe,afmoe,bailing_moe,hy_v3,laguna",
                family))
     check("expert_gating_func", kSigmoid);
   if (family == "mistral4") check("expert_gating_func", kSoftmax);
@@ -401,6 +403,8 @@ std::string GgufModel::window_json(const std::string& family, int64_t layers) co
     }
   } else if (const auto every = keys().integer(pattern_key, 0, kMaxCount)) {
     for (int64_t i = 0; i < layers; ++i) pattern.push_back(*every == 0 || (i + 1) % *every != 0);
+  } else if (family == "laguna") {  // whose files have no key for it
+    for (int64_t i = 0; i < layers; ++i) pattern.push_back(i % 4 != 0);
   }
   std::string types;
   for (const bool sliding : pattern)
@@ -528,6 +532,27 @@ std::string GgufModel::gemma4_json(int64_t layers, const std::vector<bool>& wind
                            file.decimal(key("rope.freq_base_swa")).value_or("10000"));
 }
 
+// The heads of each layer, the gate's kind by its rows, and the two rotations.
+std::string GgufModel::laguna_json(int64_t layers, int64_t head_dim) const {
+  const Gguf& file = keys();
+  const std::vector<int64_t> heads = of_each_layer(file, key("attention.head_count"), layers);
+  const bool of_elements = rows_of("blk.0.attn_gate.weight").value_or(0) != heads.front();
+  // llama.cpp scales the rotation of layers without a window alone.
+  const std::string scaling = rope_scaling_json();
+  const auto rotation = [&](std::string_view kind, std::string_view rest) {
+    const auto rotated = file.integer(key(fmt::format("rope.dimension_count{}", kind)), 1, head_dim).value_or(head_dim);
+    return fmt::format(R"({{{},"rope_theta":{},"partial_rotary_factor":{:.9g}}})", rest,
+                       file.decimal(key(fmt::format("rope.freq_base{}", kind))).value_or("10000"),
+                       double(rotated) / double(head_dim));
+  };
+  constexpr std::string_view kPlain = R"("rope_type":"default")";
+  return fmt::format(R"(,"num_attention_heads_per_layer":[{}],"gating":"{}","rope_parameters":{{"full_attention":{},)"
+                     R"("sliding_attention":{}}})",
+                     fmt::join(heads, ","), of_elements ? "per-element" : "per-head",
+                     rotation("", scaling == "null" ? kPlain : std::string_view(scaling).substr(1, scaling.size() - 2)),
+                     rotation("_swa", kPlain));
+}
+
 // What needs more than another name.
 std::string GgufModel::family_json(const std::string& family, int64_t layers) const {
   const Gguf& file = keys();
@@ -609,8 +634,10 @@ std::string GgufModel::config_json() const {
     file.fail_key(key("block_count"), fmt::format("{} (expected at most {})", layers, kMaxLayers));
   const int64_t hidden = required(file, key("embedding_length"));
   const bool mixed = is_among(kMixedLayers, family);
-  const auto heads = same_for_all_layers(file, key("attention.head_count"), mixed);
-  if (!heads) file.fail_key(key("attention.head_count"), "missing");
+  const std::string heads_key = key("attention.head_count");
+  const std::optional<int64_t> heads =
+      family == "laguna" ? of_each_layer(file, heads_key, layers).front() : same_for_all_layers(file, heads_key, mixed);
+  if (!heads) file.fail_key(heads_key, "missing");
   // Where layers are of two kinds, the sizes of those with a window are read here.
   const std::vector<bool> windowed = windowed_layers(family, layers);
   const std::string_view kind = windowed.empty() ? "" : "_swa";
@@ -703,6 +730,7 @@ std::string GgufModel::config_json() const {
                        experts, required(file, key("expert_used_count")), width, normalized);
   }
   out += family_json(family, layers);
+  if (family == "laguna") out += laguna_json(layers, head_dim);
   std::string called;
   for (const char* part : {"name", "basename", "size_label", "finetune"}) {
     if (const auto text = file.text(fmt::format("general.{}", part)))

@@ -43,6 +43,7 @@ class GgufModel {
   std::string granite_json() const;
   std::vector<bool> windowed_layers(const std::string& family, int64_t layers) const;
   std::string gemma4_json(int64_t layers, const std::vector<bool>& windowed) const;
+  std::string laguna_json(int64_t layers, int64_t head_dim) const;
   std::string layer_types_json(const std::string& family, int64_t layers) const;
   std::string family_json(const std::string& family, int64_t layers) const;
   std::optional<int64_t> rows_of(std::string_view tensor) const;  // nothing where there is none

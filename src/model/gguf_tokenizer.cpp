@@ -89,6 +89,10 @@ constexpr std::string_view kDeepSeek3Words =
 constexpr std::string_view kLingWords =
     R"({"type":"Split","pattern":{"Regex":"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}|)"
     R"( ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
+constexpr std::string_view kLagunaWords =
+    R"({"type":"Split","pattern":{"Regex":"[^\\n]+|[\\n]+"},"behavior":"Isolated","invert":false},)"
+    R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|)"
+    R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},)";
 constexpr std::string_view kJais2Words =
     R"({"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|)"
     R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|)"
@@ -200,6 +204,7 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {"jais-2", kNone, kJais2Words, false, false, false},
     {"afmoe", kNone, kTrinityWords, false, false, false},
     {"hy_v4", kNone, kDeepSeek3Words, false, false, false},
+    {"laguna", kNone, kLagunaWords, false, false, false},
 };
 
 const PreTokenizer& pre_tokenizer(const Gguf& keys) {

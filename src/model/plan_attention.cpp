@@ -12,14 +12,22 @@ namespace qgen {
 namespace {
 
 // A gate's columns lie behind those of each head.
-int64_t q_stride(const AttentionSpec& spec) { return spec.output_gate ? 2 * spec.head_dim : spec.head_dim; }
+int64_t q_stride(const AttentionSpec& spec) {
+  return spec.gate == AttentionSpec::Gate::kInQueries ? 2 * spec.head_dim : spec.head_dim;
+}
+
+// Columns of a gate with a matrix of its own.
+int64_t gate_cols(const AttentionSpec& spec) {
+  return spec.gate == AttentionSpec::Gate::kElements ? spec.heads * spec.head_dim
+         : spec.gate == AttentionSpec::Gate::kHeads  ? spec.heads
+                                                     : 0;
+}
 
 }  // namespace
 
 View PlanBuilder::begin(const BlockSpec& block, const AttentionSpec& spec) {
   const int64_t q_rows = spec.heads * q_stride(spec), kv_cols = spec.kv_heads * spec.head_dim;
-  const int64_t gate_cols = spec.gate_apart ? spec.heads * spec.head_dim : 0;
-  const View qkv = row("qkv", q_rows + 2 * kv_cols + gate_cols);
+  const View qkv = row("qkv", q_rows + 2 * kv_cols + gate_cols(spec));
   const View q{qkv.row, 0, q_rows}, k{qkv.row, q_rows, kv_cols}, v{qkv.row, q_rows + kv_cols, kv_cols};
   if (is_fused(Role::kAttnQkv, Role::kAttnQ, spec.fused)) {
     const auto parts = fused(Role::kAttnQkv, {q_rows, kv_cols, kv_cols}, model_.hidden, spec.qkv_bias);
@@ -32,9 +40,9 @@ View PlanBuilder::begin(const BlockSpec& block, const AttentionSpec& spec) {
     if (!spec.values_from_keys)
       projections.push_back(to(linear(Role::kAttnV, kv_cols, model_.hidden, spec.qkv_bias), v));
   }
-  if (spec.gate_apart) {
-    const View gate{qkv.row, q_rows + 2 * kv_cols, gate_cols};
-    projections.push_back(to(linear(Role::kAttnGate, gate_cols, model_.hidden, false), gate));
+  if (const int64_t cols = gate_cols(spec); cols > 0) {
+    const View gate{qkv.row, q_rows + 2 * kv_cols, cols};
+    projections.push_back(to(linear(Role::kAttnGate, cols, model_.hidden, false), gate));
   }
   add_inputs(block, std::move(projections));
   return qkv;
@@ -62,8 +70,11 @@ void PlanBuilder::end(const BlockSpec& block, const AttentionSpec& spec, const V
   attend.kv_heads = spec.kv_heads;
   attend.key_dim = attend.value_dim = spec.head_dim;
   attend.q = {qkv.row, 0, q_stride(spec)};
-  if (spec.output_gate) attend.gate = {qkv.row, spec.head_dim, q_stride(spec)};
-  if (spec.gate_apart) attend.gate = {qkv.row, q_rows + 2 * kv_cols, spec.head_dim};
+  const View gate{qkv.row, q_rows + 2 * kv_cols, gate_cols(spec)};
+  // The step knows sigmoids of elements.
+  const bool gated_behind = spec.gate == AttentionSpec::Gate::kHeads || spec.gate_activation != Activation::kSigmoid;
+  if (spec.gate == AttentionSpec::Gate::kInQueries) attend.gate = {qkv.row, spec.head_dim, q_stride(spec)};
+  if (gate.cols > 0 && !gated_behind) attend.gate = {qkv.row, gate.first, spec.head_dim};
   attend.k = {qkv.row, q_rows, spec.head_dim};
   attend.v = {qkv.row, q_rows + kv_cols, spec.head_dim};
   if (spec.q_norm) attend.q_norm = head_norm(*spec.q_norm, Role::kAttnQNorm, spec.heads, spec.head_dim);
@@ -84,6 +95,13 @@ void PlanBuilder::end(const BlockSpec& block, const AttentionSpec& spec, const V
   attend.out = row("mixed", q_cols);
   const View mixed = attend.out;
   add(std::move(attend));
+  if (gate.cols > 0 && gated_behind) {
+    CombineStep gated;
+    gated.y = gated.out = mixed;
+    gated.gate = gate;
+    gated.activation = spec.gate_activation;
+    add(gated);
+  }
   add_output(block, linear(Role::kAttnOut, model_.hidden, q_cols, spec.out_bias), mixed);
 }
 

@@ -73,6 +73,7 @@ View PlanBuilder::add_router(const MixtureSpec& spec, LinearStep router) {
   const View logits = row("router", spec.experts);
   Projection scores = linear(Role::kRouter, spec.experts, model_.hidden, spec.biased);
   scores.scale = spec.logit_scale;
+  scores.softcap = spec.logit_softcap;
   router.projections.insert(router.projections.begin(), to(scores, logits));
   add(std::move(router));
   return logits;

@@ -117,13 +117,21 @@ const std::vector<OtherNames> kOldGgufNames = {
     {{Role::kDeltaQkvz, "blk.#.ssm_in"}},
 };
 
-void find_other_names(Description& model, const std::vector<OtherNames>& sets, const Checkpoint& checkpoint) {
+std::set<std::string> names_of_tensors(const Checkpoint& checkpoint) {
+  std::set<std::string> out;
+  for (const TensorView& tensor : checkpoint.tensors()) out.insert(tensor.name);
+  return out;
+}
+
+void choose_names(Description& model, const std::vector<OtherNames>& sets, const std::set<std::string>& tensors) {
   const auto is_there = [&](Role role, const Names& names) {
-    std::set<std::string, std::less<>> modules;
-    for (int64_t layer = 0; layer < int64_t(model.layers.size()); ++layer) modules.insert(names.of(role, layer));
-    return std::ranges::any_of(checkpoint.tensors(), [&](const TensorView& tensor) {
-      return modules.contains(std::string_view(tensor.name).substr(0, tensor.name.rfind('.')));
-    });
+    for (int64_t layer = 0; layer < int64_t(model.layers.size()); ++layer) {
+      const std::string module = names.of(role, layer) + ".";
+      for (auto name = tensors.lower_bound(module); name != tensors.end() && name->starts_with(module); ++name) {
+        if (name->find('.', module.size()) == name->npos) return true;
+      }
+    }
+    return false;
   };
   for (const OtherNames& others : sets) {
     Names names = model.names;
@@ -174,6 +182,10 @@ void find_place(Description& model, const std::function<bool(const std::string&)
   }
 }
 
+void find_other_names(Description& model, const std::set<std::string>& tensors) {
+  choose_names(model, model.other_names, tensors);
+}
+
 std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool draft_head) {
   auto plan = std::make_unique<Plan>();
   plan->checkpoint = std::move(checkpoint);
@@ -183,7 +195,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
   if (!plan->checkpoint.location().gguf_files.empty()) {
     model.names = Names::gguf();
     for (const auto& [role, name] : model.gguf_names) model.names.set(role, name);
-    find_other_names(model, kOldGgufNames, plan->checkpoint);
+    choose_names(model, kOldGgufNames, names_of_tensors(plan->checkpoint));
     if (!model.names.of(Role::kDeltaQkvz).empty()) {
       for (auto& layer : model.layers) {
         if (auto* delta = std::get_if<DeltaSpec>(&layer.front().mixer)) delta->by_key_head = true;
@@ -196,7 +208,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
     for (Rope& rope : model.ropes) rope.pairs = Rope::Pairs::kAdjacent;
   } else if (model.names.prefix() != "") {
     find_place(model, [&](const std::string& tensor) { return source.has_tensor(tensor); });
-    find_other_names(model, model.other_names, plan->checkpoint);
+    find_other_names(model, names_of_tensors(plan->checkpoint));
     find_mlx_layout(model, plan->checkpoint);
   }
   set_info(*plan, model);

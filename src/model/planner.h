@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors = fals
 
 // Gives a model the names by which the files know its tensors, where a family has several places for them.
 void find_place(Description& model, const std::function<bool(const std::string& tensor)>& has);
+// The same where roles may have other names; of all tensors.
+void find_other_names(Description& model, const std::set<std::string>& tensors);
 
 // What make_plan() asks a checkpoint for: the (rows, cols) weight of a module, or with no cols a vector by the name of
 // its tensor. `has` says which tensors are there, where that is optional (biases, a head of its own).

@@ -17,6 +17,7 @@ double activate(Activation activation, double x) {
     case Activation::kReluSquared: return x > 0 || std::isnan(x) ? x * x : 0;
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
     case Activation::kQuickGelu: return x / (1 + std::exp(-1.702 * x));
+    case Activation::kSoftplus: return x > 30 ? x : std::log1p(std::exp(x));
   }
   return x;
 }
@@ -31,6 +32,7 @@ std::string_view activation_name(Activation activation) {
     case Activation::kReluSquared: return "relu2";
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kQuickGelu: return "quick-gelu";
+    case Activation::kSoftplus: return "softplus";
   }
   return "?";
 }

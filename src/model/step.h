@@ -81,6 +81,7 @@ enum class Activation : uint8_t {
   kReluSquared,  // max(x, 0)^2
   kSigmoid,
   kQuickGelu,  // x sigmoid(1.702 x)
+  kSoftplus,   // ln(1 + exp(x)); of gates of a CombineStep alone
 };
 double activate(Activation activation, double x);
 std::string_view activation_name(Activation activation);
@@ -136,7 +137,8 @@ struct CombineStep {
   View y;
   double y_scale = 1;
   Norm norm;
-  View gate;  // none: 1; of one column: the same for all
+  // None: 1. Of as many columns as out, or of fewer, each for as many of out's in turn (a head, or all of them).
+  View gate;
   Activation activation = Activation::kNone;
   View out;  // may be x or y
 };

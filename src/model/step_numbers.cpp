@@ -29,7 +29,7 @@ class Numbers {
     add({double(s.heads()), double(s.rows()), double(s.cols()), double(s.kept)});
   }
   void operator()(const CombineStep& s) {
-    add({there(s.x), s.x_scale, there(s.y), s.y_scale, there(s.gate), double(s.activation)});
+    add({there(s.x), s.x_scale, there(s.y), s.y_scale, double(s.gate.cols), double(s.activation)});
   }
   void operator()(const AttendStep& s) {
     add({double(s.stores), double(s.heads), double(s.kv_heads), double(s.key_dim), double(s.value_dim), there(s.v),

@@ -13,7 +13,7 @@
 namespace qgen::quantize {
 
 bool is_only_read(const Family& family) {
-  constexpr std::string_view kFamilies[] = {"exaone", "jais2", "afmoe", "bailing_moe", "mellum", "hy_v3"};
+  constexpr std::string_view kFamilies[] = {"exaone", "jais2", "afmoe", "bailing_moe", "mellum", "hy_v3", "laguna"};
   return std::ranges::find(kFamilies, family.name) != std::end(kFamilies);
 }
 
@@ -117,10 +117,11 @@ class Check {
     }
     const auto* attention = std::get_if<AttentionSpec>(&mixer);
     const bool gates = out_.name.starts_with("qwen35") || out_.name == "qwen3next";
-    if (attention == nullptr || (attention->sinks && out_.name != "gpt-oss") || (attention->output_gate && !gates) ||
-        attention->gate_apart)
+    using Gate = AttentionSpec::Gate;
+    if (attention == nullptr || (attention->sinks && out_.name != "gpt-oss") ||
+        !(attention->gate == Gate::kNone || (attention->gate == Gate::kInQueries && gates)))
       refuse("recurrent layers and other kinds of attention are not written to GGUF files");
-    if (attention->output_gate && attention->out_bias)
+    if (attention->gate != Gate::kNone && attention->out_bias)
       refuse("biases of gated attention are not written to GGUF files");
     const bool by_kind = out_.name == "gemma4" && attention->window == 0;
     const AttentionSpec*& first = by_kind ? out_.global : out_.attention;

@@ -266,7 +266,8 @@ class View {
   // q, k and v that lie in one matrix, or vector, where transformers has three.
   void add_attention_parts(const TensorView& tensor, int64_t layer, const std::string& suffix) {
     const AttentionSpec& attention = *mixer_of<AttentionSpec>(model_.layers[size_t(layer)]);
-    const int64_t q = attention.heads * attention.head_dim * (attention.output_gate ? 2 : 1);
+    const int64_t q =
+        attention.heads * attention.head_dim * (attention.gate == AttentionSpec::Gate::kInQueries ? 2 : 1);
     const int64_t kv = attention.kv_heads * attention.head_dim;
     const int64_t rows = q + 2 * kv;
     if (tensor.shape.empty() || tensor.shape[0] != rows)

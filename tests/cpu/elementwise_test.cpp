@@ -43,7 +43,7 @@ TEST_CASE("activations, with and without what they gate") {
     std::mt19937 random(4);
     for (const Activation activation :
          {Activation::kNone, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
-          Activation::kReluSquared, Activation::kSigmoid, Activation::kQuickGelu}) {
+          Activation::kReluSquared, Activation::kSigmoid, Activation::kQuickGelu, Activation::kSoftplus}) {
       INFO(std::string(target->name), " ", std::string(activation_name(activation)));
       for (const int64_t n : {2, 15, 64, 1000}) {
         auto x = normal(random, size_t(n), 3);

@@ -4,12 +4,13 @@
 namespace qgen::test {
 namespace {
 
-double silu_in_double(double x) { return x / (1 + std::exp(-x)); }
-
 struct RowShape {
   Norm::Kind kind;
   int cols, group;
-  bool wide, has_gate, one_gate, has_x, in_place;
+  bool wide, has_gate;
+  int gate_span;
+  bool has_x, in_place;
+  Activation activation = Activation::kSilu;
 };
 
 TEST_CASE("kernels: norms, gates and sums of rows") {
@@ -19,14 +20,16 @@ TEST_CASE("kernels: norms, gates and sums of rows") {
   gpu::Device device(0);
   for (const Order order : kOrders) {
     set_order(order);
-    for (const RowShape& shape : {RowShape{kNone, 2500, 0, false, true, false, true, false},
-                                  {kNone, 70, 0, false, true, true, false, true},
-                                  {kRms, 5003, 5003, true, false, false, true, false},
-                                  {kLayer, 1000, 1000, true, true, false, false, true},
-                                  {kRms, 2304, 128, false, true, false, false, false},
-                                  {kLayer, 900, 300, true, true, true, true, true},
-                                  {kRms, 36, 12, true, false, false, false, false},
-                                  {kScale, 256, 64, false, false, false, false, false}}) {
+    for (const RowShape& shape : {RowShape{kNone, 2500, 0, false, true, 1, true, false},
+                                  {kNone, 70, 0, false, true, 70, false, true},
+                                  {kNone, 2560, 0, false, true, 128, false, true, Activation::kSoftplus},
+                                  {kNone, 36, 0, false, true, 12, true, false, Activation::kSigmoid},
+                                  {kRms, 5003, 5003, true, false, 1, true, false},
+                                  {kLayer, 1000, 1000, true, true, 1, false, true, Activation::kSoftplus},
+                                  {kRms, 2304, 128, false, true, 1, false, false},
+                                  {kLayer, 900, 300, true, true, 900, true, true},
+                                  {kRms, 36, 12, true, false, 1, false, false},
+                                  {kScale, 256, 64, false, false, 1, false, false}}) {
       INFO(int(shape.kind), ", ", shape.cols, " columns in groups of ", shape.group);
       std::mt19937 random(8);
       const int stride = shape.cols + kZeros;
@@ -42,8 +45,8 @@ TEST_CASE("kernels: norms, gates and sums of rows") {
       if (shape.has_x) args.x = x_there.data();
       args.x_scale = 2;
       if (shape.has_gate) args.gate = gates_there.data();
-      args.one_gate = shape.one_gate;
-      args.activation = Activation::kSilu;
+      args.gate_span = shape.gate_span;
+      args.activation = shape.activation;
       args.norm.kind = shape.kind;
       args.norm.group = shape.group;
       args.norm.eps = kEps;
@@ -75,7 +78,7 @@ TEST_CASE("kernels: norms, gates and sums of rows") {
             if (shape.kind == kLayer) value += bias[at];
           }
           value *= 0.5;
-          if (shape.has_gate) value *= silu_in_double(gates[row + size_t(shape.one_gate ? 0 : c)]);
+          if (shape.has_gate) value *= activate(shape.activation, gates[row + size_t(c / shape.gate_span)]);
           if (shape.has_x) value += 2 * double(x[row + size_t(c)]);
           expected[row + size_t(c)] = float(value);
         }
@@ -152,7 +155,7 @@ TEST_CASE("kernels: causal convolutions, of a few and of many tokens, in place t
             double sum = bias[size_t(c)];
             for (int i = 0; i < shape.taps; ++i)
               sum += double(weight[size_t(c * shape.taps + i)]) * input(t - before + i, c);
-            expected[size_t(t * shape.cols + c)] = float(silu_in_double(sum));
+            expected[size_t(t * shape.cols + c)] = float(activate(Activation::kSilu, sum));
           }
         }
         if (begin == end) continue;

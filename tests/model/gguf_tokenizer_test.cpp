@@ -74,7 +74,8 @@ TEST_CASE("gguf: byte-level tokenizers, their template and end tokens") {
                             "pixtral",     "lfm2",         "falcon3",        "falcon-h1",  "llama4",
                             "minimax-m2",  "qwen35",       "deepseek-v3",    "exaone4",    "glm5",
                             "hunyuan",     "deepseek-llm", "deepseek-coder", "kimi-k2",    "exaone",
-                            "mellum2",     "bailingmoe2",  "jais-2",         "afmoe",      "hy_v4"}) {
+                            "mellum2",     "bailingmoe2",  "jais-2",         "afmoe",      "hy_v4",
+                            "laguna"}) {
     INFO(known);
     CHECK(error(pre, [&](GgufFile& f) { f.text(pre, known); }) == "");
   }

@@ -217,7 +217,17 @@ struct RecurArguments {
 
 // Plain copies of model/step.h's Norm::Kind and Activation, which this header does not include.
 enum class NormKind : uint8_t { kNone, kRms, kLayer };
-enum class ActivationKind : uint8_t { kNone, kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kSigmoid, kQuickGelu };
+enum class ActivationKind : uint8_t {
+  kNone,
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu,
+  kReluSquared,
+  kSigmoid,
+  kQuickGelu,
+  kSoftplus
+};
 
 struct IsaTarget {
   const char* name;

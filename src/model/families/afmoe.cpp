@@ -15,7 +15,7 @@ Description describe_afmoe(const Json& config) {
   read_biases(config, parts);
   parts.feed_forward.bias = false;
   parts.attention.q_norm = parts.attention.k_norm = parts.norm;
-  parts.attention.gate_apart = true;
+  parts.attention.gate = AttentionSpec::Gate::kElements;
   const int64_t every = read_size(config, "global_attn_every_n_layers", 1, kMaxLayers, 4);
   parts.windows = read_windows(config, parts.layers, 1024, every);
   MixtureSpec mixture = read_mixture(config, parts.layers, {.default_chosen = 6});

@@ -200,7 +200,16 @@ Rope plain_rope(int64_t context, int64_t dim, double theta) {
 }
 
 Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta) {
-  return read_scaling(plain_rope(context, dim, theta), parameters, parameters, context);
+  Rope rope = plain_rope(context, dim, theta);
+  const auto type = parameters.get("rope_type");
+  if (!type || type->as_string() != "proportional") return read_scaling(rope, parameters, parameters, context);
+  rope.theta = read_number(parameters, "rope_theta", theta);
+  const double part = read_number(parameters, "partial_rotary_factor", 1);
+  rope.pairs_turned = part > 1 ? 0 : int64_t(part * double(dim) / 2);
+  if (rope.pairs_turned == 0)
+    parameters.fail(fmt::format("partial_rotary_factor: {} is not a part of a head of {}", part, dim));
+  if (read_number(parameters, "factor", 1) != 1) parameters.fail("factor: not supported with rope_type 'proportional'");
+  return rope;
 }
 
 std::vector<Rope> read_layer_ropes(const Json& config, int64_t context, int64_t dim, double theta, double local_theta) {

@@ -82,7 +82,8 @@ constexpr double kWholeHead = -1;
 Rope read_rope(const Json& config, int64_t context, int64_t head_dim, double theta = 10000, double partial = 0);
 // Without scaling, of `dim` elements of a head.
 Rope plain_rope(int64_t context, int64_t dim, double theta = 10000);
-// One entry of rope_parameters where that is a map of layer types.
+// One entry of rope_parameters where that is a map of layer types. "proportional": the frequencies of whole heads, of
+// which all behind the first part are 0.
 Rope read_rope_parameters(const Json& parameters, int64_t context, int64_t dim, double theta = 10000);
 // Of layers that see everything, and of those with a window, where rope_parameters is such a map; rope_scaling
 // beside it counts for the former (transformers, Gemma3TextConfig). Empty where it is no map.

@@ -22,7 +22,6 @@ std::vector<int64_t> read_gemma4_windows(const Json& config, int64_t layers) {
   return out;
 }
 
-// The frequencies of whole heads, of which all behind the first part are 0 ("proportional").
 void add_ropes(const Json& config, Description& model, int64_t head_dim, int64_t global_dim) {
   const auto parameters = config.get("rope_parameters");
   const auto of = [&](std::string_view layers) { return parameters ? parameters->get(layers) : std::optional<Json>(); };
@@ -30,19 +29,7 @@ void add_ropes(const Json& config, Description& model, int64_t head_dim, int64_t
   if (const auto sliding = of("sliding_attention")) local = read_rope_parameters(*sliding, model.context, head_dim);
   Rope global = plain_rope(model.context, global_dim, 1e6);
   global.pairs_turned = global_dim / 8;
-  if (const auto full = of("full_attention")) {
-    const auto type = full->get("rope_type");
-    if (!type || type->as_string() != "proportional") {
-      global = read_rope_parameters(*full, model.context, global_dim, 1e6);
-    } else {
-      global.theta = read_number(*full, "rope_theta", 1e6);
-      const double part = read_number(*full, "partial_rotary_factor", 1);
-      global.pairs_turned = part > 1 ? 0 : int64_t(part * double(global_dim) / 2);
-      if (global.pairs_turned == 0)
-        full->fail(fmt::format("partial_rotary_factor: {} is not a part of a head of {}", part, global_dim));
-      if (read_number(*full, "factor", 1) != 1) full->fail("factor: not supported with rope_type 'proportional'");
-    }
-  }
+  if (const auto full = of("full_attention")) global = read_rope_parameters(*full, model.context, global_dim, 1e6);
   model.ropes = {global, local};
 }
 

@@ -4,6 +4,8 @@
 // models/hyperclovax.
 // Granite 3 mixtures: the same with experts, some with a network beside them. transformers: models/granitemoe,
 // models/granitemoeshared.
+// Granite SWA: either of them with sinks, windows on three of four layers, and rotations by layer. transformers:
+// models/granite_swa, models/granitemoe_swa.
 // Granite 4 hybrids: Mamba-2 on most layers, attention without rotation on the others, and behind both a feed-forward
 // network, with a mixture beside it in the larger ones. transformers: models/granitemoehybrid.
 #include <algorithm>
@@ -54,25 +56,92 @@ void add_mixtures(Description& model, const MixtureSpec& mixture) {
                       {Role::kFfnDown, "blk.#.ffn_down_shexp"}};
 }
 
-void name_mixtures(Names& names) {
-  names.set({{Role::kFfnGateUp, "@layers.#.shared_mlp.input_linear"},
-             {Role::kFfnDown, "@layers.#.shared_mlp.output_linear"},
-             {Role::kRouter, "@layers.#.block_sparse_moe.router.layer"},
-             {Role::kExpertGate, "@layers.#.block_sparse_moe.experts.*.gate_proj"},
-             {Role::kExpertUp, "@layers.#.block_sparse_moe.experts.*.up_proj"},
-             {Role::kExpertDown, "@layers.#.block_sparse_moe.experts.*.down_proj"},
-             {Role::kExpertGateUps, "@layers.#.block_sparse_moe.input_linear"},
-             {Role::kExpertDowns, "@layers.#.block_sparse_moe.output_linear"}});
+void name_mixtures(Description& model) {
+  model.names.set({{Role::kFfnGateUp, "@layers.#.shared_mlp.input_linear"},
+                   {Role::kFfnDown, "@layers.#.shared_mlp.output_linear"},
+                   {Role::kRouter, "@layers.#.block_sparse_moe.router.layer"},
+                   {Role::kExpertGate, "@layers.#.block_sparse_moe.experts.*.gate_proj"},
+                   {Role::kExpertUp, "@layers.#.block_sparse_moe.experts.*.up_proj"},
+                   {Role::kExpertDown, "@layers.#.block_sparse_moe.experts.*.down_proj"},
+                   {Role::kExpertGateUps, "@layers.#.block_sparse_moe.input_linear"},
+                   {Role::kExpertDowns, "@layers.#.block_sparse_moe.output_linear"}});
+  // As transformers calls them in memory, and writes those with windows.
+  model.other_names = {{{Role::kRouter, "@layers.#.block_sparse_moe.router"},
+                        {Role::kExpertGateUps, "@layers.#.block_sparse_moe.experts.gate_up_proj"},
+                        {Role::kExpertDowns, "@layers.#.block_sparse_moe.experts.down_proj"}}};
 }
 
-}  // namespace
-
-Description describe_granite(const Json& config) {
-  DecoderParts parts = read_decoder(config, "granite");
+Description describe_dense(const Json& config, std::string_view family, const DecoderDefaults& defaults) {
+  DecoderParts parts = read_decoder(config, family, defaults);
   read_biases(config, parts);
   parts.attention.scale = read_number(config, "attention_multiplier", 1);
   Description model = finish_decoder(std::move(parts));
   set_factors(config, model);
+  return model;
+}
+
+Description describe_mixture(const Json& config, std::string_view family) {
+  DecoderParts parts = read_decoder(config, family);
+  read_biases(config, parts);
+  parts.attention.scale = read_number(config, "attention_multiplier", 1);
+  const int64_t layers = parts.layers, shared = read_size(config, "shared_intermediate_size", 0, kMaxWidth, 0);
+  const MixtureSpec mixture = read_granite_mixture(config, layers);
+  parts.feed_forward.width = shared;
+  parts.feed_forward.fused = !is_from_gguf(config);
+  Description model = finish_decoder(std::move(parts));
+  if (shared > 0) {
+    add_mixtures(model, mixture);
+  } else {
+    set_mixtures(model, mixture, std::vector<bool>(size_t(layers), true));
+  }
+  set_factors(config, model);
+  name_mixtures(model);
+  return model;
+}
+
+// A window on three of four layers, and a rotation for each base that layer_rope_theta has (0: none).
+void add_windows(const Json& config, Description& model) {
+  const int64_t window = read_size(config, "sliding_window", 1, kMaxContext, 128);
+  std::vector<int64_t> windows;
+  for (size_t i = 0; i < model.layers.size(); ++i) windows.push_back(i % 4 == 0 ? 0 : window);
+  if (const auto types = config.get("layer_types"))
+    windows = read_layer_windows(*types, int64_t(windows.size()), window);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    attention_of(model.layers[i]).window = windows[i];
+    attention_of(model.layers[i]).sinks = true;
+  }
+  const auto bases = config.get("layer_rope_theta");
+  if (!bases) return;
+  const auto list = bases->elements();
+  if (list.size() != windows.size())
+    bases->fail(fmt::format("names {} layers (expected {})", list.size(), windows.size()));
+  const Rope rope = model.ropes.front();
+  model.ropes.clear();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const double theta = list[i].as_number();
+    if (!(theta >= 0)) list[i].fail(fmt::format("{} is out of range (expected 0 or more)", theta));
+    const auto known = std::ranges::find(model.ropes, theta, &Rope::theta);
+    attention_of(model.layers[i]).rope = theta > 0 ? int32_t(known - model.ropes.begin()) : -1;
+    if (theta == 0 || known != model.ropes.end()) continue;
+    model.ropes.push_back(rope);
+    model.ropes.back().theta = theta;
+  }
+  if (model.ropes.empty()) model.ropes = {rope};
+}
+
+}  // namespace
+
+Description describe_granite(const Json& config) { return describe_dense(config, "granite", {}); }
+
+Description describe_granite_swa(const Json& config) {
+  Description model = describe_dense(config, "granite_swa", {.kv_heads = 4, .context = 8192, .epsilon = 1e-5});
+  add_windows(config, model);
+  return model;
+}
+
+Description describe_granite_moe_swa(const Json& config) {
+  Description model = describe_mixture(config, "granitemoe_swa");
+  add_windows(config, model);
   return model;
 }
 
@@ -89,24 +158,7 @@ Description describe_hyperclovax(const Json& config) {
   return model;
 }
 
-Description describe_granite_moe(const Json& config) {
-  DecoderParts parts = read_decoder(config, "granitemoe");
-  read_biases(config, parts);
-  parts.attention.scale = read_number(config, "attention_multiplier", 1);
-  const int64_t layers = parts.layers, shared = read_size(config, "shared_intermediate_size", 0, kMaxWidth, 0);
-  const MixtureSpec mixture = read_granite_mixture(config, layers);
-  parts.feed_forward.width = shared;
-  parts.feed_forward.fused = !is_from_gguf(config);
-  Description model = finish_decoder(std::move(parts));
-  if (shared > 0) {
-    add_mixtures(model, mixture);
-  } else {
-    set_mixtures(model, mixture, std::vector<bool>(size_t(layers), true));
-  }
-  set_factors(config, model);
-  name_mixtures(model.names);
-  return model;
-}
+Description describe_granite_moe(const Json& config) { return describe_mixture(config, "granitemoe"); }
 
 Description describe_granite_hybrid(const Json& config) {
   DecoderParts parts = read_decoder(config, "granitemoehybrid", {.intermediate = 1024});
@@ -136,7 +188,7 @@ Description describe_granite_hybrid(const Json& config) {
   const auto experts = config.get("num_local_experts");
   if (!experts || experts->as_integer(0) > 0) add_mixtures(model, read_granite_mixture(config, count));
   set_factors(config, model);
-  name_mixtures(model.names);
+  name_mixtures(model);
   return model;
 }
 

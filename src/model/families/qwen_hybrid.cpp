@@ -71,7 +71,7 @@ Description describe_hybrid(const Json& config, std::string_view family, const M
   AttentionSpec& attention = parts.attention;
   attention.q_norm = attention.k_norm = parts.norm;
   const auto gate = config.get("attn_output_gate");
-  attention.output_gate = !gate || gate->as_bool();
+  if (!gate || gate->as_bool()) attention.gate = AttentionSpec::Gate::kInQueries;
   if (const auto bias = config.get("attention_bias")) attention.qkv_bias = attention.out_bias = bias->as_bool();
   const NormSpec norm = parts.norm;
   Description model = finish_decoder(std::move(parts));
