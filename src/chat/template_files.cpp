@@ -93,6 +93,7 @@ std::string content_of(const Json& content) {
 // which they would write as it is.
 std::string role_of(const Json& json) {
   const std::string_view role = json.as_string();
+  if (role.empty()) json.fail("is empty", "usual are system, user, assistant and tool");
   if (role == "tools" || (!role.empty() && role.back() >= '0' && role.back() <= '9')) return std::string(role);
   const std::string small = lower(role);
   for (const std::string_view usual : {"system", "developer", "user", "assistant", "tool"}) {

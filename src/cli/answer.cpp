@@ -49,9 +49,12 @@ void take_prompt_word(AnswerOptions& options) {
     fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", options.words[1]),
          "a prompt of several words stands in quotes");
   }
-  if (options.typed.contains("prompt") || options.typed.contains("batch")) {
-    fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", word), "a prompt of several words stands in quotes");
-  }
+  if (options.typed.contains("batch"))
+    fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", word),
+         "--batch: write prompts as lines: {\"prompt\": \"…\"}");
+  if (options.typed.contains("prompt"))
+    fail(ErrorKind::kUsage, fmt::format("{}: unknown argument, --prompt is given already", word),
+         "a prompt of several words stands in quotes");
   options.prompt = word;
 }
 

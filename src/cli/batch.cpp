@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,13 +34,28 @@ namespace {
 // A document takes some fifteen times the memory of its text.
 constexpr size_t kMaxLineBytes = size_t{64} << 20;
 
-// Whether standard output appends to this very file.
+// Whether standard output is this very file.
 bool stdout_is(const std::string& file) {
   struct stat out {
   }, other{};
   return ::fstat(STDOUT_FILENO, &out) == 0 && ::stat(file.c_str(), &other) == 0 && out.st_dev == other.st_dev &&
          out.st_ino == other.st_ino && S_ISREG(out.st_mode);
 }
+
+// Where the shell has made standard output of a file that is read, its lines are gone; appended ones would be read.
+void refuse_same_files(const AnswerOptions& options) {
+  if (options.batch != "-" && stdout_is(options.batch))
+    fail(ErrorKind::kUsage, fmt::format("--batch {}: standard output is the same file", options.batch),
+         "> another file");
+  if (!options.done.empty() && stdout_is(options.done) && (::fcntl(STDOUT_FILENO, F_GETFL) & O_APPEND) == 0) {
+    fail(ErrorKind::kUsage,
+         fmt::format("--done {}: standard output is the same file and does not append to it", options.done),
+         fmt::format(">> {} does, and the first run may have it so too", options.done));
+  }
+}
+
+// Takes a last line that was not finished off the file that standard output appends to; false where it cannot.
+bool cut_torn_line(const DoneLines& done) { return ::ftruncate(STDOUT_FILENO, off_t(done.whole_bytes())) == 0; }
 
 void refuse_other_tasks(const AnswerOptions& options) {
   if (options.prompt || options.file)
@@ -112,7 +128,7 @@ class Batch {
     load(model_, 1, options.report.quiet, warnings);
     note_context(options.model, model_, warnings);
     note_stops(options.stops, warnings);
-    torn_ = done_.torn() && stdout_is(options.done);
+    torn_ = done_.torn() && stdout_is(options.done) && !cut_torn_line(done_);
   }
 
   void run(LineReader& input) {
@@ -321,6 +337,7 @@ class Batch {
 
 int answer_batch(const AnswerOptions& options) {
   refuse_other_tasks(options);
+  refuse_same_files(options);
   check_report_file(options.report);
   DoneLines done;
   if (!options.done.empty()) done = DoneLines::read(options.done);

@@ -42,11 +42,14 @@ std::optional<Done> read_done(const Json& answer) {
   return out;
 }
 
-bool ends_within_a_line(const std::string& file) {
+// How many bytes of a file belong to lines with an end.
+int64_t bytes_of_whole_lines(const std::string& file) {
   std::ifstream stream(file, std::ios::binary | std::ios::ate);
-  if (!stream || stream.tellg() <= 0) return false;
-  stream.seekg(-1, std::ios::end);
-  return stream.get() != '\n';
+  for (int64_t size = stream ? int64_t(stream.tellg()) : 0; size > 0; --size) {
+    stream.seekg(size - 1);
+    if (stream.get() == '\n') return size;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -56,7 +59,10 @@ DoneLines DoneLines::read(const std::string& file) {
   std::error_code ignored;
   out.missing_ = !std::filesystem::exists(file, ignored);
   if (out.missing_) return out;
-  out.torn_ = std::filesystem::is_regular_file(file, ignored) && ends_within_a_line(file);
+  if (std::filesystem::is_regular_file(file, ignored)) {
+    out.whole_bytes_ = bytes_of_whole_lines(file);
+    out.torn_ = uintmax_t(out.whole_bytes_) < std::filesystem::file_size(file, ignored);
+  }
   const std::string subject = fmt::format("--done {}", file);
   LineReader reader(file, subject);
   std::string line, next;

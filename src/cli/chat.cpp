@@ -108,7 +108,7 @@ void answer(Chat& chat, const ChatOptions& options, const Ask& ask) {
   if (unanswered && chat.interactive && !options.report.quiet)
     write_stderr("stopped before an answer began: the question is not kept\n", Style::kDim);
   chat.last_report = std::move(report);
-  if (noted_signal() != 0 && (!chat.interactive || noted_signal() == SIGTERM)) throw Exit{128 + noted_signal()};
+  if (noted_signal() != 0 && (!chat.interactive || noted_signal() != SIGINT)) throw Exit{128 + noted_signal()};
 }
 
 void take(Chat& chat, const ChatOptions& options, const TypedMessage& message) {

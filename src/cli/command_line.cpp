@@ -67,6 +67,9 @@ struct Parser {
 void assign_typed(const Option& option, const CLI::Option& typed) {
   const std::string subject(option.is_word() ? option.names : std::string("--").append(option.long_name()));
   std::vector<std::string> values = typed.results();
+  if (option.is_word() && !option.is_repeatable() && values.size() > 1)
+    fail(ErrorKind::kUsage, fmt::format("{}: unknown argument", values[1]),
+         fmt::format("{} is given already: {}", option.details.same_as, values.front()));
   if (!option.is_repeatable() && !values.empty()) values = {values.back()};
   for (const std::string& value : values) assign(option, value, subject);
 }

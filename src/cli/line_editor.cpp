@@ -50,7 +50,7 @@ std::string narrow(std::wstring_view text) {
 }
 
 // Signals while a line is read come as bytes in a pipe: whatever thread the system picks for them, the reader wakes.
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
 std::atomic<int> wake_end{-1};
 
 void on_signal(int number) {
@@ -119,6 +119,7 @@ struct LineEditor::State {
   SignalPipe signals;
   std::wstring prompt;
   Event event = Event::kLine;
+  int ended_by = 0;
   std::wstring given_up;
   char typed[4096];
   size_t at = 0, size = 0;
@@ -178,6 +179,11 @@ struct LineEditor::State {
     redraw(0);
   }
 
+  void end(int signal) {
+    event = Event::kTerminate;
+    ended_by = signal;
+  }
+
   // The next byte that was typed, -1 at the end.
   int next_byte() {
     for (;;) {
@@ -187,7 +193,8 @@ struct LineEditor::State {
       switch (signals.next()) {
         case 0: break;
         case SIGINT: return kInterruptKey;
-        case SIGTERM: event = Event::kTerminate; return -1;
+        case SIGTERM: end(SIGTERM); return -1;
+        case SIGHUP: end(SIGHUP); return -1;
         case SIGTSTP: suspend(); continue;
         default:
           ::el_resize(editor);
@@ -361,7 +368,7 @@ LineEditor::Event LineEditor::read(const std::string& prompt, std::string& line)
   state.event = Event::kLine;
   state.signals.catch_signals();
   // One that came before, while nothing was read.
-  if (noted_signal() == SIGTERM) state.event = Event::kTerminate;
+  if (const int signal = noted_signal(); signal == SIGTERM || signal == SIGHUP) state.end(signal);
   forget_interrupt();
   int count = 0;
   const wchar_t* text = nullptr;
@@ -383,6 +390,8 @@ LineEditor::Event LineEditor::read(const std::string& prompt, std::string& line)
   }
   return state.event;
 }
+
+int LineEditor::ended_by() const { return state_->ended_by; }
 
 void LineEditor::remember(const std::string& text) {
   const std::wstring entry = wide(text);

@@ -15,7 +15,7 @@ class LineEditor {
     kLine,
     kEnd,        // Ctrl-D on an empty line, or the terminal has gone
     kInterrupt,  // Ctrl-C
-    kTerminate,  // SIGTERM
+    kTerminate,  // SIGTERM or SIGHUP: ended_by()
   };
 
   // Standard input is a terminal. What cannot be read or written of the history file is done without; an empty
@@ -27,6 +27,7 @@ class LineEditor {
   // Shows the prompt and reads into `line`, which may hold newlines where text was pasted (or Alt-Enter pressed).
   // At Ctrl-C it holds the abandoned line.
   Event read(const std::string& prompt, std::string& line);
+  int ended_by() const;
   // Adds to the history.
   void remember(const std::string& text);
 

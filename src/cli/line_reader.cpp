@@ -36,7 +36,11 @@ LineReader::LineReader(const std::string& source, std::string subject, size_t mo
   if (std::filesystem::is_directory(source, ignored))
     fail(ErrorKind::kUsage, fmt::format("{}: is a folder (expected a file of lines)", subject_));
   descriptor_ = ::open(source.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) fail(ErrorKind::kUsage, fmt::format("{}: cannot open", subject_), "is the path right?");
+  if (descriptor_ < 0) {
+    const int error = errno;
+    fail(ErrorKind::kUsage, fmt::format("{}: cannot open: {}", subject_, std::strerror(error)),
+         error == ENOENT ? "is the path right?" : "");
+  }
 }
 
 LineReader::~LineReader() {

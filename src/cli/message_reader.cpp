@@ -63,7 +63,7 @@ std::optional<TypedMessage> MessageReader::next_typed() {
   bool warned = false;
   for (std::string line;;) {
     switch (editor_->read(assembler.pending() ? ". " : "> ", line)) {
-      case LineEditor::Event::kTerminate: throw Exit{128 + SIGTERM};
+      case LineEditor::Event::kTerminate: throw Exit{128 + editor_->ended_by()};
       case LineEditor::Event::kEnd:
         if (!assembler.pending()) return {};
         return remembered(assembler.take());

@@ -47,7 +47,7 @@ class MessageReader {
 
   bool interactive() const { return editor_ != nullptr; }
   // The next message, nothing at the end. Ctrl-C gives up what was typed; on an empty line, twice, it is the end.
-  // SIGTERM at a prompt ends the program.
+  // SIGTERM or SIGHUP at a prompt ends the program.
   std::optional<TypedMessage> next();
 
  private:

@@ -38,6 +38,7 @@ struct Cached {
 std::string without_folder(std::string problem, const std::string& folder) {
   if (const size_t at = problem.find(folder); !folder.empty() && at != std::string::npos)
     problem.erase(at, folder.size() + (problem[at + folder.size()] == '/'));
+  if (problem.starts_with(": ")) problem.erase(0, 2);
   return problem;
 }
 

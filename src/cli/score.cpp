@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -105,6 +106,9 @@ int score(const ScoreOptions& options) {
       fail(ErrorKind::kUsage, fmt::format("--logits {}: it is a file of the model itself", options.logits),
            "another name");
     }
+    std::error_code missing;
+    if (std::filesystem::equivalent(options.logits, options.input, missing))
+      fail(ErrorKind::kUsage, fmt::format("--logits {}: it is the text", options.logits), "another name");
     file.open(options.logits, std::ios::binary);
     if (!file) fail_logits(options.logits);
   }

@@ -225,6 +225,7 @@ void install_signal_handlers() {
   prepare_streams();
   handle_stop(SIGINT);
   handle_stop(SIGTERM);
+  handle_stop(SIGHUP);
   handle(SIGPIPE, SIG_IGN);
   handle(SIGXFSZ, SIG_IGN);  // a file that may grow no longer is an error of write()
   handle(SIGBUS, on_bus_error);

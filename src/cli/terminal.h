@@ -81,13 +81,13 @@ std::string one_line(std::string_view text);
 // Model output made safe for a terminal: control characters go, newline and tab aside, and bytes that are no UTF-8.
 std::string without_controls(std::string_view text);
 
-// Ctrl-C and SIGTERM. Before start_answer() they end the program at once; while an answer is written the first
+// Ctrl-C, SIGTERM and SIGHUP. Before start_answer() they end the program at once; while an answer is written the first
 // one is only noted, so that the answer can be closed and reported. Where more than this answer would be lost
 // (`keep_session`), so is every further Ctrl-C.
 void install_signal_handlers();
 void start_answer(bool keep_session = false);
 void end_answer();
 int noted_signal();       // 0 if none
-void forget_interrupt();  // a noted Ctrl-C; SIGTERM stays
+void forget_interrupt();  // a noted Ctrl-C; other signals stay
 
 }  // namespace qgen::cli

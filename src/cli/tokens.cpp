@@ -1,6 +1,8 @@
 // Text to ids and back, and what a chat template makes of a conversation. Needs no weights and no config.json.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -110,15 +112,18 @@ int tokens(const TokensOptions& options) {
   note_unused(options, nullptr);
   const auto tokenizer = load_tokenizer(files);
   if (options.decode) {
-    const std::vector<TokenId> ids =
-        parse_token_ids(read_text(options.input, "tokens", options.text), "tokens", INT32_MAX);
+    std::vector<TokenId> ids = parse_token_ids(read_text(options.input, "tokens", options.text), "tokens", INT32_MAX);
     for (const TokenId id : ids) {
       if (size_t(id) >= tokenizer->vocabulary_size() && tokenizer->piece_of(id).empty()) {
         fail(ErrorKind::kUsage,
              fmt::format("tokens: {} is not in the vocabulary (expected below {})", id, tokenizer->vocabulary_size()));
       }
     }
-    const std::string text = tokenizer->decode(ids);
+    // Text and back is the same text: what encoding puts before it is not shown.
+    const std::vector<TokenId> before = tokenizer->encode("").ids;
+    if (std::ranges::equal(before, std::span(ids).first(std::min(ids.size(), before.size()))))
+      ids.erase(ids.begin(), ids.begin() + ptrdiff_t(before.size()));
+    const std::string text = tokenizer->decode(ids, false);
     write_stdout(options.json           ? fmt::format("{{\"schema\":1,\"text\":{}}}\n", json_quote(text))
                  : stdout_is_terminal() ? without_controls(text) + "\n"
                                         : text);
@@ -137,7 +142,8 @@ Command::Bound bind() {
       {"words", &o->words, "[MODEL] [FILE|-]",
        "the model, where no option names it; a text, or - for standard input: as it is, but for a byte order mark and "
        "one newline at its end"},
-      {"--decode", &o->decode, "", "read ids and print their text"},
+      {"--decode", &o->decode, "",
+       "read ids and print their text, also of special tokens but for those that encoding puts first"},
       {"--chat", &o->chat, "", "send the text through the chat template, as the user's message"},
       {"--messages", &o->messages, "FILE|-",
        "read a conversation: what /save of a chat wrote, or [{\"role\": …, \"content\": …}, …]"},
