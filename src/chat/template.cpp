@@ -87,9 +87,9 @@ void define_all(jinja::Interpreter& interpreter, const std::vector<Message>& mes
     interpreter.define(name, heap.text(replace_invalid_utf8(token), false));
   interpreter.define("tools", Value::none());
   interpreter.define("documents", Value::none());
-  if (options.enable_thinking) interpreter.define("enable_thinking", Value::of(*options.enable_thinking));
   for (const auto& [name, json] : options.variables) {
-    interpreter.define(name, member(heap, json, name, ErrorKind::kUsage, false));
+    const bool user = name == "tools" || name == "documents";
+    interpreter.define(name, member(heap, json, name, ErrorKind::kUsage, user));
   }
 }
 

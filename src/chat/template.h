@@ -27,12 +27,15 @@ struct Message {
   bool has_content = true;  // false: a message that only calls tools; templates then see undefined
 };
 
+// Variables of a template, each with its value as JSON text.
+using TemplateVariables = std::vector<std::pair<std::string, std::string>>;
+
 struct TemplateOptions {
   bool add_generation_prompt = true;
-  std::optional<bool> enable_thinking;  // not set: the template's own default
-  SpecialTokens special_tokens;         // others are not defined
-  // Further variables as JSON text; they count as the template's side.
-  std::vector<std::pair<std::string, std::string>> variables;
+  SpecialTokens special_tokens;  // others are not defined
+  // Further ones, of which the last by a name counts; tools and documents count as the user's side, others as the
+  // template's.
+  TemplateVariables variables;
   // The time that strftime_now formats: seconds since 1970, shown in the local time zone; not set: now.
   std::optional<long long> now;
 };
@@ -70,5 +73,8 @@ class ChatTemplate {
 std::vector<Message> parse_messages(std::string_view json, std::string subject);
 // The same from a document that is read already.
 std::vector<Message> read_messages(const Json& list);
+
+// A value as JSON text, as a message's members and variables are kept.
+std::string json_text(const Json& json);
 
 }  // namespace qgen

@@ -38,6 +38,20 @@ std::optional<ChatTemplate> template_member(const std::string& text, const std::
   member->fail("none of the templates is named \"default\"");
 }
 
+std::string content_of(const Json& content) {
+  if (!content.is_array()) {
+    if (!content.is_string()) content.fail("expected a string or a list of parts");
+    return std::string(content.as_string());
+  }
+  std::string text;
+  for (const Json& part : content.elements()) {
+    if (!part.is_object() || part.at("type").as_string() != "text")
+      part.fail("only parts of the type \"text\" are supported");
+    text += part.at("text").as_string();
+  }
+  return text;
+}
+
 void append_json_text(std::string& out, const Json& json) {
   const auto separator = [&](bool& first) {
     if (!first) out += ", ";
@@ -75,20 +89,6 @@ void append_json_text(std::string& out, const Json& json) {
   }
 }
 
-std::string content_of(const Json& content) {
-  if (!content.is_array()) {
-    if (!content.is_string()) content.fail("expected a string or a list of parts");
-    return std::string(content.as_string());
-  }
-  std::string text;
-  for (const Json& part : content.elements()) {
-    if (!part.is_object() || part.at("type").as_string() != "text")
-      part.fail("only parts of the type \"text\" are supported");
-    text += part.at("text").as_string();
-  }
-  return text;
-}
-
 // Templates know roles of their own ("tools" in Granite's), but one that is nearly one of the usual ones is a slip,
 // which they would write as it is.
 std::string role_of(const Json& json) {
@@ -123,6 +123,12 @@ std::optional<ChatTemplate> template_of_class(const ModelFiles& files) {
 
 }  // namespace
 
+std::string json_text(const Json& json) {
+  std::string out;
+  append_json_text(out, json);
+  return out;
+}
+
 std::optional<ChatTemplate> ChatTemplate::load(const ModelFiles& files) {
   if (const auto source = read_if_there(files, "chat_template.jinja")) {
     return parse(*source, files.subject("chat_template.jinja"));
@@ -147,7 +153,10 @@ std::vector<Message> read_messages(const Json& list) {
     Message message;
     message.role = role_of(entry.at("role"));
     const auto content = entry.get("content");
-    if (content) {
+    if (content && content->is_object() && message.role == "tool") {
+      message.has_content = false;  // what a tool answered, which templates write as JSON
+      message.extra.emplace_back("content", json_text(*content));
+    } else if (content) {
       message.content = content_of(*content);
     } else {
       if (message.role == "user" || message.role == "system") entry.fail("has no content");
@@ -156,9 +165,7 @@ std::vector<Message> read_messages(const Json& list) {
     for (const auto& [key, value] : entry.members()) {
       // Members that are null are left out, as transformers does before a template sees them.
       if (key == "role" || key == "content" || value.is_null()) continue;
-      std::string text;
-      append_json_text(text, value);
-      message.extra.emplace_back(std::string(key), std::move(text));
+      message.extra.emplace_back(std::string(key), json_text(value));
     }
     messages.push_back(std::move(message));
   }

@@ -99,7 +99,7 @@ Question prepare(const AnswerOptions& options, const TextModel& model, Conversat
   out.conversation = std::move(before);
   if (options.system) out.conversation.set_system(valid_text(*options.system, "--system", options.text));
   if (text) out.conversation.messages.push_back({"user", *std::move(text), {}});
-  out.input = model.render(out.conversation.all(), options.reasoning.enable_thinking());
+  out.input = model.render(out.conversation.all(), options.reasoning.variables());
   return out;
 }
 
@@ -245,6 +245,7 @@ Command::Bound bind() {
       stop_option(o->stops),
       {"--json", &o->json, "", "print one JSON object with text, reasoning, stop reason, usage and timings"},
       think_option(o->reasoning),
+      template_arguments_option(o->reasoning),
       reasoning_option(o->reasoning),
       prompt_lookup_option(o->prompt_lookup),
       draft_option(o->model),

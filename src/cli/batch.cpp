@@ -217,9 +217,10 @@ class Batch {
 
   void prepare(OpenLine& line) {
     const AnswerOptions& options = line.request.options;
-    const std::string& think = options.reasoning.think;
-    think_ignored_ += think != options_.reasoning.think && think != "auto" &&
-                      (options.raw || !model_.template_reads("enable_thinking"));
+    const ReasoningOptions& reasoning = options.reasoning;
+    const auto reads = [&](std::string_view variable) { return !options.raw && model_.template_reads(variable); };
+    think_ignored_ += (reasoning.think != options_.reasoning.think && !reasoning.deaf_think(reads).empty()) ||
+                      (reasoning.arguments != options_.reasoning.arguments && !reasoning.deaf_arguments(reads).empty());
     line.input = batch_input(line.request, model_);
     GenerationSettings& settings = line.settings;
     settings.sampling = sampling(line.request);

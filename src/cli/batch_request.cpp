@@ -56,16 +56,17 @@ std::vector<std::string> read_stops(const Json& value) {
 
 std::string read_think(const Json& value) {
   const std::string mode = value.is_bool() ? (value.as_bool() ? "on" : "off") : std::string(value.as_string());
-  if (mode != "on" && mode != "off" && mode != "auto")
-    value.fail(fmt::format("{} is not allowed (expected on, off, auto)", json_quote(mode)));
-  return mode;
+  for (const std::string_view known : {"on", "off", "auto", "low", "medium", "high"}) {
+    if (mode == known) return mode;
+  }
+  value.fail(fmt::format("{} is not allowed (expected on, off, auto, low, medium, high)", json_quote(mode)));
 }
 
-// OpenAI's words; how much a model thinks is not for us to say, only whether it does.
+// OpenAI's words.
 std::string read_effort(const Json& value) {
   const std::string_view effort = value.as_string();
   for (const std::string_view known : {"none", "minimal", "low", "medium", "high", "xhigh"}) {
-    if (effort == known) return effort == "none" ? "off" : "on";
+    if (effort == known) return effort == "none" ? "off" : std::string(effort);
   }
   value.fail(fmt::format("{} is not allowed (expected none, minimal, low, medium, high)", json_quote(effort)));
 }
@@ -99,10 +100,8 @@ void check_one_of(const Json& value, std::initializer_list<std::string_view> all
 }
 
 void read_template_arguments(const Json& value, AnswerOptions& options) {
-  for (const auto& [key, argument] : value.members()) {
-    if (key != "enable_thinking") argument.fail("not supported (expected enable_thinking alone)");
-    options.reasoning.think = read_think(argument);
-  }
+  check_template_arguments(value);
+  options.reasoning.arguments = json_text(value);
 }
 
 // The members a line may have, by every name in use for them.
@@ -251,7 +250,7 @@ ModelInput batch_input(const BatchRequest& request, const TextModel& model) {
       } else {
         conversation.messages.push_back({"user", *request.prompt, {}});
       }
-      input = model.render(conversation.all(), options.reasoning.enable_thinking());
+      input = model.render(conversation.all(), options.reasoning.variables());
     }
     check_fits(input, model);
     return input;

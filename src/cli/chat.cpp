@@ -138,15 +138,16 @@ int chat(const ChatOptions& options) {
   note_repeated(options.typed, {"model", "system", "resume"}, warnings);
   note_reasoning(options.reasoning, options.typed, false, model, warnings);
   note_sampling(options.typed, options.sampling, model.sampling(options.sampling), warnings);
-  const auto thinking = options.reasoning.enable_thinking();
-  load(model, tokens_of_next_turn(model, conversation, thinking), options.report.quiet, warnings);
+  const TemplateVariables variables = options.reasoning.variables();
+  load(model, tokens_of_next_turn(model, conversation, variables), options.report.quiet, warnings);
   note_context(options.model, model, warnings);
   note_stops(options.stops, warnings);
 
   std::vector<std::string> words;
   for (const ChatCommand& command : chat_commands()) words.push_back(fmt::format("/{}", command.name));
   MessageReader reader(std::move(words), options.text);
-  Chat state{model, ChatSession(model, thinking), options.sampling, options.report, options.text, reader.interactive()};
+  Chat state{model,        ChatSession(model, variables), options.sampling, options.report,
+             options.text, reader.interactive()};
   if (state.interactive && !options.report.quiet) greet(model, options, conversation);
   state.session.replace(std::move(conversation));
   if (state.interactive) start_answer(true);  // from here on, Ctrl-C ends no more than an answer or a line
@@ -175,6 +176,7 @@ Command::Bound bind() {
       max_tokens_option(o->max_tokens),
       stop_option(o->stops),
       think_option(o->reasoning),
+      template_arguments_option(o->reasoning),
       reasoning_option(o->reasoning),
       prompt_lookup_option(o->prompt_lookup),
       draft_option(o->model),

@@ -13,13 +13,21 @@ void note_context(const ModelOptions& options, const TextModel& model, Warnings&
                            model.name(), native));
 }
 
+void note_template_options(const ReasoningOptions& options, const TypedOptions& typed,
+                           const std::function<bool(std::string_view)>& reads, std::string_view why,
+                           Warnings& warnings) {
+  const auto note = [&](std::string_view option, const std::string& deaf) {
+    if (!deaf.empty()) warnings.add(fmt::format("{}: no effect, {}", option, why.empty() ? deaf : why));
+  };
+  if (typed.contains("think")) note(fmt::format("--think {}", options.think), options.deaf_think(reads));
+  if (typed.contains("chat-template-kwargs")) note("--chat-template-kwargs", options.deaf_arguments(reads));
+}
+
 void note_reasoning(const ReasoningOptions& options, const TypedOptions& typed, bool raw, const TextModel& model,
                     Warnings& warnings) {
   const std::string_view why = raw ? "--raw goes without the chat template" : "the model has no chat template";
-  if (typed.contains("think") && options.think != "auto" && !model.template_reads("enable_thinking")) {
-    warnings.add(fmt::format("--think {}: no effect, {}", options.think,
-                             model.has_template() ? "the model's chat template knows no enable_thinking" : why));
-  }
+  const auto reads = [&](std::string_view variable) { return model.template_reads(variable); };
+  note_template_options(options, typed, reads, model.has_template() ? "" : why, warnings);
   if (typed.contains("reasoning") && options.show == "hide" && !model.has_template())
     warnings.add(fmt::format("--reasoning hide: no effect, {}", why));
 }

@@ -1,6 +1,7 @@
 // Warnings about options that have no effect in this run.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,12 @@ namespace qgen::cli {
 
 // --context beyond what the model was made for.
 void note_context(const ModelOptions& options, const TextModel& model, Warnings& warnings);
-// --think where no template listens, --reasoning where nothing is rendered. `raw`: --raw was given.
+// --think and --chat-template-kwargs where no template listens. `why`: "", or why there is none.
+void note_template_options(const ReasoningOptions& options, const TypedOptions& typed,
+                           const std::function<bool(std::string_view variable)>& reads, std::string_view why,
+                           Warnings& warnings);
+
+// The same, --reasoning where nothing is rendered. `raw`: --raw was given.
 void note_reasoning(const ReasoningOptions& options, const TypedOptions& typed, bool raw, const TextModel& model,
                     Warnings& warnings);
 // --seed with a model that decodes greedily, --top-k and its like with --temp 0.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "quantize/recipe.h"
 
 namespace qgen::cli {
@@ -279,17 +280,69 @@ void add_report_options(std::vector<Option>& options, ReportOptions& target) {
         {.group = kGroup}}});
 }
 
-std::optional<bool> ReasoningOptions::enable_thinking() const {
-  if (think == "auto") return {};
-  return think == "on";
+namespace {
+
+constexpr std::string_view kKwargs = "--chat-template-kwargs";
+// What templates call whether a model thinks, and how hard.
+constexpr std::string_view kThinks[] = {"enable_thinking", "thinking"};
+constexpr std::string_view kEffort = "reasoning_effort";
+
+}  // namespace
+
+void check_template_arguments(const Json& arguments) {
+  if (!arguments.is_object()) arguments.fail("expected an object, the variables of the chat template by name");
+  for (const auto& [name, value] : arguments.members()) {
+    if (name == "messages" || name == "add_generation_prompt") value.fail("not a variable that can be set");
+  }
+}
+
+TemplateVariables ReasoningOptions::variables() const {
+  TemplateVariables out;
+  if (think != "auto") {
+    for (const std::string_view name : kThinks) out.emplace_back(name, think == "off" ? "false" : "true");
+    if (think != "off" && think != "on") out.emplace_back(kEffort, json_quote(think));
+  }
+  if (arguments.empty()) return out;
+  const auto document = JsonDocument::parse(arguments, std::string(kKwargs), ErrorKind::kUsage);
+  check_template_arguments(document->root());
+  for (const auto& [name, value] : document->root().members()) out.emplace_back(name, json_text(value));
+  return out;
+}
+
+std::string ReasoningOptions::deaf_think(const std::function<bool(std::string_view)>& reads) const {
+  if (think == "auto" || std::ranges::any_of(kThinks, reads)) return {};
+  const bool effort = think != "on" && think != "off";
+  if (effort && reads(kEffort)) return {};
+  for (const std::string_view other :
+       {kEffort, std::string_view("thinking_budget"), std::string_view("thinking_mode")}) {
+    if (reads(other))
+      return fmt::format("the model's chat template has {} instead: {} '{{\"{}\": …}}'", other, kKwargs, other);
+  }
+  return "the model's chat template knows no enable_thinking";
+}
+
+std::string ReasoningOptions::deaf_arguments(const std::function<bool(std::string_view)>& reads) const {
+  ReasoningOptions alone;
+  alone.arguments = arguments;
+  std::vector<std::string> unread;
+  for (const auto& [name, value] : alone.variables()) {
+    if (!reads(name)) unread.push_back(name);
+  }
+  return unread.empty() ? "" : fmt::format("the model's chat template reads no {}", fmt::join(unread, ", no "));
 }
 
 Option think_option(ReasoningOptions& target) {
   return {"--think",
           &target.think,
           "MODE",
-          "whether a reasoning model thinks before it answers: on, off, or auto, as its template has it [auto]",
-          {.choices = "on,off,auto"}};
+          "whether a reasoning model thinks before it answers: on, off, low, medium or high where its template knows "
+          "how hard, or auto, as the template has it [auto]",
+          {.choices = "on,off,auto,low,medium,high"}};
+}
+
+Option template_arguments_option(ReasoningOptions& target) {
+  return {"--chat-template-kwargs", &target.arguments, "JSON",
+          "further variables of the chat template, an object: '{\"reasoning_effort\": \"high\"}'"};
 }
 
 Option reasoning_option(ReasoningOptions& target) {

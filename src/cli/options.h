@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "chat/template.h"
 #include "generate/loader.h"
 #include "generate/sampling_settings.h"
 
@@ -137,10 +138,16 @@ void add_report_options(std::vector<Option>& options, ReportOptions& target);
 struct ReasoningOptions {
   std::string think = "auto";
   std::string show = "auto";
-  // The template's enable_thinking; empty for "auto".
-  std::optional<bool> enable_thinking() const;
+  std::string arguments;  // JSON: further variables of the chat template
+  // What the template gets. Throws a usage Error where the arguments are no object of such variables.
+  TemplateVariables variables() const;
+  // Why this has no effect on a template, which knows of a variable whether it `reads` it; "" where it has one.
+  std::string deaf_think(const std::function<bool(std::string_view variable)>& reads) const;
+  std::string deaf_arguments(const std::function<bool(std::string_view variable)>& reads) const;
 };
+void check_template_arguments(const Json& arguments);
 Option think_option(ReasoningOptions& target);
+Option template_arguments_option(ReasoningOptions& target);
 Option reasoning_option(ReasoningOptions& target);
 
 // The whole program: parses, runs, reports errors.

@@ -56,11 +56,8 @@ void note_unused(const TokensOptions& options, const ChatTemplate* chat) {
   constexpr std::string_view kNoConversation = "it belongs to --chat and --messages";
   if (chat == nullptr && options.typed.contains("system"))
     warnings.add(fmt::format("--system: no effect, {}", kNoConversation));
-  if (!options.typed.contains("think") || options.reasoning.think == "auto") return;
-  if (chat == nullptr || !chat->mentions("enable_thinking")) {
-    warnings.add(fmt::format("--think {}: no effect, {}", options.reasoning.think,
-                             chat == nullptr ? kNoConversation : "the model's chat template knows no enable_thinking"));
-  }
+  const auto reads = [&](std::string_view variable) { return chat != nullptr && chat->mentions(variable); };
+  note_template_options(options.reasoning, options.typed, reads, chat == nullptr ? kNoConversation : "", warnings);
 }
 
 std::string render_ids(const std::vector<TokenId>& ids, const std::vector<TokenOffset>* offsets,
@@ -96,7 +93,7 @@ int tokens(const TokensOptions& options) {
     note_unused(options, &*chat);
     const std::vector<Message> messages = read_said(options).all();
     TemplateOptions template_options;
-    template_options.enable_thinking = options.reasoning.enable_thinking();
+    template_options.variables = options.reasoning.variables();
     template_options.special_tokens = read_config_tokens(files).names;
     const Prompt prompt = chat->render(messages, template_options);
     if (options.render) {
@@ -149,6 +146,7 @@ Command::Bound bind() {
        "read a conversation: what /save of a chat wrote, or [{\"role\": …, \"content\": …}, …]"},
       {"-s,--system", &o->system, "TEXT", "the system message, for --chat and --messages"},
       think_option(o->reasoning),
+      template_arguments_option(o->reasoning),
       {"--render", &o->render, "", "print the rendered prompt instead of its ids"},
       {"--json", &o->json, "", "print one JSON object with ids, pieces and offsets"},
       invalid_utf8_option(o->text)};

@@ -23,21 +23,21 @@ void check_room(int64_t tokens, const TextModel& model) {
 }  // namespace
 
 int64_t tokens_of_next_turn(const TextModel& model, const Conversation& conversation,
-                            std::optional<bool> enable_thinking) {
+                            const TemplateVariables& variables) {
   std::vector<Message> messages = conversation.all();
   if (conversation.messages.empty() || messages.back().role != "user") messages.push_back({"user", "?", {}});
-  return int64_t(model.render(messages, enable_thinking).ids.size());
+  return int64_t(model.render(messages, variables).ids.size());
 }
 
-ChatSession::ChatSession(const TextModel& model, std::optional<bool> enable_thinking)
+ChatSession::ChatSession(const TextModel& model, TemplateVariables variables)
     : model_(model),
-      enable_thinking_(enable_thinking),
+      variables_(std::move(variables)),
       session_(std::in_place, model.engine(), model.loaded().context) {}
 
 Generation ChatSession::ask(const std::string& question, const GenerationSettings& settings, const TextSink& sink) {
   std::vector<Message> messages = conversation_.all();
   messages.push_back({"user", question, {}});
-  Prompt prompt = model_.render_prompt(messages, enable_thinking_);
+  Prompt prompt = model_.render_prompt(messages, variables_);
   ModelInput input = model_.input_of(prompt, timeline_.encode(prompt, model_.tokenizer()));
   check_room(int64_t(input.ids.size()), model_);
 
@@ -86,7 +86,7 @@ Generation ChatSession::retry(const GenerationSettings& settings, const TextSink
 }
 
 void ChatSession::check(const Conversation& conversation) const {
-  check_room(tokens_of_next_turn(model_, conversation, enable_thinking_), model_);
+  check_room(tokens_of_next_turn(model_, conversation, variables_), model_);
 }
 
 void ChatSession::replace(Conversation conversation) {
@@ -108,8 +108,7 @@ void ChatSession::clear() {
 int64_t ChatSession::tokens_in_context() const {
   if (!changed_) return int64_t(session_->tokens().size());
   if (conversation_.messages.empty()) return 0;
-  return int64_t(
-      timeline_.encode(model_.render_prompt(conversation_.all(), enable_thinking_), model_.tokenizer()).size());
+  return int64_t(timeline_.encode(model_.render_prompt(conversation_.all(), variables_), model_.tokenizer()).size());
 }
 
 void ChatSession::set_system(std::optional<std::string> text) {

@@ -16,12 +16,12 @@ namespace qgen {
 
 // The least that a next turn of the conversation needs, in tokens. Throws what the template has against it.
 int64_t tokens_of_next_turn(const TextModel& model, const Conversation& conversation,
-                            std::optional<bool> enable_thinking);
+                            const TemplateVariables& variables);
 
 class ChatSession {
  public:
   // `model` is loaded and has a chat template.
-  ChatSession(const TextModel& model, std::optional<bool> enable_thinking);
+  ChatSession(const TextModel& model, TemplateVariables variables);
 
   // One turn. The question and its answer, whole or interrupted, join the conversation; where nothing was answered
   // before an interruption, or an error comes up (a usage Error if the turn does not fit), it stays as it was.
@@ -47,7 +47,7 @@ class ChatSession {
   void check(const Conversation& conversation) const;
 
   const TextModel& model_;
-  std::optional<bool> enable_thinking_;
+  TemplateVariables variables_;
   Conversation conversation_;
   Timeline timeline_;
   std::optional<Session> session_;  // made anew after an error, when the engine's state is not known

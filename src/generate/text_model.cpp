@@ -40,9 +40,9 @@ ModelInput TextModel::continue_text(std::string_view text) const {
   return input;
 }
 
-Prompt TextModel::render_prompt(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const {
+Prompt TextModel::render_prompt(const std::vector<Message>& messages, const TemplateVariables& variables) const {
   TemplateOptions options;
-  options.enable_thinking = enable_thinking;
+  options.variables = variables;
   options.special_tokens = special_tokens_;
   // What users wrote templates keep, and are not made to read it where there is far too much of it.
   std::vector<std::string_view> texts;
@@ -57,8 +57,8 @@ Prompt TextModel::render_prompt(const std::vector<Message>& messages, std::optio
   return prompt;
 }
 
-ModelInput TextModel::render(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const {
-  const Prompt prompt = render_prompt(messages, enable_thinking);
+ModelInput TextModel::render(const std::vector<Message>& messages, const TemplateVariables& variables) const {
+  const Prompt prompt = render_prompt(messages, variables);
   return input_of(prompt, tokenizer_->encode(prompt));
 }
 

@@ -33,9 +33,9 @@ class TextModel {
   // Plain text, continued as it is. What a user types never becomes a special token.
   ModelInput continue_text(std::string_view text) const;
   // A conversation, rendered by the template.
-  ModelInput render(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const;
+  ModelInput render(const std::vector<Message>& messages, const TemplateVariables& variables) const;
   // What render() turns into ids.
-  Prompt render_prompt(const std::vector<Message>& messages, std::optional<bool> enable_thinking) const;
+  Prompt render_prompt(const std::vector<Message>& messages, const TemplateVariables& variables) const;
   // The input for a rendered prompt whose ids are known.
   ModelInput input_of(const Prompt& prompt, std::vector<TokenId> ids) const;
 

@@ -22,27 +22,7 @@ inline std::optional<std::filesystem::path> shared_folder() {
   return std::filesystem::path(folder);
 }
 
-inline std::string json_text(const Json& json) {
-  if (json.is_string()) return json_quote(json.as_string());
-  if (json.is_bool()) return json.as_bool() ? "true" : "false";
-  if (json.is_null()) return "null";
-  if (json.is_integer()) return std::to_string(json.as_integer());
-  if (json.is_number()) {
-    const std::string text = fmt::format("{}", json.as_number());
-    return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-  }
-  std::string out;
-  if (json.is_array()) {
-    for (const Json& element : json.elements()) out += (out.empty() ? "" : ", ") + json_text(element);
-    return "[" + out + "]";
-  }
-  for (const auto& [key, value] : json.members()) {
-    out += (out.empty() ? "" : ", ") + json_quote(key) + ": " + json_text(value);
-  }
-  return "{" + out + "}";
-}
-
-inline std::vector<Message> messages_of(const Json& list) { return parse_messages(json_text(list), "messages"); }
+inline std::vector<Message> messages_of(const Json& list) { return read_messages(list); }
 
 inline std::string text_of(const Prompt& prompt) {
   std::string out;

@@ -41,7 +41,7 @@ TEST_CASE("chat: published templates render as transformers renders them") {
         options.add_generation_prompt = prompt->as_bool();
       }
       if (const auto thinking = entry.at("options").get("enable_thinking"))
-        options.enable_thinking = thinking->as_bool();
+        options.variables.emplace_back("enable_thinking", thinking->as_bool() ? "true" : "false");
       const auto messages = messages_of(entry.at("messages"));
       std::string text, error;
       try {

@@ -237,9 +237,8 @@ TEST_CASE("chat: published templates keep special tokens of contents untrusted")
         TemplateOptions options;
         options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
         options.now = 0;
-        options.enable_thinking = thinking;
         // So that the template that needs tools renders too.
-        options.variables = {{"tools", "[]"}};
+        options.variables = {{"tools", "[]"}, {"enable_thinking", thinking ? "true" : "false"}};
         Prompt prompt;
         try {
           prompt = chat_template.render(messages, options);

@@ -94,6 +94,36 @@ $ for think in on auto; do printf 'Hi' | qgen tokens -m chat --chat --render --t
   <s>[user] Hi
   <s>[user] Hi
 
+# How hard, and any other variable; what no template reads is said
+$ cp -r chat effort && printf '%s' '{{ reasoning_effort|default("none") }} {{ thinking|default(-1) }} {{ tools|tojson }}' > effort/chat_template.jinja; for think in high on auto; do printf 'Hi' | qgen tokens -m effort --chat --render --think $think; echo; done; printf 'Hi' | qgen tokens -m effort --chat --render --think low --chat-template-kwargs '{"tools": [{"name": "f</s>"}], "reasoning_effort": "max", "budget": 1, "x": [1.0, null]}'
+  high true null
+  none true null
+  none -1 null
+  max true [{"name": "f</s>"}] (no-eol)
+stderr:
+  qgen: warning: --chat-template-kwargs: no effect, the model's chat template reads no budget, no x
+
+# The text of tools is the user's: it becomes no special token
+$ printf '{{ tools[0] }}{{ end }}' > effort/chat_template.jinja; printf 'Hi' | qgen tokens -m effort --chat --chat-template-kwargs '{"tools": ["</s>"], "end": "</s>"}'
+  410 504 492 419 505 2
+
+# Where --think has no effect but another variable would have
+$ printf '{{ reasoning_effort }}' > effort/chat_template.jinja; printf 'Hi' | qgen tokens -m effort --chat --render --think off
+stderr:
+  qgen: warning: --think off: no effect, the model's chat template has reasoning_effort instead: --chat-template-kwargs '{"reasoning_effort": …}'
+
+# Not variables
+$ for json in '[1]' '{"messages": []}' '{' '{"add_generation_prompt": false}'; do qgen tokens -m chat --chat --chat-template-kwargs "$json" <<< Hi; echo $?; done
+  2
+  2
+  2
+  2
+stderr:
+  qgen: --chat-template-kwargs: expected an object, the variables of the chat template by name
+  qgen: --chat-template-kwargs: messages: not a variable that can be set
+  qgen: --chat-template-kwargs: not valid JSON at line 1, byte 2 (The JSON document has an improper structure: missing or superfluous commas, braces, missing keys, etc.)
+  qgen: --chat-template-kwargs: add_generation_prompt: not a variable that can be set
+
 # The main job takes it too
 $ qgen -m chat -p Hi -n 0 --think off --stats=json 2>&1 | grep -o '"prompt":{"tokens":[0-9]*'; printf 'Hi' | qgen tokens -m chat --chat --think off | wc -w
   "prompt":{"tokens":13

@@ -2,13 +2,13 @@
 
 # Every flag that there is: who adds one here adds its twin below
 $ qgen --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort | tr '\n' ' '
-  --activations --batch --color --context --device --done --draft --file --frequency-penalty --help --invalid-utf --json --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --parallel --presence-penalty --prompt --prompt-lookup --quantize --quantize-head --quiet --raw --reasoning --repeat-penalty --resume --save --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --trust-tensors --typical-p --unordered --verbose --version  (no-eol)
+  --activations --batch --chat-template-kwargs --color --context --device --done --draft --file --frequency-penalty --help --invalid-utf --json --kv --logit-bias --logprobs --max-tokens --min-p --model --no-stdin --parallel --presence-penalty --prompt --prompt-lookup --quantize --quantize-head --quiet --raw --reasoning --repeat-penalty --resume --save --seed --stats --stats-file --stop --system --temp --think --threads --top-k --top-p --trust-tensors --typical-p --unordered --verbose --version  (no-eol)
 
 # And of the commands, without those that they share with the root
 $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z]+'); do
 >   echo $command $(qgen $command --help | grep -oE -- '^ +(-[a-zA-Z], ?)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vwE -- '--(activations|color|context|device|help|kv|model|quantize|system|think|threads|version)' | sort)
 > done
-  chat --draft --frequency-penalty --invalid-utf --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --trust-tensors --typical-p --verbose
+  chat --chat-template-kwargs --draft --frequency-penalty --invalid-utf --max-tokens --min-p --presence-penalty --prompt-lookup --quiet --reasoning --repeat-penalty --resume --seed --stats --stats-file --stop --temp --top-k --top-p --trust-tensors --typical-p --verbose
   plan --draft --json --parallel --trust-tensors
   inspect --json --steps --tensors --trust-tensors
   bench --decode-tokens --depth --dummy --output --parallel --prefill --rounds --trust-tensors
@@ -16,7 +16,7 @@ $ for command in $(qgen --help | sed -n '/^Commands:/,/^$/p' | grep -oE '^  [a-z
   quantize --block --compat --eval --force --input-stats --keep --mode --mse-grid --only --out --percentile --quiet --report --resume --rms-factor --smooth --to --trust-tensors --verify
   calibrate --force --invalid-utf --limit --out --quiet --text --trust-tensors --window
   verify --against --json --trust-tensors
-  tokens --chat --decode --invalid-utf --json --messages --render
+  tokens --chat --chat-template-kwargs --decode --invalid-utf --json --messages --render
   models --json --markdown
   completion
   man
