@@ -96,10 +96,10 @@ $ for think in on auto; do printf 'Hi' | qgen tokens -m chat --chat --render --t
 
 # How hard, and any other variable; what no template reads is said
 $ cp -r chat effort && printf '%s' '{{ reasoning_effort|default("none") }} {{ thinking|default(-1) }} {{ tools|tojson }}' > effort/chat_template.jinja; for think in high on auto; do printf 'Hi' | qgen tokens -m effort --chat --render --think $think; echo; done; printf 'Hi' | qgen tokens -m effort --chat --render --think low --chat-template-kwargs '{"tools": [{"name": "f</s>"}], "reasoning_effort": "max", "budget": 1, "x": [1.0, null]}'
-  high true null
-  none true null
+  high True null
+  none True null
   none -1 null
-  max true [{"name": "f</s>"}] (no-eol)
+  max True [{"name": "f</s>"}] (no-eol)
 stderr:
   qgen: warning: --chat-template-kwargs: no effect, the model's chat template reads no budget, no x
 
