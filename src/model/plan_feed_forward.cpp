@@ -214,6 +214,34 @@ void PlanBuilder::bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out) 
     });
     return keep(std::move(part));
   };
+  // Those of experts one by one, one behind the other.
+  const auto joined = [&](Role role, int64_t rows, int64_t cols) {
+    std::vector<Vector> parts;
+    for (int64_t e = 0; e < spec.experts; ++e) {
+      auto bias = source_.bias(module(role, e), rows, cols);
+      if (!bias) fail(ErrorKind::kModel, fmt::format("{}: tensor {}.bias is missing", name_, module(role, e)));
+      parts.push_back(std::move(*bias));
+    }
+    Vector all;
+    all.name = parts.front().name;
+    all.size = spec.experts * rows;
+    all.derived = std::make_shared<const std::function<std::vector<float>()>>([parts = std::move(parts)] {
+      std::vector<float> values;
+      for (const Vector& part : parts) {
+        const std::vector<float> own = part.values();
+        values.insert(values.end(), own.begin(), own.end());
+      }
+      return values;
+    });
+    return keep(std::move(all));
+  };
+  if (source_.has_matrix(module(Role::kExpertDown, 0)) &&
+      source_.bias(module(Role::kExpertDown, 0), model_.hidden, spec.width)) {
+    out.down_bias = joined(Role::kExpertDown, model_.hidden, spec.width);
+    out.gate_bias = joined(Role::kExpertGate, spec.width, model_.hidden);
+    out.up_bias = joined(Role::kExpertUp, spec.width, model_.hidden);
+    return;
+  }
   out.down_bias = keep(source_.vector(module(Role::kExpertDownsBias), spec.experts * model_.hidden));
   if (!module(Role::kExpertUpsBias).empty()) {
     out.gate_bias = keep(source_.vector(module(Role::kExpertGatesBias), spec.experts * spec.width));

@@ -234,9 +234,10 @@ void Module::require_declared(const ScaleGrid& scale) const {
 }
 
 void Module::ignore(std::string_view suffix, std::string_view reason) {
-  if (!has(suffix)) return;
-  const TensorView& tensor = take(suffix);
-  if (!reason.empty()) ignored_.push_back({tensor.name, reason});
+  const TensorView* const tensor = find(suffix);  // whatever shape it has
+  if (tensor == nullptr) return;
+  taken_.push_back(tensor->name);
+  if (!reason.empty()) ignored_.push_back({tensor->name, reason});
 }
 
 std::string_view Module::described_type() const { return config_.type_of(fmt::format("{}.weight", name_)); }

@@ -5,6 +5,7 @@
 #include "model/families/table.h"
 #include "quant/transpose.h"
 #include "quant/weight_scan.h"
+#include "tests/quant/small_checkpoint.h"
 #include "tests/random_weight.h"
 #include "tests/support.h"
 
@@ -43,6 +44,70 @@ TEST_CASE("Mixtral: names of transformers 5, which ModelOpt writes, and of AutoR
     const Golden golden = Golden::read(source_folder() / "tests/golden" / name);
     const std::vector<float> original = renamed_logits(golden, {});
     for (const Rules& rules : {projections, all}) CHECK(renamed_logits(golden, rules) == original);
+  }
+}
+
+TEST_CASE("LFM2 mixtures: names of transformers 5") {
+  const Golden golden = Golden::read(source_folder() / "tests/golden/lfm2_moe-bf16");
+  // Dense layers keep theirs.
+  std::vector<std::string> texts;
+  for (int e = 0; e < 5; ++e) {
+    for (const auto& [from, to] : {std::pair{"w1", "gate_proj"}, {"w2", "down_proj"}, {"w3", "up_proj"}}) {
+      texts.push_back(fmt::format("experts.{}.{}.", e, from));
+      texts.push_back(fmt::format("experts.{}.{}.", e, to));
+    }
+  }
+  std::vector<std::pair<std::string_view, std::string_view>> rules;
+  for (size_t i = 0; i < texts.size(); i += 2) rules.emplace_back(texts[i], texts[i + 1]);
+  CHECK(renamed_logits(golden, rules) == renamed_logits(golden, {}));
+}
+
+// Every `step`-th of a stack's matrices' columns from `first` on, or of a bias, as one tensor of BF16 for expert e: a
+// matrix turned over.
+StoredTensor part_of_stack(const StoredTensor& stack, int64_t e, int64_t first, int64_t step) {
+  const bool matrix = stack.shape.size() == 3;
+  const int64_t rows = matrix ? stack.shape[1] : 1, cols = stack.shape.back(), kept = cols / step;
+  StoredTensor out{Dtype::kBf16, matrix ? std::vector{kept, rows} : std::vector{kept}, ""};
+  for (int64_t c = first; c < cols; c += step) {
+    for (int64_t r = 0; r < rows; ++r) out.bytes += stack.bytes.substr(size_t(2 * ((e * rows + r) * cols + c)), 2);
+  }
+  return out;
+}
+
+TEST_CASE("gpt-oss: experts one by one, each with biases, as converters to other formats write them") {
+  const Golden golden = Golden::read(source_folder() / "tests/golden/gpt_oss-bf16");
+  const StoredTensors stacked = read_tensors(golden.folder / "model.safetensors");
+  for (const std::string_view list : {"", "experts."}) {
+    StoredTensors tensors = stacked;
+    for (const auto& [name, tensor] : stacked) {
+      const size_t at = name.find(".experts.");
+      if (at == name.npos) continue;
+      tensors.erase(name);
+      const std::string before = name.substr(0, at + 9), last = name.substr(at + 9);
+      const std::string suffix = last.ends_with("_bias") ? "bias" : "weight";
+      for (int64_t e = 0; e < tensor.shape[0]; ++e) {
+        const auto put = [&](std::string_view projection, int64_t first, int64_t step) {
+          tensors[fmt::format("{}{}{}.{}.{}", before, list, e, projection, suffix)] =
+              part_of_stack(tensor, e, first, step);
+        };
+        if (last.starts_with("down")) {
+          put("down_proj", 0, 1);
+        } else {
+          put("gate_proj", 0, 2);
+          put("up_proj", 1, 2);
+        }
+      }
+    }
+    TemporaryFolder folder;
+    fs::copy(golden.folder / "config.json", folder.path() / "config.json");
+    folder.write("model.safetensors", write_tensors(tensors));
+    const std::vector<float> logits =
+        reference_logits(*load_plan(folder.path()), golden.ids, int64_t(golden.ids.size()));
+    CHECK(normwise_error(logits, golden.logits) < golden.reference_tolerance);
+    const std::string missing = fmt::format("model.layers.1.mlp.experts.{}3.up_proj.bias", list);
+    REQUIRE(tensors.erase(missing) == 1);
+    folder.write("model.safetensors", write_tensors(tensors));
+    CHECK(contains(error_of([&] { load_plan(folder.path()); }), fmt::format("tensor {} is missing", missing)));
   }
 }
 

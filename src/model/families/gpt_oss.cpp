@@ -29,6 +29,10 @@ Description describe_gpt_oss(const Json& config) {
   Description model = finish_decoder(std::move(parts));
   set_mixtures(model, mixture, layers);
   model.names.set(Role::kRouter, "@layers.#.mlp.router");
+  // llm-compressor puts a list of experts in place of the stacks.
+  model.other_names = {{{Role::kExpertDown, "@layers.#.mlp.experts.experts.*.down_proj"},
+                        {Role::kExpertGate, "@layers.#.mlp.experts.experts.*.gate_proj"},
+                        {Role::kExpertUp, "@layers.#.mlp.experts.experts.*.up_proj"}}};
   model.gguf_names = {{Role::kFfnNorm, "blk.#.post_attention_norm"}};
   return model;
 }

@@ -170,7 +170,13 @@ Description describe_lfm2_moe(const Json& config) {
                    {Role::kRouterBias, "@layers.#.feed_forward.expert_bias"},
                    {Role::kExpertGate, "@layers.#.feed_forward.experts.*.w1"},
                    {Role::kExpertUp, "@layers.#.feed_forward.experts.*.w3"},
-                   {Role::kExpertDown, "@layers.#.feed_forward.experts.*.w2"}});
+                   {Role::kExpertDown, "@layers.#.feed_forward.experts.*.w2"},
+                   {Role::kExpertGateUps, "@layers.#.feed_forward.experts.gate_up_proj"},
+                   {Role::kExpertDowns, "@layers.#.feed_forward.experts.down_proj"}});
+  // As transformers calls them in memory.
+  model.other_names = {{{Role::kExpertDown, "@layers.#.feed_forward.experts.*.down_proj"},
+                        {Role::kExpertGate, "@layers.#.feed_forward.experts.*.gate_proj"},
+                        {Role::kExpertUp, "@layers.#.feed_forward.experts.*.up_proj"}}};
   return model;
 }
 
