@@ -219,11 +219,11 @@ void Interpreter::append(TextBuilder& out, const Value& value) {
     }
     items = std::move(chosen);
   }
-  if (items.empty()) {
+  const auto run_otherwise = [&] {
     const ScopeGuard inner(*this, scope);
     run_body(stmt.otherwise, inner.get(), out);
-    return;
-  }
+  };
+  if (items.empty()) return run_otherwise();
   Loop* loop = heap_.make<Loop>(items.size() * sizeof(Value));
   loop->items = std::move(items);
   loop->depth = depth;
@@ -232,14 +232,19 @@ void Interpreter::append(TextBuilder& out, const Value& value) {
     loop->scope = scope;
     capture(scope);
   }
+  bool reached_end = false;  // of the body, in some round
   ScopeGuard inner(*this, scope);
   for (; loop->index < loop->items.size(); ++loop->index) {
     heap_.step();
     if (loop_name_ >= 0) set_variable(inner.get(), loop_name_, Value::of(loop));
     assign(stmt.target, loop->items[loop->index], inner.get());
-    if (run_body(stmt.body, inner.get(), out) == Flow::kBreak) break;
+    const Flow flow = run_body(stmt.body, inner.get(), out);
+    if (flow == Flow::kBreak) break;
+    reached_end = reached_end || flow == Flow::kNormal;
     inner.renew();
   }
+  // As in Jinja, where that is what tells an empty loop.
+  if (!reached_end) run_otherwise();
   // A loop without a name cannot be called again (recursive loops), so its items are freed.
   if (loop_name_ < 0) std::vector<Value>().swap(loop->items);
 }
