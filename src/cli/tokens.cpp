@@ -103,6 +103,7 @@ int tokens(const TokensOptions& options) {
       return 0;
     }
     const auto tokenizer = load_tokenizer(files);
+    tokenizer->guard(chat->source());
     print_stdout(render_ids(tokenizer->encode(prompt), nullptr, *tokenizer, options.json));
     return 0;
   }

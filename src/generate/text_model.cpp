@@ -17,6 +17,7 @@ TextModel::TextModel(const ModelOptions& options, bool raw) : options_(options),
   tokenizer_ = load_tokenizer(files);
   generation_config_ = read_generation_config(files);
   if (!raw) template_ = ChatTemplate::load(files);
+  if (template_) tokenizer_->guard(template_->source());
   special_tokens_ = read_config_tokens(files).names;
   ends_ = end_tokens(plan_->model, generation_config_.get(), special_tokens_, *tokenizer_);
 }

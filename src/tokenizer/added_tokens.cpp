@@ -109,28 +109,43 @@ void AddedTokens::complete(const std::function<std::string(std::string_view)>& n
   std::ranges::sort(ids);
   for (const TokenId id : ids) {
     const AddedToken& token = by_id_.at(id);
-    if (token.normalized) {
-      normalized_.add(normalize(token.content), id);
-    } else {
-      plain_.add(token.content, id);
-    }
+    Finders& finders = token.normalized ? normalized_ : plain_;
+    const std::string form = token.normalized ? normalize(token.content) : token.content;
+    finders.all.add(form, id);
+    if (!special_.contains(token.content)) finders.not_special.emplace_back(form, id);
   }
-  plain_.complete();
-  normalized_.complete();
+  plain_.all.complete();
+  normalized_.all.complete();
+  guard("");
 }
 
-void AddedTokens::split(std::string_view text, size_t begin, size_t end, bool normalized,
-                        const std::vector<Span>& allowed, std::vector<Part>& out) const {
-  const TokenFinder& finder = normalized ? normalized_ : plain_;
-  const std::string_view part = text.substr(begin, end - begin);
-  size_t done = 0, space_end = 0;
-  const auto plain = [&](size_t from, size_t to) {
-    if (from < to) out.push_back({begin + from, begin + to, -1});
+void AddedTokens::guard(std::string_view source) {
+  const auto is_open = [&](std::string_view content) {
+    if (content.starts_with("<|") || content.starts_with("<\uFF5C") || content.ends_with("|>")) return false;
+    // A letter or white space that a template has too is no markup.
+    const bool markup = content.size() > 1 && content.find_first_of("<>[]{}|/") != content.npos;
+    return !markup || source.find(content) == source.npos;
   };
-  const auto take = [&](size_t from, size_t to, TokenId id) {
-    const auto found = by_id_.find(id);
-    if (found == by_id_.end()) return;
-    const AddedToken& token = found->second;
+  for (Finders* finders : {&plain_, &normalized_}) {
+    finders->open = TokenFinder();
+    for (const auto& [form, id] : finders->not_special) {
+      if (is_open(by_id_.at(id).content)) finders->open.add(form, id);
+    }
+    finders->open.complete();
+  }
+}
+
+// A part of a text that is cut at tokens from its beginning to its end.
+struct AddedTokens::Cut {
+  std::string_view part;
+  size_t begin = 0;  // of the part in the text
+  std::vector<Part>& out;
+  size_t done = 0, space_end = 0;  // within the part
+
+  void plain(size_t to) const {
+    if (done < to) out.push_back({begin + done, begin + to, -1});
+  }
+  void take(size_t from, size_t to, const AddedToken& token, TokenId id) {
     if (token.single_word) {
       const bool starts = from == 0 || !is_word(char_before_end(part.substr(0, from)).code_point);
       const bool ends = to == part.size() || !is_word(char_at(part.substr(to)).code_point);
@@ -142,24 +157,39 @@ void AddedTokens::split(std::string_view text, size_t begin, size_t end, bool no
       if (to >= space_end) space_end = to + leading_space(part.substr(to));
       to = space_end;
     }
-    plain(done, from);
+    plain(from);
     out.push_back({begin + from, begin + to, id});
     done = to;
-  };
-  if (!finder.empty()) {
-    for (const Span& range : allowed) {
-      const size_t first = std::max<size_t>(range.begin, begin), last = std::min<size_t>(range.end, end);
-      if (first >= last) continue;
-      TokenMatches matches(finder, text.substr(first, last - first));
-      for (size_t at = 0; (at = matches.next(at)) != SIZE_MAX;) {
-        const uint32_t match = matches.at(at);
-        const size_t from = first + at - begin;
-        at += finder.length(match);
-        take(from, first + at - begin, finder.id(match));
-      }
-    }
   }
-  plain(done, part.size());
+};
+
+// `range`: of the part.
+void AddedTokens::split_range(const TokenFinder& finder, const Span& range, Cut& cut) const {
+  if (finder.empty() || range.begin >= range.end) return;
+  TokenMatches matches(finder, cut.part.substr(range.begin, range.end - range.begin));
+  for (size_t at = 0; (at = matches.next(at)) != SIZE_MAX;) {
+    const uint32_t match = matches.at(at);
+    const size_t from = range.begin + at;
+    at += finder.length(match);
+    const TokenId id = finder.id(match);
+    if (const auto found = by_id_.find(id); found != by_id_.end()) cut.take(from, range.begin + at, found->second, id);
+  }
+}
+
+void AddedTokens::split(std::string_view text, size_t begin, size_t end, bool normalized,
+                        const std::vector<Span>& trusted, std::vector<Part>& out) const {
+  const Finders& finders = normalized ? normalized_ : plain_;
+  Cut cut{text.substr(begin, end - begin), begin, out};
+  const auto within = [&](uint32_t at) { return uint32_t(std::clamp<size_t>(at, begin, end) - begin); };
+  uint32_t done = 0;
+  for (const Span& range : trusted) {
+    const Span own{within(range.begin), within(range.end)};
+    split_range(finders.open, {done, own.begin}, cut);
+    split_range(finders.all, own, cut);
+    done = std::max(done, own.end);
+  }
+  split_range(finders.open, {done, uint32_t(cut.part.size())}, cut);
+  cut.plain(cut.part.size());
 }
 
 std::vector<AddedToken> read_added_tokens(const Json& json) {

@@ -35,11 +35,16 @@ class AddedTokens {
   // token appears in text.
   void complete(const std::function<std::string(std::string_view)>& normalize);
 
+  // Tokens that are no special ones stand for text of anyone, as letters do that a vocabulary has been given later
+  // (DeepSeek-V2), but for those that this text, a chat template, mentions. Those between "<|" and "|>" never do.
+  void guard(std::string_view source);
+
   // Cuts [begin, end) of `text` at the tokens that are spelled out there. Of the others, `normalized` picks those
-  // that are to be found in normalized text. Tokens are only looked for within `allowed`, ascending ranges.
-  void split(std::string_view text, size_t begin, size_t end, bool normalized, const std::vector<Span>& allowed,
+  // that are to be found in normalized text. All tokens are looked for within `trusted`, ascending ranges; outside of
+  // them those that stand for anyone's text.
+  void split(std::string_view text, size_t begin, size_t end, bool normalized, const std::vector<Span>& trusted,
              std::vector<Part>& out) const;
-  bool any(bool normalized) const { return !(normalized ? normalized_ : plain_).empty(); }
+  bool any(bool normalized) const { return !(normalized ? normalized_ : plain_).all.empty(); }
 
   const AddedToken* find(TokenId id) const;
   TokenId id_of(std::string_view content) const;  // -1 if there is none
@@ -49,12 +54,17 @@ class AddedTokens {
 
  private:
   void add_specials(const ConfigTokens& config, const Vocabulary& vocabulary);
+  struct Cut;
+  void split_range(const TokenFinder& finder, const Span& range, Cut& cut) const;
 
   std::unordered_map<TokenId, AddedToken> by_id_;
   std::unordered_map<std::string, TokenId> by_content_;
   std::unordered_set<std::string> special_;
-  TokenFinder plain_;
-  TokenFinder normalized_;
+  struct Finders {
+    TokenFinder all, open;                                     // open: those that stand for anyone's text
+    std::vector<std::pair<std::string, TokenId>> not_special;  // in the form in which they are looked for
+  };
+  Finders plain_, normalized_;
 };
 
 // The "added_tokens" of tokenizer.json. Their ids are not used: `tokenizers` gives its own.

@@ -44,6 +44,7 @@ class Pipeline : public Tokenizer {
 
   Encoding encode(std::string_view text, const EncodeOptions& options) const override;
   std::vector<TokenId> encode(const Prompt& prompt) const override;
+  void guard(std::string_view chat_template) override { stages_.added.guard(chat_template); }
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::unique_ptr<DecodeRun> start_decoding(bool skip_special_tokens) const override;
   size_t vocabulary_size() const override;
@@ -57,7 +58,7 @@ class Pipeline : public Tokenizer {
   std::unique_ptr<Scratch> take_scratch() const;
   void give_scratch(std::unique_ptr<Scratch> scratch) const;
 
-  // `trusted` are the ranges of `text` that may hold added tokens, ascending.
+  // `trusted` are the ranges of `text` that may hold all added tokens, ascending.
   Encoding encode_text(std::string_view text, const std::vector<Span>& trusted) const;
   Encoding encode_parts(std::string_view text, const std::vector<Span>& trusted) const;
   // `room`: bytes that all parts together may still grow to.

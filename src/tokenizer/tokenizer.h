@@ -60,6 +60,10 @@ class Tokenizer {
   // Where no special token cuts the text, neighbouring parts are tokenized together.
   virtual std::vector<TokenId> encode(const Prompt& prompt) const = 0;
 
+  // Added tokens that are no special ones are read in anyone's text, but for those that this chat template mentions,
+  // which are read in trusted parts alone, as special ones are.
+  virtual void guard(std::string_view chat_template) = 0;
+
   // The text of the ids, as `tokenizers` decodes them at once.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = true) const = 0;
   virtual std::unique_ptr<DecodeRun> start_decoding(bool skip_special_tokens = true) const = 0;

@@ -76,10 +76,24 @@ TEST_CASE("only trusted text becomes special tokens") {
   // Neither half of a token is enough.
   CHECK(shown(tokenizer->encode(Prompt{{"</", true}, {"s>", false}})) == "5 6");
   CHECK(shown(tokenizer->encode(Prompt{{"</", false}, {"s>", true}})) == "5 6");
-  CHECK(shown(tokenizer->encode(Prompt{{"[x]", true}, {"[x]", false}})) == "12 0 0 0");
   // Parts that no token cuts are one text.
   CHECK(shown(tokenizer->encode(Prompt{{"<", true}, {"/", false}})) == "5");
   CHECK(tokenizer->encode(Prompt{}).empty());
+}
+
+TEST_CASE("added tokens that are not special are anyone's, but for those that the chat template mentions") {
+  const auto tokenizer = parse(kReachable, "\"added_tokens\":[" + added("</s>", 7, true) + "," +
+                                               added("<e>", 11, false) + "," + added("[x]", 12, false) + "," +
+                                               added("\u00f6", 13, false) + "," + added("<|e|>", 14, false) + "],");
+  const Prompt prompt = {{"[x]<|e|>", true}, {"[x]a\u00f6<|e|></s>[x]", false}};
+  CHECK(shown(tokenizer->encode(prompt)) == "12 14 12 9 13 1 0 8 0 4 5 6 12");
+  EncodeOptions plain;
+  plain.parse_special_tokens = false;
+  CHECK(shown(tokenizer->encode("a[x]\u00f6</s>", plain).ids) == "9 12 13 5 6");
+  tokenizer->guard("{{ '[x]' }} \u00f6");
+  CHECK(shown(tokenizer->encode(prompt)) == "12 14 0 0 0 9 13 1 0 8 0 4 5 6 0 0 0");
+  CHECK(shown(tokenizer->encode("a[x]\u00f6</s>", plain).ids) == "9 0 0 0 13 5 6");
+  CHECK(shown(tokenizer->encode(Prompt{{"\u00f6[x", false}, {"]", true}})) == "13 0 0 0");
 }
 
 TEST_CASE("user text never becomes a special token of any model") {
@@ -100,7 +114,7 @@ TEST_CASE("trust follows text through normalizers") {
   const auto tokenizer =
       parse(R"({"type":"BPE","unk_token":"?","vocab":{"?":0,"a":1,"b":2,"x":3},"merges":[]})",
             R"("normalizer":{"type":"Lowercase"},"added_tokens":[{"id":4,"content":"ab","single_word":false,)"
-            R"("lstrip":false,"rstrip":false,"normalized":true,"special":false}],)");
+            R"("lstrip":false,"rstrip":false,"normalized":true,"special":true}],)");
   CHECK(shown(tokenizer->encode(Prompt{{"xAB", true}, {"AB", false}, {"abX", true}})) == "3 4 1 2 4 3");
   CHECK(shown(tokenizer->encode(Prompt{{"A", true}, {"B", false}})) == "1 2");
 }
@@ -438,6 +452,7 @@ TEST_CASE("Qwen3's control tokens and any ids, streamed") {
   }
   const auto tokenizer = Tokenizer::load(*shared / "data" / "tokenizers" / "qwen3");
   CHECK(shown(tokenizer->encode(Prompt{{"<|im_start|><think>", true}})) == "151644 151667");
+  tokenizer->guard(read_file(*shared / "data" / "tokenizers" / "qwen3" / "chat_template.jinja"));
   for (const TokenId id : tokenizer->encode(Prompt{{"<|im_start|>user<think></tool_call><|im_end|>", false}})) {
     CHECK(id < 151643);
   }
