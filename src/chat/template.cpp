@@ -61,16 +61,36 @@ Value with_reasoning(Heap& heap, Dict* message) {
 // + '|>').
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool", "function", "developer"};
 
-Value message_value(Heap& heap, const Message& message, size_t index) {
+// Text of the user, but for its tokens.
+Value own_text(Heap& heap, std::string_view text, const TemplateOptions& options) {
+  jinja::TextBuilder out;
+  size_t done = 0;
+  for (const auto& [begin, end] : options.own_tokens(text)) {
+    out.append(text.substr(done, begin - done), true);
+    out.append(text.substr(begin, end - begin), false);
+    done = end;
+  }
+  out.append(text.substr(done), true);
+  return heap.text(std::move(out));
+}
+
+Value message_value(Heap& heap, const Message& message, size_t index, const TemplateOptions& options) {
   Dict* dict = heap.new_dict();
   dict->user = true;
   const auto text = [&](const std::string& bytes) { return heap.text(replace_invalid_utf8(bytes), true); };
+  const auto said = [&](const std::string& bytes) {
+    const bool own = message.role == "assistant" && options.own_tokens;
+    return own ? own_text(heap, replace_invalid_utf8(bytes), options) : text(bytes);
+  };
   const bool known_role = std::find(std::begin(kRoles), std::end(kRoles), message.role) != std::end(kRoles);
   dict->set(text("role"), known_role ? heap.text(message.role, false) : text(message.role));
-  if (message.has_content) dict->set(text("content"), text(message.content));
+  if (message.has_content) dict->set(text("content"), said(message.content));
   for (const auto& [name, json] : message.extra) {
     const std::string subject = fmt::format("messages[{}].{}", index, name);
-    dict->set(text(name), member(heap, json, subject, ErrorKind::kUsage, true));
+    Value value = member(heap, json, subject, ErrorKind::kUsage, true);
+    if (value.is_string() && std::ranges::find(kReasoning, name) != std::end(kReasoning))
+      value = said(std::string(value.text().view()));
+    dict->set(text(name), std::move(value));
   }
   return with_reasoning(heap, dict);
 }
@@ -78,7 +98,7 @@ Value message_value(Heap& heap, const Message& message, size_t index) {
 void define_all(jinja::Interpreter& interpreter, const std::vector<Message>& messages, const TemplateOptions& options) {
   Heap& heap = interpreter.heap();
   std::vector<Value> list;
-  for (size_t i = 0; i < messages.size(); ++i) list.push_back(message_value(heap, messages[i], i));
+  for (size_t i = 0; i < messages.size(); ++i) list.push_back(message_value(heap, messages[i], i, options));
   Value all = heap.list(std::move(list));
   all.sequence().user = true;
   interpreter.define("messages", std::move(all));

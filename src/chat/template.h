@@ -36,6 +36,9 @@ struct TemplateOptions {
   // Further ones, of which the last by a name counts; tools and documents count as the user's side, others as the
   // template's.
   TemplateVariables variables;
+  // Where [begin, end) in what an assistant has said counts as the template's side, ascending: tokens that are not
+  // special, which the model has written itself.
+  std::function<std::vector<std::pair<size_t, size_t>>(std::string_view)> own_tokens;
   // The time that strftime_now formats: seconds since 1970, shown in the local time zone; not set: now.
   std::optional<long long> now;
 };

@@ -95,6 +95,12 @@ int tokens(const TokensOptions& options) {
     TemplateOptions template_options;
     template_options.variables = options.reasoning.variables();
     template_options.special_tokens = read_config_tokens(files).names;
+    std::unique_ptr<Tokenizer> tokenizer;
+    if (!options.render) {
+      tokenizer = load_tokenizer(files);
+      tokenizer->guard(chat->source());
+      template_options.own_tokens = own_tokens_of(*tokenizer);
+    }
     const Prompt prompt = chat->render(messages, template_options);
     if (options.render) {
       std::string text;
@@ -102,8 +108,6 @@ int tokens(const TokensOptions& options) {
       write_stdout(stdout_is_terminal() ? without_controls(text) + "\n" : text);
       return 0;
     }
-    const auto tokenizer = load_tokenizer(files);
-    tokenizer->guard(chat->source());
     print_stdout(render_ids(tokenizer->encode(prompt), nullptr, *tokenizer, options.json));
     return 0;
   }

@@ -279,6 +279,14 @@ std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* gene
   return out;
 }
 
+std::function<std::vector<std::pair<size_t, size_t>>(std::string_view)> own_tokens_of(const Tokenizer& tokenizer) {
+  return [&tokenizer](std::string_view text) {
+    std::vector<std::pair<size_t, size_t>> out;
+    for (const TokenOffset& token : tokenizer.guarded_in(text)) out.emplace_back(token.begin, token.end);
+    return out;
+  };
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files) {
   if (!Tokenizer::exists(files)) {
     fail(ErrorKind::kModel,

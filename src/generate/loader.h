@@ -111,5 +111,7 @@ std::vector<TokenId> end_tokens(const ModelInfo& model, const JsonDocument* gene
 
 // The tokenizer of a model folder, or a model Error that says what is missing.
 std::unique_ptr<Tokenizer> load_tokenizer(const ModelFiles& files);
+// TemplateOptions::own_tokens; the tokenizer outlives it.
+std::function<std::vector<std::pair<size_t, size_t>>(std::string_view)> own_tokens_of(const Tokenizer& tokenizer);
 
 }  // namespace qgen

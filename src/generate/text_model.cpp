@@ -45,6 +45,7 @@ Prompt TextModel::render_prompt(const std::vector<Message>& messages, const Temp
   TemplateOptions options;
   options.variables = variables;
   options.special_tokens = special_tokens_;
+  options.own_tokens = own_tokens_of(*tokenizer_);
   // What users wrote templates keep, and are not made to read it where there is far too much of it.
   std::vector<std::string_view> texts;
   for (const Message& message : messages) {

@@ -127,12 +127,24 @@ void AddedTokens::guard(std::string_view source) {
     return !markup || source.find(content) == source.npos;
   };
   for (Finders* finders : {&plain_, &normalized_}) {
-    finders->open = TokenFinder();
-    for (const auto& [form, id] : finders->not_special) {
-      if (is_open(by_id_.at(id).content)) finders->open.add(form, id);
-    }
+    finders->open = finders->guarded = TokenFinder();
+    for (const auto& [form, id] : finders->not_special)
+      (is_open(by_id_.at(id).content) ? finders->open : finders->guarded).add(form, id);
     finders->open.complete();
+    finders->guarded.complete();
   }
+}
+
+std::vector<Span> AddedTokens::guarded_in(std::string_view text) const {
+  std::vector<Span> out;
+  if (plain_.guarded.empty()) return out;
+  TokenMatches matches(plain_.guarded, text);
+  for (size_t at = 0; (at = matches.next(at)) != SIZE_MAX;) {
+    const size_t end = at + plain_.guarded.length(matches.at(at));
+    out.push_back({uint32_t(at), uint32_t(end)});
+    at = end;
+  }
+  return out;
 }
 
 // A part of a text that is cut at tokens from its beginning to its end.

@@ -44,6 +44,8 @@ class AddedTokens {
   // them those that stand for anyone's text.
   void split(std::string_view text, size_t begin, size_t end, bool normalized, const std::vector<Span>& trusted,
              std::vector<Part>& out) const;
+  // Where guarded tokens are spelled out, of those that are looked for in the text as it is.
+  std::vector<Span> guarded_in(std::string_view text) const;
   bool any(bool normalized) const { return !(normalized ? normalized_ : plain_).all.empty(); }
 
   const AddedToken* find(TokenId id) const;
@@ -61,7 +63,8 @@ class AddedTokens {
   std::unordered_map<std::string, TokenId> by_content_;
   std::unordered_set<std::string> special_;
   struct Finders {
-    TokenFinder all, open;                                     // open: those that stand for anyone's text
+    // Open are those that stand for anyone's text, guarded the others, but special ones.
+    TokenFinder all, open, guarded;
     std::vector<std::pair<std::string, TokenId>> not_special;  // in the form in which they are looked for
   };
   Finders plain_, normalized_;

@@ -230,6 +230,12 @@ std::optional<TokenId> Pipeline::id_of(std::string_view piece) const {
 
 std::string Pipeline::piece_of(TokenId id) const { return std::string(spelling(id)); }
 
+std::vector<TokenOffset> Pipeline::guarded_in(std::string_view text) const {
+  std::vector<TokenOffset> out;
+  for (const Span& span : stages_.added.guarded_in(text)) out.push_back({span.begin, span.end});
+  return out;
+}
+
 bool Pipeline::is_special(TokenId id) const {
   const std::string_view piece = spelling(id);
   return !piece.empty() && stages_.added.is_special_content(piece);

@@ -45,6 +45,7 @@ class Pipeline : public Tokenizer {
   Encoding encode(std::string_view text, const EncodeOptions& options) const override;
   std::vector<TokenId> encode(const Prompt& prompt) const override;
   void guard(std::string_view chat_template) override { stages_.added.guard(chat_template); }
+  std::vector<TokenOffset> guarded_in(std::string_view text) const override;
   std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::unique_ptr<DecodeRun> start_decoding(bool skip_special_tokens) const override;
   size_t vocabulary_size() const override;

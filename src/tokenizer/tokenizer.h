@@ -63,6 +63,8 @@ class Tokenizer {
   // Added tokens that are no special ones are read in anyone's text, but for those that this chat template mentions,
   // which are read in trusted parts alone, as special ones are.
   virtual void guard(std::string_view chat_template) = 0;
+  // Where a text spells such guarded tokens: what a model has written itself may have been them.
+  virtual std::vector<TokenOffset> guarded_in(std::string_view text) const = 0;
 
   // The text of the ids, as `tokenizers` decodes them at once.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special_tokens = true) const = 0;

@@ -90,7 +90,12 @@ TEST_CASE("added tokens that are not special are anyone's, but for those that th
   EncodeOptions plain;
   plain.parse_special_tokens = false;
   CHECK(shown(tokenizer->encode("a[x]\u00f6</s>", plain).ids) == "9 12 13 5 6");
+  CHECK(tokenizer->guarded_in("[x]<|e|></s>").size() == 1);
   tokenizer->guard("{{ '[x]' }} \u00f6");
+  const auto guarded = tokenizer->guarded_in("a[x]\u00f6</s><|e|>");
+  REQUIRE(guarded.size() == 2);
+  CHECK(guarded[0].begin == 1);
+  CHECK(guarded[0].end == 4);
   CHECK(shown(tokenizer->encode(prompt)) == "12 14 0 0 0 9 13 1 0 8 0 4 5 6 0 0 0");
   CHECK(shown(tokenizer->encode("a[x]\u00f6</s>", plain).ids) == "9 0 0 0 13 5 6");
   CHECK(shown(tokenizer->encode(Prompt{{"\u00f6[x", false}, {"]", true}})) == "13 0 0 0");
