@@ -97,6 +97,7 @@ def mixture_cases():
     laguna = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20}
     laguna |= {"head_dim": 12, "num_hidden_layers": 3, "num_attention_heads_per_layer": [4, 6, 6], "num_key_value_heads": 2}
     laguna |= {"layer_types": layer_types(*"GLL"), "sliding_window": WINDOW, "moe_routed_scaling_factor": 2.5}
+    laguna |= {"moe_router_logit_softcapping": 0.0, "gating": True, "moe_apply_router_weight_on_input": False}
     laguna |= {
         "rope_parameters": {
             "full_attention": yarn(rope_theta=5000.0, partial_rotary_factor=0.5),

@@ -74,7 +74,10 @@ Description describe_laguna(const Json& config) {
   mixture.normalized = true;
   mixture.least_sum = 0;
   mixture.scale = read_number(config, "moe_routed_scaling_factor", 1);
-  mixture.logit_softcap = read_number(config, "moe_router_logit_softcapping", 0);
+  if (const auto cap = config.get("moe_router_logit_softcapping")) {  // 0: none
+    mixture.logit_softcap = cap->as_number();
+    if (!(mixture.logit_softcap >= 0)) cap->fail("is out of range (expected 0 or more)");
+  }
   mixture.shared_width = read_size(config, "shared_expert_intermediate_size", 1, kMaxWidth, 512);
   if (config.flag_or("moe_apply_router_weight_on_input", false))
     config.at("moe_apply_router_weight_on_input").fail("true is not supported");
