@@ -164,6 +164,13 @@ def cases():
         {"head_dim": 12, "attention_bias": True, "mlp_bias": True, "rope_parameters": rope(rope_type="dynamic", factor=6.0)},
         "biases by keys of its own",
     )
+    yield Case(
+        "apertus",
+        "apertus",
+        {"num_key_value_heads": 2, "rope_parameters": rope()},
+        "an activation with numbers of its own, without a gate, norms of q and k",
+        biases="act_fn.beta",
+    )
     yield Case("arcee", "arcee", {"head_dim": 12, "mlp_bias": True}, "squared ReLU without a gate, biases of it")
     yield Case(
         "nemotron",

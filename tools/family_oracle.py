@@ -392,8 +392,8 @@ def make(case, method_name, out):
         fill(model, split(whole, model) if case.fused else whole)
         for key, buffer in model.named_buffers():
             if case.biases and key.endswith(case.biases):
-                center, spread = (1, 0.25) if case.biases == "layer_scalar" else (0, 0.1)
-                buffer.copy_(torch.from_numpy(center + spread * rng.standard_normal(buffer.shape)).float())
+                center, spread = {"layer_scalar": (1, 0.25), "act_fn.beta": (0.5, 0.1)}.get(case.biases, (0, 0.1))
+                buffer.copy_(torch.tensor(center + spread * rng.standard_normal(buffer.shape)).float())
                 tensors[key] = ("F32", buffer.numpy().astype(np.float32))
         router_margins.clear()
         with no_float32() if case.experts else nullcontext():

@@ -40,7 +40,7 @@ for golden in ernie4_5_moe glm4_moe_lite granite_hybrid lfm2 nemotron_h qwen3_5 
 for golden in kimi_k2 seed_oss exaone4-full hunyuan_moe minimax_m2 ministral olmoe stablelm-norms arcee nemotron qwen2vl qwen2_5vl \
   glm4v granitemoe granitemoeshared lfm2_moe internlm3 solar_open dots1 exaone_moe mixtral glm_moe_dsa cwm iquestcoder jais2 exaone hyperclovax \
   mellum hy_v3 youtu sarvam_mla sarvam_moe bailing_moe bailing_moe-first bamba granite_swa granitemoe_swa laguna-elements \
-  deepseek_v3 deepseek_v32 glm4_moe_lite qwen3_5 qwen3vl qwen3_vl_moe smollm3 ernie4_5 chatglm olmo3 glm mistral qwen2; do
+  deepseek_v3 deepseek_v32 glm4_moe_lite qwen3_5 qwen3vl qwen3_vl_moe smollm3 ernie4_5 chatglm olmo3 glm mistral qwen2 apertus; do
   rm -r "$out/tests/golden/$golden-bf16"
 done
 # Rotations are made on the host: one kind with a length of its own will do.

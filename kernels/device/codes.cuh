@@ -272,7 +272,8 @@ QGEN_DEVICE float activated(Activation activation, float x) {
     case Activation::kReluSquared: return x > 0 || !(x == x) ? x * x : 0;
     case Activation::kSigmoid: return sigmoid(x);
     case Activation::kQuickGelu: return x * sigmoid(1.702f * x);
-    case Activation::kSoftplus: return x;  // of no product
+    case Activation::kSoftplus:
+    case Activation::kExpm1Ratio: return x;  // of no product
   }
   return x;
 }

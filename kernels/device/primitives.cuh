@@ -220,6 +220,7 @@ QGEN_DEVICE float reciprocal_fast(float value) {
 QGEN_DEVICE float tanh_exact(float value) { return tanhf(value); }
 QGEN_DEVICE float erfc_exact(float value) { return erfcf(value); }
 QGEN_DEVICE float log1p_exact(float value) { return log1pf(value); }
+QGEN_DEVICE float expm1_exact(float value) { return expm1f(value); }
 QGEN_DEVICE float root_exact(float value) { return sqrtf(value); }
 QGEN_DEVICE float rsqrt_exact(float value) { return 1.0f / sqrtf(value); }
 

@@ -11,9 +11,11 @@ constexpr int kRowThreads = 256;
 constexpr int kLineFloats = 32;  // of 128 bytes
 constexpr int kRowHeld = 8;      // values of a group that a thread loads at once and keeps
 
-// Softplus is no activation of products.
+// These two are no activations of products.
 QGEN_DEVICE float gate_value(Activation activation, float x) {
-  return activation == Activation::kSoftplus ? softplus(x) : activated(activation, x);
+  if (activation == Activation::kSoftplus) return softplus(x);
+  if (activation == Activation::kExpm1Ratio) return x < 0 ? (expm1_exact(x) - x) / x : x >= 0 ? 0 : x;
+  return activated(activation, x);
 }
 
 // An RMS norm of whole rows and nothing else, as most of the norms are that stand alone.

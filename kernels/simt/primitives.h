@@ -147,6 +147,7 @@ inline float reciprocal_fast(float value) { return 1 / value; }
 inline float tanh_exact(float value) { return std::tanh(value); }
 inline float erfc_exact(float value) { return std::erfc(value); }
 inline float log1p_exact(float value) { return std::log1p(value); }
+inline float expm1_exact(float value) { return std::expm1(value); }
 inline float root_exact(float value) { return std::sqrt(value); }
 inline float rsqrt_exact(float value) { return 1 / std::sqrt(value); }
 

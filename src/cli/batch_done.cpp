@@ -1,5 +1,6 @@
 #include "cli/batch_done.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -45,9 +46,15 @@ std::optional<Done> read_done(const Json& answer) {
 // How many bytes of a file belong to lines with an end.
 int64_t bytes_of_whole_lines(const std::string& file) {
   std::ifstream stream(file, std::ios::binary | std::ios::ate);
-  for (int64_t size = stream ? int64_t(stream.tellg()) : 0; size > 0; --size) {
-    stream.seekg(size - 1);
-    if (stream.get() == '\n') return size;
+  std::string chunk;
+  for (int64_t end = stream ? int64_t(stream.tellg()) : 0; end > 0;) {
+    constexpr int64_t kChunkBytes = 1 << 16;
+    const int64_t begin = std::max<int64_t>(0, end - kChunkBytes);
+    chunk.resize(size_t(end - begin));
+    stream.seekg(begin);
+    if (!stream.read(chunk.data(), end - begin)) return 0;
+    if (const size_t newline = chunk.rfind('\n'); newline != chunk.npos) return begin + int64_t(newline) + 1;
+    end = begin;
   }
   return 0;
 }

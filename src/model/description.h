@@ -80,6 +80,9 @@ struct FeedForwardSpec {
   bool bias = false;
   bool fused = false;     // gate and up
   double gate_scale = 1;  // of what the activation is computed of
+  // xIELU in place of the activation, without a gate (Huang and Schlag 2024), with a > 0, b > beta and beta of its own:
+  //   beta x + a x^2 where x > 0, else beta x + b (exp(x) - 1 - x)
+  bool xielu = false;
 };
 
 // A mixture of experts, with one that all tokens go to beside them where `shared_width` is above 0.

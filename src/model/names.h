@@ -81,6 +81,10 @@ enum class Role : uint8_t {
   kMambaSkip,
   kMambaNorm,
   kMambaOut,
+  kXieluPositive,  // numbers of an xIELU: before their softplus, and beta
+  kXieluNegative,
+  kXieluBeta,
+  kXieluEpsilon,
   kLayerScale,          // one number that the residual is multiplied with behind a layer
   kPerLayerEmbed,       // of inputs of each layer: a table for all of them
   kPerLayerProjection,  // from the embedding

@@ -73,6 +73,7 @@ class PlanBuilder {
   void bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out);
   void bind_experts(const MixtureSpec& spec, ExpertsStep& out);
   // The inner row of the expert that all tokens go through, and what becomes of it.
+  View add_xielu(const View& inner);
   View add_shared_inner(const MixtureSpec& spec, const View& normed);
   void add_shared_output(const MixtureSpec& spec, const View& inner, const View& score, const View& target);
   const Vector* a_log(const std::string& name, int64_t heads, bool folded);

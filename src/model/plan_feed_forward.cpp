@@ -1,6 +1,8 @@
 // Feed-forward networks, and mixtures of them with a router and a shared expert.
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "model/plan_builder.h"
@@ -25,8 +27,43 @@ View PlanBuilder::begin(const BlockSpec& block, const FeedForwardSpec& spec) {
     const Projection gate = linear(Role::kFfnGate, spec.width, model_.hidden, spec.bias);
     up = gated(gate, linear(Role::kFfnUp, spec.width, model_.hidden, spec.bias));
   }
-  up.activation = spec.activation;
+  if (!spec.xielu) up.activation = spec.activation;
   add_inputs(block, {to(up, out)});
+  return out;
+}
+
+// Each sum is one more step: out = beta x, + a x relu(x), + b x ratio(x).
+View PlanBuilder::add_xielu(const View& inner) {
+  const auto softplus = [](float x) { return x > 20 ? x : std::log1p(std::exp(x)); };
+  const Vector positive = source_.vector(module(Role::kXieluPositive), 1),
+               negative = source_.vector(module(Role::kXieluNegative), 1);
+  std::optional<Vector> beta;  // a constant that some files have
+  if (source_.has_tensor(module(Role::kXieluBeta))) beta = source_.vector(module(Role::kXieluBeta), 1);
+  // Keeps exp(x) - 1 - x from what is next to 0, and changes nothing in it.
+  if (source_.has_tensor(module(Role::kXieluEpsilon))) source_.vector(module(Role::kXieluEpsilon), 1);
+  const auto beta_value = [beta] { return beta ? beta->values().front() : 0.5F; };
+  const auto times = [&](const Vector& named, const std::function<float()>& number) {
+    Vector spread;
+    spread.name = named.name;
+    spread.size = inner.cols;
+    spread.derived = std::make_shared<const std::function<std::vector<float>()>>(
+        [number, size = size_t(inner.cols)] { return std::vector<float>(size, number()); });
+    return Norm{Norm::Kind::kScale, keep(std::move(spread)), nullptr, 0, inner.cols};
+  };
+  const View out = row("activated", inner.cols);
+  CombineStep sum;
+  sum.y = inner;
+  sum.out = out;
+  sum.norm = times(beta ? *beta : positive, beta_value);
+  add(sum);
+  sum.x = out;
+  sum.gate = inner;
+  sum.activation = Activation::kRelu;
+  sum.norm = times(positive, [=] { return softplus(positive.values().front()); });
+  add(sum);
+  sum.activation = Activation::kExpm1Ratio;
+  sum.norm = times(negative, [=] { return beta_value() + softplus(negative.values().front()); });
+  add(sum);
   return out;
 }
 
@@ -38,7 +75,8 @@ void PlanBuilder::end(const BlockSpec& block, const FeedForwardSpec& spec, const
     product.activation = spec.activation;
     add(product);
   }
-  add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias), inner);
+  add_output(block, linear(Role::kFfnDown, model_.hidden, spec.width, spec.bias),
+             spec.xielu ? add_xielu(inner) : inner);
 }
 
 // Router, experts and the shared expert read the same normed row.

@@ -208,7 +208,7 @@ std::unique_ptr<Plan> make_plan(Checkpoint checkpoint, bool trust_tensors, bool 
     for (Rope& rope : model.ropes) rope.pairs = Rope::Pairs::kAdjacent;
   } else if (model.names.prefix() != "") {
     find_place(model, [&](const std::string& tensor) { return source.has_tensor(tensor); });
-    find_other_names(model, names_of_tensors(plan->checkpoint));
+    if (!model.other_names.empty()) find_other_names(model, names_of_tensors(plan->checkpoint));
     find_mlx_layout(model, plan->checkpoint);
   }
   set_info(*plan, model);

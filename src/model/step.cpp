@@ -18,6 +18,7 @@ double activate(Activation activation, double x) {
     case Activation::kSigmoid: return 1 / (1 + std::exp(-x));
     case Activation::kQuickGelu: return x / (1 + std::exp(-1.702 * x));
     case Activation::kSoftplus: return x > 30 ? x : std::log1p(std::exp(x));
+    case Activation::kExpm1Ratio: return std::isnan(x) ? x : x < 0 ? (std::expm1(x) - x) / x : 0;
   }
   return x;
 }
@@ -33,6 +34,7 @@ std::string_view activation_name(Activation activation) {
     case Activation::kSigmoid: return "sigmoid";
     case Activation::kQuickGelu: return "quick-gelu";
     case Activation::kSoftplus: return "softplus";
+    case Activation::kExpm1Ratio: return "expm1-ratio";
   }
   return "?";
 }

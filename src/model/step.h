@@ -81,7 +81,9 @@ enum class Activation : uint8_t {
   kReluSquared,  // max(x, 0)^2
   kSigmoid,
   kQuickGelu,  // x sigmoid(1.702 x)
-  kSoftplus,   // ln(1 + exp(x)); of gates of a CombineStep alone
+  // These are of gates of a CombineStep alone.
+  kSoftplus,    // ln(1 + exp(x))
+  kExpm1Ratio,  // (exp(x) - 1 - x) / x where x < 0, else 0
 };
 double activate(Activation activation, double x);
 std::string_view activation_name(Activation activation);

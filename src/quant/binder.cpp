@@ -529,6 +529,7 @@ Vector Binder::vector(const std::string& name, int64_t n, int64_t cols) {
   consumed_.insert(name);
   std::vector<int64_t> shape = tensor->shape;
   if (cols > 1) std::erase(shape, 1);
+  if (shape.empty()) shape = {1};
   const bool of_heads = shape.size() == 2 && shape[0] > 0 && n % shape[0] == 0 && shape[1] == n / shape[0];
   if (shape != std::vector<int64_t>{n} && (!of_heads || (cols > 1 && shape[1] != cols))) {
     fail_tensor(*tensor, fmt::format("wrong shape (expected [{}], found {})",

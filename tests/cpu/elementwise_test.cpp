@@ -41,9 +41,9 @@ TEST_CASE("norms") {
 TEST_CASE("activations, with and without what they gate") {
   for (const IsaTarget* target : kernel_targets()) {
     std::mt19937 random(4);
-    for (const Activation activation :
-         {Activation::kNone, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
-          Activation::kReluSquared, Activation::kSigmoid, Activation::kQuickGelu, Activation::kSoftplus}) {
+    for (const Activation activation : {Activation::kNone, Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
+                                        Activation::kRelu, Activation::kReluSquared, Activation::kSigmoid,
+                                        Activation::kQuickGelu, Activation::kSoftplus, Activation::kExpm1Ratio}) {
       INFO(std::string(target->name), " ", std::string(activation_name(activation)));
       for (const int64_t n : {2, 15, 64, 1000}) {
         auto x = normal(random, size_t(n), 3);

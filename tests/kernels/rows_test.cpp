@@ -24,6 +24,7 @@ TEST_CASE("kernels: norms, gates and sums of rows") {
                                   {kNone, 70, 0, false, true, 70, false, true},
                                   {kNone, 2560, 0, false, true, 128, false, true, Activation::kSoftplus},
                                   {kNone, 36, 0, false, true, 12, true, false, Activation::kSigmoid},
+                                  {kScale, 1200, 1200, true, true, 1, true, true, Activation::kExpm1Ratio},
                                   {kRms, 5003, 5003, true, false, 1, true, false},
                                   {kLayer, 1000, 1000, true, true, 1, false, true, Activation::kSoftplus},
                                   {kRms, 2304, 128, false, true, 1, false, false},

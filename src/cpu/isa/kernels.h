@@ -226,7 +226,8 @@ enum class ActivationKind : uint8_t {
   kReluSquared,
   kSigmoid,
   kQuickGelu,
-  kSoftplus
+  kSoftplus,
+  kExpm1Ratio
 };
 
 struct IsaTarget {

@@ -384,7 +384,8 @@ DecoderParts read_decoder(const Json& config, std::string_view family, const Dec
     config.fail(
         fmt::format("num_attention_heads: {} heads of {} are absurdly many", attention.heads, attention.head_dim));
   parts.feed_forward.width = size(&DecoderKeys::intermediate, kMaxWidth, defaults.intermediate);
-  parts.feed_forward.activation = read_activation(config, own_key(&DecoderKeys::activation), defaults.activation);
+  if (defaults.activation != Activation::kNone)
+    parts.feed_forward.activation = read_activation(config, own_key(&DecoderKeys::activation), defaults.activation);
   model.vocab = size(&DecoderKeys::vocab, kMaxVocab, defaults.vocab);
   model.context = size(&DecoderKeys::context, kMaxContext, defaults.context);
   parts.norm.eps = read_epsilon(config, own_key(&DecoderKeys::epsilon), defaults.epsilon);

@@ -35,7 +35,7 @@ struct DecoderDefaults {
   double rope_theta = 10000;
   double epsilon = 1e-6;
   double partial_rotary = 0;  // the part of a head that is rotated; 0: the family rotates whole heads only
-  Activation activation = Activation::kSilu;
+  Activation activation = Activation::kSilu;  // kNone: the family reads it
   DecoderKeys keys = {};
 };
 

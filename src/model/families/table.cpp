@@ -108,6 +108,7 @@ constexpr Family kFamilies[] = {
     {"iquestcoder", "IQuestCoderForCausalLM", "", true, "IQuest-Coder", describe_iquestcoder},
     {"jais2", "Jais2ForCausalLM", "jais2", false, "Jais 2 8B and 70B", describe_jais2},
     {"arcee", "ArceeForCausalLM", "arcee", true, "AFM 4.5B", describe_arcee},
+    {"apertus", "ApertusForCausalLM", "", true, "Apertus 8B and 70B", describe_apertus},
     {"seed_oss", "SeedOssForCausalLM", "seed_oss", false, "Seed-OSS", describe_seed_oss},
     {"ernie4_5", "Ernie4_5ForCausalLM", "ernie4_5", true, "ERNIE 4.5 0.3B", describe_ernie4_5},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "ernie4_5-moe", true, "ERNIE 4.5 mixtures", describe_ernie4_5_moe},

@@ -69,6 +69,7 @@ Description describe_mistral4(const Json& config);
 Description describe_gpt_oss(const Json& config);
 Description describe_granite_hybrid(const Json& config);
 Description describe_lfm2(const Json& config);
+Description describe_apertus(const Json& config);
 Description describe_lfm3(const Json& config);
 Description describe_qwen3_next(const Json& config);
 Description describe_qwen3_5(const Json& config);
