@@ -335,6 +335,7 @@ TEMPLATES = [
     "{% for a, (b, c) in [(1, (2, 3)), [4, [5, 6]]] %}{{ a }}{{ b }}{{ c }} {% endfor %}",
     "{% for n in tree recursive %}{{ loop.depth }}:{{ n.v }}{% if n.c %}({{ loop(n.c) }}){% endif %}{% endfor %}",
     "{% for i in range(10) %}{% if i == 3 %}{% continue %}{% endif %}{% if i == 6 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+    "{% for i in [1] %}{% for j in [] %}{% else %}{% continue %}{% endfor %}z{% else %}E{% endfor %}|{% for i in [1, 2] %}{% for j in [] %}{% else %}{% break %}{% endfor %}z{% endfor %}",
     "{% for x in [1] %}{% break %}{% else %}E{% endfor %}{% for x in [1, 2] %}{% continue %}{% else %}F{% endfor %}",
     "{% for x in [1, 2] %}{% if x == 2 %}{% break %}{% endif %}a{% else %}E{% endfor %}{% for x in [1, 2] %}{% if x == 1 %}{% continue %}{% endif %}b{% else %}F{% endfor %}",
     "{% for i in l %}{% for j in 'ab' %}{{ loop.index }}{{ i }}{{ j }}{% if loop.last %}{% break %}{% endif %}{% endfor %}{{ loop.index }} {% endfor %}",

@@ -108,8 +108,7 @@ void define_all(jinja::Interpreter& interpreter, const std::vector<Message>& mes
   interpreter.define("tools", Value::none());
   interpreter.define("documents", Value::none());
   for (const auto& [name, json] : options.variables) {
-    const bool user = name == "tools" || name == "documents";
-    interpreter.define(name, member(heap, json, name, ErrorKind::kUsage, user));
+    interpreter.define(name, member(heap, json, name, ErrorKind::kUsage, true));
   }
 }
 

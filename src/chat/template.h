@@ -33,8 +33,7 @@ using TemplateVariables = std::vector<std::pair<std::string, std::string>>;
 struct TemplateOptions {
   bool add_generation_prompt = true;
   SpecialTokens special_tokens;  // others are not defined
-  // Further ones, of which the last by a name counts; tools and documents count as the user's side, others as the
-  // template's.
+  // Further ones, of which the last by a name counts; their text counts as the user's side.
   TemplateVariables variables;
   // Where [begin, end) in what an assistant has said counts as the template's side, ascending: tokens that are not
   // special, which the model has written itself.

@@ -1,6 +1,8 @@
 // --batch: JSON lines in, JSON lines out, flushed one by one, the model loaded once. A bad line gets an error object
 // and the run goes on. Lines are answered one at a time, or several together (generate/parallel.h); either way an
 // answer does not depend on the other lines.
+#include <cerrno>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,8 +56,12 @@ void refuse_same_files(const AnswerOptions& options) {
   }
 }
 
-// Takes a last line that was not finished off the file that standard output appends to; false where it cannot.
-bool cut_torn_line(const DoneLines& done) { return ::ftruncate(STDOUT_FILENO, off_t(done.whole_bytes())) == 0; }
+// Takes a last line that was not finished off the file that standard output appends to.
+void cut_half_line(const AnswerOptions& options, const DoneLines& done) {
+  if (::ftruncate(STDOUT_FILENO, off_t(done.whole_bytes())) == 0) return;
+  fail(ErrorKind::kRuntime, fmt::format("--done {}: cannot take off its last line, which is half a one: {}",
+                                        options.done, std::strerror(errno)));
+}
 
 void refuse_other_tasks(const AnswerOptions& options) {
   if (options.prompt || options.file)
@@ -128,7 +134,11 @@ class Batch {
     load(model_, 1, options.report.quiet, warnings);
     note_context(options.model, model_, warnings);
     note_stops(options.stops, warnings);
-    torn_ = done_.torn() && stdout_is(options.done) && !cut_torn_line(done_);
+    const bool appends = stdout_is(options.done);
+    lacks_end_ = done_.lacks_end() && appends;
+    if (done_.ends_in_half() && appends) cut_half_line(options, done_);
+    if (done_.ends_in_half() && !appends)
+      warnings.add(fmt::format("--done {}: its last line is half a one, which is answered again", options.done));
   }
 
   void run(LineReader& input) {
@@ -165,10 +175,13 @@ class Batch {
   void note_lines() {
     if (!drew_ && totals_.lines > totals_.failed)
       note_sampling(options_.typed, options_.sampling, sampling_, warnings_);
-    if (think_ignored_ == 0) return;
-    warnings_.add(fmt::format("\"think\" in {}: no effect, {}", counted(think_ignored_, "line"),
-                              model_.has_template() ? "raw text, or a chat template that knows no enable_thinking"
-                                                    : "the model has no chat template"));
+    const auto note = [&](std::string_view key, int64_t lines, std::string_view why) {
+      if (lines > 0)
+        warnings_.add(fmt::format("{} in {}: no effect, {}", key, counted(lines, "line"),
+                                  model_.has_template() ? why : "the model has no chat template"));
+    };
+    note("\"think\"", think_ignored_, "raw text, or a chat template that knows no enable_thinking");
+    note("\"chat_template_kwargs\"", arguments_ignored_, "raw text, or variables that the chat template does not read");
   }
 
   // The next line that is to be answered; null at the end. Bad ones get their error, done ones nothing.
@@ -219,8 +232,9 @@ class Batch {
     const AnswerOptions& options = line.request.options;
     const ReasoningOptions& reasoning = options.reasoning;
     const auto reads = [&](std::string_view variable) { return !options.raw && model_.template_reads(variable); };
-    think_ignored_ += (reasoning.think != options_.reasoning.think && !reasoning.deaf_think(reads).empty()) ||
-                      (reasoning.arguments != options_.reasoning.arguments && !reasoning.deaf_arguments(reads).empty());
+    think_ignored_ += reasoning.think != options_.reasoning.think && !reasoning.deaf_think(reads).empty();
+    arguments_ignored_ +=
+        reasoning.arguments != options_.reasoning.arguments && !reasoning.deaf_arguments(reads).empty();
     line.input = batch_input(line.request, model_);
     GenerationSettings& settings = line.settings;
     settings.sampling = sampling(line.request);
@@ -314,7 +328,7 @@ class Batch {
 
   void write(const std::string& text) {
     progress_.before_output();
-    print_stdout((std::exchange(torn_, false) ? "\n" : "") + text + "\n");
+    print_stdout((std::exchange(lacks_end_, false) ? "\n" : "") + text + "\n");
   }
 
   const AnswerOptions& options_;
@@ -326,12 +340,13 @@ class Batch {
   BatchForm form_ = BatchForm::kOwn;  // of that line, for answers to one that has none
   SamplingSettings sampling_;         // of lines that say nothing else
   bool drew_ = false;                 // whether any line was not greedy
-  int64_t think_ignored_ = 0;         // lines that ask for thinking, or none, where nothing listens
+  int64_t arguments_ignored_ = 0;
+  int64_t think_ignored_ = 0;  // lines that ask for thinking, or none, where nothing listens
   RunControl control_;
   BatchTotals totals_;
   BatchProgress progress_{options_, totals_};
   OrderedOutput output_{options_.unordered, [this](const std::string& text) { write(text); }};
-  bool torn_ = false;  // the file that the first answer is appended to ends within a line
+  bool lacks_end_ = false;  // the last line of the file that the first answer is appended to
 };
 
 }  // namespace

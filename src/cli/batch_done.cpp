@@ -66,7 +66,8 @@ DoneLines DoneLines::read(const std::string& file) {
   std::error_code ignored;
   out.missing_ = !std::filesystem::exists(file, ignored);
   if (out.missing_) return out;
-  if (std::filesystem::is_regular_file(file, ignored)) {
+  const bool regular = std::filesystem::is_regular_file(file, ignored);
+  if (regular) {
     out.whole_bytes_ = bytes_of_whole_lines(file);
     out.torn_ = uintmax_t(out.whole_bytes_) < std::filesystem::file_size(file, ignored);
   }
@@ -75,17 +76,21 @@ DoneLines DoneLines::read(const std::string& file) {
   std::string line, next;
   for (int64_t number = 1; reader.next(line); ++number) {
     if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    std::unique_ptr<JsonDocument> document;
     try {
-      const auto document = JsonDocument::parse(line, fmt::format("{}: line {}", subject, number), ErrorKind::kUsage);
-      if (auto done = read_done(document->root())) {
-        if (done->id != "null") {
-          ++out.ids_[done->id];
-        } else {
-          out.lines_.insert(done->line);
-        }
-      }
+      document = JsonDocument::parse(line, fmt::format("{}: line {}", subject, number), ErrorKind::kUsage);
     } catch (const Error&) {
-      if (!out.torn_ || reader.next(next)) throw;  // the last line may be half a one
+      // The last line may be half a one.
+      if ((regular && !out.torn_) || !line.starts_with("{\"") || reader.next(next)) throw;
+      out.half_ = true;
+      break;
+    }
+    if (auto done = read_done(document->root())) {
+      if (done->id != "null") {
+        ++out.ids_[done->id];
+      } else {
+        out.lines_.insert(done->line);
+      }
     }
   }
   return out;

@@ -19,15 +19,16 @@ class DoneLines {
 
   // Whether the line with this id (JSON text) is done; each answer stands for one line.
   bool take(const std::string& id, int64_t line);
-  // Whether the file is there and ends within a line; what comes before that one is whole_bytes() long.
-  bool torn() const { return torn_; }
+  // Whether the last line is a whole one that lacks its end, or half a one; what comes before is whole_bytes() long.
+  bool lacks_end() const { return torn_ && !half_; }
+  bool ends_in_half() const { return half_; }
   int64_t whole_bytes() const { return whole_bytes_; }
   bool missing() const { return missing_; }
 
  private:
   std::unordered_map<std::string, int64_t> ids_;  // how many answers have this id
   std::unordered_set<int64_t> lines_;             // of answers without an id
-  bool torn_ = false;
+  bool torn_ = false, half_ = false;
   int64_t whole_bytes_ = 0;
   bool missing_ = false;
 };

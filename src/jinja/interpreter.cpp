@@ -169,7 +169,7 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt, Scope* scope, Tex
       heap_.check_text(out.size());
       break;
     case StmtKind::kOutput: run_output(stmt, scope, out); break;
-    case StmtKind::kFor: run_for(stmt, eval(*stmt.expr, scope), scope, 1, out); break;
+    case StmtKind::kFor: return run_for(stmt, eval(*stmt.expr, scope), scope, 1, out);
     case StmtKind::kIf: return run_if(stmt, scope, out);
     case StmtKind::kSet: assign(stmt.target, eval(*stmt.expr, scope), scope); break;
     case StmtKind::kSetBlock: run_set_block(stmt, scope); break;
@@ -205,8 +205,8 @@ void Interpreter::append(TextBuilder& out, const Value& value) {
   return run_body(stmt.otherwise, scope, out);
 }
 
-[[gnu::noinline]] void Interpreter::run_for(const Stmt& stmt, const Value& iterable, Scope* scope, int depth,
-                                            TextBuilder& out) {
+[[gnu::noinline]] Interpreter::Flow Interpreter::run_for(const Stmt& stmt, const Value& iterable, Scope* scope,
+                                                         int depth, TextBuilder& out) {
   offset_ = stmt.expr->offset;
   std::vector<Value> items = iterate(heap_, iterable);
   if (stmt.test != nullptr) {
@@ -219,9 +219,10 @@ void Interpreter::append(TextBuilder& out, const Value& value) {
     }
     items = std::move(chosen);
   }
+  // What breaks and continues there is the loop around this one.
   const auto run_otherwise = [&] {
     const ScopeGuard inner(*this, scope);
-    run_body(stmt.otherwise, inner.get(), out);
+    return run_body(stmt.otherwise, inner.get(), out);
   };
   if (items.empty()) return run_otherwise();
   Loop* loop = heap_.make<Loop>(items.size() * sizeof(Value));
@@ -243,10 +244,10 @@ void Interpreter::append(TextBuilder& out, const Value& value) {
     reached_end = reached_end || flow == Flow::kNormal;
     inner.renew();
   }
-  // As in Jinja, where that is what tells an empty loop.
-  if (!reached_end) run_otherwise();
   // A loop without a name cannot be called again (recursive loops), so its items are freed.
   if (loop_name_ < 0) std::vector<Value>().swap(loop->items);
+  // As in Jinja, where that is what tells an empty loop.
+  return reached_end ? Flow::kNormal : run_otherwise();
 }
 
 [[gnu::noinline]] void Interpreter::run_set_block(const Stmt& stmt, Scope* scope) {

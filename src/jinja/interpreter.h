@@ -50,7 +50,7 @@ class Interpreter {
   Flow run_body(const Body& body, Scope* scope, TextBuilder& out);
   Flow run_statement(const Stmt& stmt, Scope* scope, TextBuilder& out);
   Flow run_if(const Stmt& stmt, Scope* scope, TextBuilder& out);
-  void run_for(const Stmt& stmt, const Value& iterable, Scope* scope, int depth, TextBuilder& out);
+  Flow run_for(const Stmt& stmt, const Value& iterable, Scope* scope, int depth, TextBuilder& out);
   void run_output(const Stmt& stmt, Scope* scope, TextBuilder& out);
   void run_set_block(const Stmt& stmt, Scope* scope);
   void run_call_block(const Stmt& stmt, Scope* scope, TextBuilder& out);

@@ -121,10 +121,12 @@ void AddedTokens::complete(const std::function<std::string(std::string_view)>& n
 
 void AddedTokens::guard(std::string_view source) {
   const auto is_open = [&](std::string_view content) {
-    if (content.starts_with("<|") || content.starts_with("<\uFF5C") || content.ends_with("|>")) return false;
-    // A letter or white space that a template has too is no markup.
-    const bool markup = content.size() > 1 && content.find_first_of("<>[]{}|/") != content.npos;
-    return !markup || source.find(content) == source.npos;
+    // Markup, which a template may also put together.
+    if (content.size() > 1 && content.find_first_of("<>[]{}|") != content.npos) return false;
+    // One letter or white space that a template has too is none of its words.
+    const bool word = std::ranges::count_if(content, [](char c) { return (c & 0xC0) != 0x80; }) > 1 &&
+                      content.find_first_not_of(" \t\r\n") != content.npos;
+    return !word || source.find(content) == source.npos;
   };
   for (Finders* finders : {&plain_, &normalized_}) {
     finders->open = finders->guarded = TokenFinder();

@@ -36,7 +36,7 @@ class AddedTokens {
   void complete(const std::function<std::string(std::string_view)>& normalize);
 
   // Tokens that are no special ones stand for text of anyone, as letters do that a vocabulary has been given later
-  // (DeepSeek-V2), but for those that this text, a chat template, mentions. Those between "<|" and "|>" never do.
+  // (DeepSeek-V2), but for markup (<think>) and for words that this text, a chat template, mentions.
   void guard(std::string_view source);
 
   // Cuts [begin, end) of `text` at the tokens that are spelled out there. Of the others, `normalized` picks those

@@ -60,8 +60,8 @@ class Tokenizer {
   // Where no special token cuts the text, neighbouring parts are tokenized together.
   virtual std::vector<TokenId> encode(const Prompt& prompt) const = 0;
 
-  // Added tokens that are no special ones are read in anyone's text, but for those that this chat template mentions,
-  // which are read in trusted parts alone, as special ones are.
+  // Added tokens that are no special ones are read in anyone's text, but for markup (<think>) and words that this chat
+  // template mentions, which are read in trusted parts alone, as special ones are.
   virtual void guard(std::string_view chat_template) = 0;
   // Where a text spells such guarded tokens: what a model has written itself may have been them.
   virtual std::vector<TokenOffset> guarded_in(std::string_view text) const = 0;

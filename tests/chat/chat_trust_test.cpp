@@ -201,7 +201,10 @@ TEST_CASE("chat: what the template wrote stays the template's") {
   CHECK(trusted("{% macro m(r) %}<|{{ r }}|>{% endmacro %}{{ m('a') | upper }}") == "<|A|>");
   CHECK(trusted("{{ ('<|x|>' + messages[0].content).replace('x', 'y') }}") == std::string("<|y|>\0", 6));
   CHECK(trusted("{{ 5 }}{{ [1, 'a'] }}{{ {'a': 1} | tojson }}{{ strftime_now('%Y') }}") == "5[1, 'a']{\"a\": 1}2026");
-  CHECK(side_of(render("{{ tool | tojson }}", "x", {{"tool", "{\"a\": \"<|b|>\"}"}}), true) == "{\"a\": \"<|b|>\"}");
+  const Prompt variable =
+      render("{{ tool | tojson }}{{ word }}", "x", {{"tool", "{\"a\": \"<|b|>\"}"}, {"word", "\"</s>\""}});
+  CHECK(text_of(variable) == "{\"a\": \"<|b|>\"}</s>");
+  CHECK(side_of(variable, true).find_first_of("|s") == std::string::npos);
 }
 
 TEST_CASE("chat: further members are the user's too, and so are unknown roles") {

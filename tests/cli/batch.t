@@ -107,6 +107,25 @@ $ qgen -m thinks --batch - --reasoning hide <<< '{"prompt": "Hi"}'
 jsonl: stdout schemas/batch.schema.json
 where: it[0]["text"] == "Good night." and "reasoning" not in it[0]
 
+# The last line of --done: half a one is taken off and answered again, a whole one without its end stays; others stay too
+$ printf '%s\n' '{"prompt": "a", "max_tokens": 1}' '{"prompt": "b", "max_tokens": 1}' > two.jsonl; qgen -m $MODEL --batch two.jsonl > whole.jsonl; (head -1 whole.jsonl; printf '{"schema":1,"line":2,"te') > half.jsonl; printf %s "$(cat whole.jsonl)" > endless.jsonl; printf '{"a":1}' > other.jsonl; printf 'x' > none.jsonl; for file in half endless other none; do qgen -m $MODEL --batch two.jsonl --done $file.jsonl >> $file.jsonl; echo $file $? $(grep -c '"text"' $file.jsonl) $(wc -l < $file.jsonl); done
+  half 0 2 2
+  endless 0 2 1
+  other 0 2 3
+  none 2 0 0
+stderr:
+  qgen: --done none.jsonl: line 1: not valid JSON (The JSON document has an improper structure: missing or superfluous commas, braces, missing keys, etc.)
+
+# Its own input is no output, nor is an answered file that is not appended to
+$ cp two.jsonl in.jsonl; qgen -m $MODEL --batch in.jsonl >> in.jsonl; echo $?; cp whole.jsonl done.jsonl; qgen -m $MODEL --batch two.jsonl --done done.jsonl 1<> done.jsonl; echo $?; cmp in.jsonl two.jsonl; cmp done.jsonl whole.jsonl
+  2
+  2
+stderr:
+  qgen: --batch in.jsonl: standard output is the same file
+  hint: > another file
+  qgen: --done done.jsonl: standard output is the same file and does not append to it
+  hint: >> done.jsonl does, and the first run may have it so too
+
 # Nothing to do is done
 $ qgen -m $MODEL --batch - < /dev/null
 

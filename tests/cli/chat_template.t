@@ -103,9 +103,9 @@ $ cp -r chat effort && printf '%s' '{{ reasoning_effort|default("none") }} {{ th
 stderr:
   qgen: warning: --chat-template-kwargs: no effect, the model's chat template reads no budget, no x
 
-# The text of tools is the user's: it becomes no special token
+# The text of variables is the user's: it becomes no special token
 $ printf '{{ tools[0] }}{{ end }}' > effort/chat_template.jinja; printf 'Hi' | qgen tokens -m effort --chat --chat-template-kwargs '{"tools": ["</s>"], "end": "</s>"}'
-  410 504 492 419 505 2
+  410 504 492 419 505 504 492 419 505
 
 # Where --think has no effect but another variable would have
 $ printf '{{ reasoning_effort }}' > effort/chat_template.jinja; printf 'Hi' | qgen tokens -m effort --chat --render --think off

@@ -132,7 +132,7 @@ exit: 2
 # 2: not one of the words
 $ qgen -m $MODEL -p x --think maybe
 stderr:
-  qgen: --think: 'maybe' is not allowed (expected on, off, auto)
+  qgen: --think: 'maybe' is not allowed (expected on, off, auto, low, medium, high)
   ...
 exit: 2
 

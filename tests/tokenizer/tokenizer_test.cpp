@@ -81,24 +81,25 @@ TEST_CASE("only trusted text becomes special tokens") {
   CHECK(tokenizer->encode(Prompt{}).empty());
 }
 
-TEST_CASE("added tokens that are not special are anyone's, but for those that the chat template mentions") {
-  const auto tokenizer = parse(kReachable, "\"added_tokens\":[" + added("</s>", 7, true) + "," +
-                                               added("<e>", 11, false) + "," + added("[x]", 12, false) + "," +
-                                               added("\u00f6", 13, false) + "," + added("<|e|>", 14, false) + "],");
-  const Prompt prompt = {{"[x]<|e|>", true}, {"[x]a\u00f6<|e|></s>[x]", false}};
-  CHECK(shown(tokenizer->encode(prompt)) == "12 14 12 9 13 1 0 8 0 4 5 6 12");
+TEST_CASE("added tokens that are not special are anyone's, but for markup and words of the chat template") {
+  const auto tokenizer =
+      parse(kReachable, "\"added_tokens\":[" + added("</s>", 7, true) + "," + added("<e>", 11, false) + "," +
+                            added("[x]", 12, false) + "," + added("\u00f6", 13, false) + "," + added("sop", 14, false) +
+                            "," + added("\n\n", 15, false) + "],");
+  const Prompt prompt = {{"[x]sop", true}, {"[x]a\u00f6</s>sop\n\n<e>", false}};
+  CHECK(shown(tokenizer->encode(prompt)) == "12 14 0 0 0 9 13 5 6 14 15 11");
   EncodeOptions plain;
   plain.parse_special_tokens = false;
-  CHECK(shown(tokenizer->encode("a[x]\u00f6</s>", plain).ids) == "9 12 13 5 6");
-  CHECK(tokenizer->guarded_in("[x]<|e|></s>").size() == 1);
-  tokenizer->guard("{{ '[x]' }} \u00f6");
-  const auto guarded = tokenizer->guarded_in("a[x]\u00f6</s><|e|>");
+  CHECK(shown(tokenizer->encode("a[x]\u00f6</s>sop", plain).ids) == "9 0 0 0 13 5 6 14");
+  CHECK(tokenizer->guarded_in("sop</s>").empty());
+  tokenizer->guard("{{ 'sop' }} \u00f6\n\n");
+  CHECK(shown(tokenizer->encode(prompt)) == "12 14 0 0 0 9 13 5 6 3 0 0 15 11");
+  CHECK(shown(tokenizer->encode("a[x]\u00f6</s>sop", plain).ids) == "9 0 0 0 13 5 6 3 0 0");
+  const auto guarded = tokenizer->guarded_in("a[x]\u00f6</s>sop");
   REQUIRE(guarded.size() == 2);
   CHECK(guarded[0].begin == 1);
   CHECK(guarded[0].end == 4);
-  CHECK(shown(tokenizer->encode(prompt)) == "12 14 0 0 0 9 13 1 0 8 0 4 5 6 0 0 0");
-  CHECK(shown(tokenizer->encode("a[x]\u00f6</s>", plain).ids) == "9 0 0 0 13 5 6");
-  CHECK(shown(tokenizer->encode(Prompt{{"\u00f6[x", false}, {"]", true}})) == "13 0 0 0");
+  CHECK(guarded[1].begin == 10);
 }
 
 TEST_CASE("user text never becomes a special token of any model") {
@@ -457,7 +458,6 @@ TEST_CASE("Qwen3's control tokens and any ids, streamed") {
   }
   const auto tokenizer = Tokenizer::load(*shared / "data" / "tokenizers" / "qwen3");
   CHECK(shown(tokenizer->encode(Prompt{{"<|im_start|><think>", true}})) == "151644 151667");
-  tokenizer->guard(read_file(*shared / "data" / "tokenizers" / "qwen3" / "chat_template.jinja"));
   for (const TokenId id : tokenizer->encode(Prompt{{"<|im_start|>user<think></tool_call><|im_end|>", false}})) {
     CHECK(id < 151643);
   }
