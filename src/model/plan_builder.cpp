@@ -161,15 +161,34 @@ void PlanBuilder::add_per_layer_inputs() {
 
 void PlanBuilder::add_layer_scale() {
   const Vector scale = source_.vector(module(Role::kLayerScale), 1);
-  Vector spread;
-  spread.name = scale.name;
-  spread.size = model_.hidden;
-  spread.derived = std::make_shared<const std::function<std::vector<float>()>>(
-      [scale, size = size_t(model_.hidden)] { return std::vector<float>(size, scale.values().front()); });
   CombineStep multiply;
   multiply.y = multiply.out = residual_;
-  multiply.norm = {Norm::Kind::kScale, keep(std::move(spread)), nullptr, 0, model_.hidden};
+  multiply.norm = times(scale.name, model_.hidden, [scale] { return scale.values().front(); });
   add(multiply);
+}
+
+Norm PlanBuilder::times(const std::string& name, int64_t cols, const std::function<float()>& number) {
+  Vector spread;
+  spread.name = name;
+  spread.size = cols;
+  spread.derived = std::make_shared<const std::function<std::vector<float>()>>(
+      [number, size = size_t(cols)] { return std::vector<float>(size, number()); });
+  return {Norm::Kind::kScale, keep(std::move(spread)), nullptr, 0, cols};
+}
+
+const Vector* PlanBuilder::keep_joined(std::vector<Vector> parts) {
+  Vector all;
+  all.name = parts.front().name;  // of all: errors name the one at fault
+  for (const Vector& part : parts) all.size += part.size;
+  all.derived = std::make_shared<const std::function<std::vector<float>()>>([parts = std::move(parts)] {
+    std::vector<float> values;
+    for (const Vector& part : parts) {
+      const std::vector<float> own = part.values();
+      values.insert(values.end(), own.begin(), own.end());
+    }
+    return values;
+  });
+  return keep(std::move(all));
 }
 
 View PlanBuilder::normalized(const View& in, const Norm& norm, const std::string& out) {
@@ -326,18 +345,7 @@ Norm PlanBuilder::head_norm(const NormSpec& spec, Role role, int64_t heads, int6
 Norm PlanBuilder::joined_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim) {
   std::vector<Vector> parts;
   for (int64_t h = 0; h < heads; ++h) parts.push_back(source_.vector(module(role, h) + ".weight", dim));
-  Vector all;
-  all.name = parts.front().name;  // of all: errors name the one at fault
-  all.size = heads * dim;
-  all.derived = std::make_shared<const std::function<std::vector<float>()>>([parts = std::move(parts)] {
-    std::vector<float> values;
-    for (const Vector& part : parts) {
-      const std::vector<float> of_head = part.values();
-      values.insert(values.end(), of_head.begin(), of_head.end());
-    }
-    return values;
-  });
-  return {spec.kind, keep(std::move(all)), nullptr, spec.eps, heads * dim};
+  return {spec.kind, keep_joined(std::move(parts)), nullptr, spec.eps, heads * dim};
 }
 
 void PlanBuilder::bind_rope_factors() {

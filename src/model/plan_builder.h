@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -112,6 +113,10 @@ class PlanBuilder {
   Norm head_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim);
   // Of tensors for single heads, without a bias.
   Norm joined_norm(const NormSpec& spec, Role role, int64_t heads, int64_t dim);
+  // That multiplies `cols` columns by one number, which is computed of tensors when they are loaded.
+  Norm times(const std::string& name, int64_t cols, const std::function<float()>& number);
+  // One vector, of one part behind the other.
+  const Vector* keep_joined(std::vector<Vector> parts);
   // What frequencies are divided by: given by config.json, or tensors of a GGUF file.
   void bind_rope_factors();
 

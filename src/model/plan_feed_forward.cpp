@@ -42,27 +42,19 @@ View PlanBuilder::add_xielu(const View& inner) {
   // Keeps exp(x) - 1 - x from what is next to 0, and changes nothing in it.
   if (source_.has_tensor(module(Role::kXieluEpsilon))) source_.vector(module(Role::kXieluEpsilon), 1);
   const auto beta_value = [beta] { return beta ? beta->values().front() : 0.5F; };
-  const auto times = [&](const Vector& named, const std::function<float()>& number) {
-    Vector spread;
-    spread.name = named.name;
-    spread.size = inner.cols;
-    spread.derived = std::make_shared<const std::function<std::vector<float>()>>(
-        [number, size = size_t(inner.cols)] { return std::vector<float>(size, number()); });
-    return Norm{Norm::Kind::kScale, keep(std::move(spread)), nullptr, 0, inner.cols};
-  };
   const View out = row("activated", inner.cols);
   CombineStep sum;
   sum.y = inner;
   sum.out = out;
-  sum.norm = times(beta ? *beta : positive, beta_value);
+  sum.norm = times((beta ? *beta : positive).name, inner.cols, beta_value);
   add(sum);
   sum.x = out;
   sum.gate = inner;
   sum.activation = Activation::kRelu;
-  sum.norm = times(positive, [=] { return softplus(positive.values().front()); });
+  sum.norm = times(positive.name, inner.cols, [=] { return softplus(positive.values().front()); });
   add(sum);
   sum.activation = Activation::kExpm1Ratio;
-  sum.norm = times(negative, [=] { return beta_value() + softplus(negative.values().front()); });
+  sum.norm = times(negative.name, inner.cols, [=] { return beta_value() + softplus(negative.values().front()); });
   add(sum);
   return out;
 }
@@ -260,18 +252,7 @@ void PlanBuilder::bind_expert_biases(const MixtureSpec& spec, ExpertsStep& out) 
       if (!bias) fail(ErrorKind::kModel, fmt::format("{}: tensor {}.bias is missing", name_, module(role, e)));
       parts.push_back(std::move(*bias));
     }
-    Vector all;
-    all.name = parts.front().name;
-    all.size = spec.experts * rows;
-    all.derived = std::make_shared<const std::function<std::vector<float>()>>([parts = std::move(parts)] {
-      std::vector<float> values;
-      for (const Vector& part : parts) {
-        const std::vector<float> own = part.values();
-        values.insert(values.end(), own.begin(), own.end());
-      }
-      return values;
-    });
-    return keep(std::move(all));
+    return keep_joined(std::move(parts));
   };
   if (source_.has_matrix(module(Role::kExpertDown, 0)) &&
       source_.bias(module(Role::kExpertDown, 0), model_.hidden, spec.width)) {

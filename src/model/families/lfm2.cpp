@@ -80,13 +80,11 @@ Description finish_lfm2(const Json& config, DecoderParts parts) {
 
 // Of layers that see everything, and of those with a window.
 std::vector<Rope> read_lfm3_ropes(const Json& config, int64_t context, int64_t head_dim) {
-  const auto parameters = config.get("rope_parameters");
-  const auto of = [&](std::string_view layers) { return parameters ? parameters->get(layers) : std::optional<Json>(); };
-  Rope global = plain_rope(context, head_dim, 1e6), local = plain_rope(context, head_dim);
-  global.pairs_turned = head_dim / 4;
-  if (const auto full = of("full_attention")) global = read_rope_parameters(*full, context, head_dim, 1e6);
-  if (const auto sliding = of("sliding_attention")) local = read_rope_parameters(*sliding, context, head_dim);
-  return {global, local};
+  std::vector<Rope> ropes = read_layer_ropes(config, context, head_dim, 1e6, 1e4);
+  if (!ropes.empty()) return ropes;
+  ropes = {plain_rope(context, head_dim, 1e6), plain_rope(context, head_dim)};
+  ropes.front().pairs_turned = head_dim / 4;
+  return ropes;
 }
 
 }  // namespace
